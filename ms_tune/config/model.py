@@ -92,7 +92,7 @@ class ModelShape:
     mlp_bias: bool
     flash_attention: bool
     rotary_fraction: float = 1.0  # part of each head that rotary positions turn
-    qk_norm: bool = False  # queries and keys are normalised head by head
+    qk_norm: bool = False  # queries and keys are normalised head by head, or what latent attention makes them of
     sandwich_norm: bool = False  # attention and feed-forward block are normalised behind as well as before
     latent: LatentAttention | None = None  # Multi-head latent attention instead of the usual one
     experts: Experts | None = None  # the feed-forward block of the layers that have experts

@@ -144,9 +144,9 @@ def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterat
     down = (latent.query_rank or queries) + latent.key_value_rank + latent.rotary_size
     yield from _column(down, shape.hidden_size, dtype, bias=bias)
     if latent.query_rank:
-        yield from _norm(config, latent.query_rank)
+        yield from _norm(config, latent.query_rank) if shape.qk_norm else ()
         yield from _column(queries // tensor, latent.query_rank, dtype, bias=bias)
-    yield from _norm(config, latent.key_value_rank)
+    yield from _norm(config, latent.key_value_rank) if shape.qk_norm else ()
     up = heads * (latent.plain_size + latent.value_size) // tensor
     yield from _column(up, latent.key_value_rank, dtype, bias=bias)
     yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)

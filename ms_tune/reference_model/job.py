@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
 
-from ms_tune.config.model import (
-    Batch,
-    ContextMethod,
-    DType,
-    Experts,
-    LatentAttention,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Sharding,
-    TrainingConfig,
-)
+from ms_tune.config.model import DType, Sharding, TrainingConfig
 from ms_tune.estimate.persistent import Ways, persistent_bytes, stage_weights
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
+from ms_tune.layers.stage import Stage
 from ms_tune.reference_model.ranks import rank_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _MOMENTS = 2
 
@@ -46,46 +37,23 @@ class ReferenceJob:
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
     return ReferenceJob(
-        config=_config_from_json(data["config"]),
-        stage=_stage_from_json(data["stage"]),
+        config=_made(TrainingConfig, data["config"]),
+        stage=_made(Stage, data["stage"]),
         data_parallel=data["data_parallel"],
         steps=data["steps"],
     )
 
 
-def _config_from_json(config: Mapping[str, Any]) -> TrainingConfig:
-    shape, parallelism, optimizer = config["shape"], config["parallelism"], config["optimizer"]
-    latent, experts = shape["latent"], shape["experts"]
-    if experts:
-        experts = {**experts, "router": DType(experts["router"])}
-    precision: dict[str, Any] = {
-        name: value if value is None or name == "mixed" else DType(value) for name, value in config["precision"].items()
-    }
-    return TrainingConfig(
-        shape=ModelShape(
-            **{
-                **shape,
-                "latent": LatentAttention(**latent) if latent else None,
-                "experts": Experts(**experts) if experts else None,
-            }
-        ),
-        parallelism=Parallelism(**{**parallelism, "context_method": ContextMethod(parallelism["context_method"])}),
-        batch=Batch(**config["batch"]),
-        precision=Precision(**precision),
-        optimizer=Optimizer(**{**optimizer, "sharding": Sharding(optimizer["sharding"])}),
-    )
-
-
-def _stage_from_json(stage: Mapping[str, Any]) -> Stage:
-    chunks = tuple(
-        Chunk(
-            tuple(StageLayer(**{**layer, "select": tuple(layer["select"])}) for layer in chunk["layers"]),
-            chunk["embedding"],
-            chunk["head"],
-        )
-        for chunk in stage["chunks"]
-    )
-    return Stage(stage["index"], stage["stages"], chunks)
+def _made(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
+    """A value of a type, from the plain data that JSON has of it."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        types = get_type_hints(kind)
+        return kind(**{name: _made(types[name], part) for name, part in value.items()})
+    if get_origin(kind) is UnionType:
+        return None if value is None else _made(get_args(kind)[0], value)
+    if get_origin(kind) is tuple:
+        return tuple(_made(get_args(kind)[0], part) for part in value)
+    return kind(value) if issubclass(kind, Enum) else value
 
 
 def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:

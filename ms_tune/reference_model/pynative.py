@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ms_tune.config.model import Change
 from ms_tune.errors import ConfigError
@@ -23,6 +23,7 @@ from ms_tune.reference_model.read import (
     placed_layers,
     recomputed,
     refuse_unserved,
+    section,
 )
 from ms_tune.reference_model.sizes import fewest_devices
 from ms_tune.texts import msg
@@ -142,7 +143,7 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     if not taken:
         return source, ()
     told = ", ".join(f"{key}: {value}" for key, value in taken.items())
-    completed = replace(source, data={**source.data, "model": {**_section(source, "model"), **taken}})
+    completed = replace(source, data={**source.data, "model": {**section(source, "model"), **taken}})
     return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
 
 
@@ -154,7 +155,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     sure only where every peak has all of them, float32: from the second micro-batch on, no pipeline that keeps them whole,
     no copies that are added up, no weights (experts) of which this rank has all and adds up what it gets. AdamW is one operator where the config says so (``pynative/optimizer/adamw.py``, 2.1).
     """
-    section, parallel, optimizer = _section(source, "optimizer"), config.parallelism, config.optimizer
+    written, parallel, optimizer = section(source, "optimizer"), config.parallelism, config.optimizer
     ways = devices // parallel.model_size
     ranks, experts = ways * parallel.context, config.shape.experts is not None
     parts = (
@@ -162,7 +163,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     )
     there = parts and parallel.pipeline == 1 and config.batch.micro_batch_num > 1
     optimizer = replace(optimizer, gradient_buffers=there)
-    if optimizer.name in _OPTIMIZERS and any(section.get(key) is True for key in _FUSED_KEYS):
+    if optimizer.name in _OPTIMIZERS and any(written.get(key) is True for key in _FUSED_KEYS):
         optimizer = replace(optimizer, name=FUSED_ADAMW)
     release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
     splits = parallel.tensor > 1 and (parallel.split_loss or order(release) >= order(_ALWAYS_SPLITS_LOSS))
@@ -171,9 +172,8 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
 
 def _fewest(source: SourceFile) -> int:
     """The devices that the config names, or the fewest that can hold the model."""
-    section = _section(source, "parallelism")
+    shards = section(source, "parallelism").get("data_parallel_shard")
     parallelism = read_parallelism(source.data, source.path)
-    shards = section.get("data_parallel_shard")
     if isinstance(shards, int) and shards > 0:
         return parallelism.model_size * shards
     # The number of micro-batches depends on the devices and is of no interest here: one rank, all samples.
@@ -228,7 +228,7 @@ def _per_stage(layers: Sequence[Placed]) -> list[str]:
 
 
 def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
-    model, parallelism = _section(source, "model"), _section(source, "parallelism")
+    model, parallelism = section(source, "model"), section(source, "parallelism")
     if any(layer.swap for layer in plan.layers):
         yield msg("reference.not-included.swap")
     if any(layer.comm_patterns for layer in plan.layers):
@@ -266,7 +266,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 def _check_model(source: SourceFile) -> None:
     """Before anything is read: models of other kinds lack the keys that ordinary ones must have."""
-    model = _section(source, "model")
+    model = section(source, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
         {
@@ -298,7 +298,7 @@ def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
         ConfigError: The framework would refuse it.
         UnsupportedError: The reference transformer does not do it; the text names the key.
     """
-    shape, parallel = config.shape, _section(source, "parallelism")
+    shape, parallel = config.shape, section(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     refuse_unserved(
         {
@@ -318,16 +318,11 @@ def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
         raise ConfigError(msg("reference.tensor-needs-sequence"), path=source.path)
 
 
-def _section(source: SourceFile, name: str) -> dict[Any, Any]:
-    value = source.data.get(name)
-    return value if isinstance(value, dict) else {}
-
-
 def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
     """Dotted paths of the modules in a layer, as the network's own cells are named."""
     attention = ["linear_qkv", "core_attention", "linear_proj"]
     if shape.latent:
-        attention += ["linear_kvb", "k_layernorm", "rotary"]
+        attention += ["linear_kvb", "k_layernorm", "rotary"]  # without norms these are there, and do nothing
         attention += ["q_layernorm", "linear_qb"] if shape.latent.query_rank else []
     else:
         attention += ["q_layernorm", "k_layernorm"] if shape.qk_norm else []

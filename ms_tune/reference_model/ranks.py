@@ -26,9 +26,11 @@ class RankGroups:
     # Ranks that hold the same part of the model and see other tokens, context included: gradients are summed over them.
     data: tuple[int, ...]
     shards: tuple[int, ...]  # those of them that share out what is sharded
+    copies: tuple[int, ...]  # those of them that have the same part of it
     expert: tuple[int, ...]  # ranks that hold other experts of the same layers
     expert_data: tuple[int, ...]  # ranks that hold the same experts and see other tokens
     expert_shards: tuple[int, ...]  # those of them that share out what is sharded
+    expert_copies: tuple[int, ...]  # those of them that have the same part of it
     previous: int  # the same place in the stage before, or in the last one
     following: int  # the same place in the stage behind, or in the first one
 
@@ -58,7 +60,10 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     spread = tuple(range(first, first + in_stage)) if everywhere else column
     index = spread.index(rank)
     expert_data = spread[index % ways :: ways]
-    shards = config.optimizer.shards
+    parts = config.optimizer.shards
+    shards = _block(column, mine, parts * context if parts else len(column))
+    own = expert_data.index(rank)
+    expert_shards = _block(expert_data, own, _expert_shards(config, len(expert_data), data_parallel))
     return RankGroups(
         rank=rank,
         tensor=tuple(range(rank - place % tensor, rank - place % tensor + tensor)),
@@ -66,12 +71,12 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
         ulysses=contexts[where - where % ulysses :][:ulysses],
         ring=contexts[where % ulysses :: ulysses],
         data=column,
-        shards=_block(column, mine, shards * context if shards else len(column)),
-        expert=spread[index - index % ways :][:ways],
+        shards=shards,
+        copies=column[shards.index(rank) :: len(shards)],
+        expert=_block(spread, index, ways),
         expert_data=expert_data,
-        expert_shards=_block(
-            expert_data, expert_data.index(rank), _expert_shards(config, len(expert_data), data_parallel)
-        ),
+        expert_shards=expert_shards,
+        expert_copies=expert_data[expert_shards.index(rank) :: len(expert_shards)],
         previous=(rank - in_stage) % (in_stage * parallel.pipeline),
         following=(rank + in_stage) % (in_stage * parallel.pipeline),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.layers.result import Effect, Severity
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.config.model import Change, TrainingConfig
+    from ms_tune.config.source import SourceFile
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
     from ms_tune.layers.stage import StageLayer
@@ -92,3 +93,9 @@ def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
             raise UnsupportedError(
                 msg("dryrun.reference.not-served", key=key, value=value), msg("dryrun.reference.not-served.hint")
             )
+
+
+def section(source: SourceFile, name: str) -> dict[Any, Any]:
+    """A section of a config, empty where it has none."""
+    value = source.data.get(name)
+    return value if isinstance(value, dict) else {}

@@ -204,7 +204,9 @@ def test_a_layer_is_its_norms_attention_and_feed_forward(changed: dict[str, obje
     ],
 )
 def test_latent_attention(latent: LatentAttention, expected: list[int]) -> None:
-    assert sizes_of(replace(TINY, latent=latent), StageLayer(0)) == [12, 12, *expected, *FEED_FORWARD]
+    assert sizes_of(replace(TINY, latent=latent, qk_norm=True), StageLayer(0)) == [12, 12, *expected, *FEED_FORWARD]
+    plain = [size for size in expected if size not in {latent.query_rank, latent.key_value_rank}]
+    assert sizes_of(replace(TINY, latent=latent), StageLayer(0)) == [12, 12, *plain, *FEED_FORWARD]
 
 
 @pytest.mark.parametrize(

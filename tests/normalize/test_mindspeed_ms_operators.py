@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.config.model import DType, TrainingConfig
-from ms_tune.reference_model.configs.mindspeed_ms import read_mindspeed_ms
+from ms_tune.reference_model.mindspeed import read_mindspeed_ms
 from tests.dryrun.configs import MINDSPEED, edited
 
 

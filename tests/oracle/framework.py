@@ -15,7 +15,7 @@ import pytest
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -96,10 +96,15 @@ class Framework(Child):
         return None if answer is None else Refusal(**answer)
 
 
-def started(version: str, places: pytest.TempPathFactory, program: str = "framework_child") -> Iterator[Framework]:
-    """For a fixture: a release that has been started, in a folder of its own; skips the tests where it cannot be asked."""
-    missing = why_missing(version)
-    if missing:
-        pytest.skip(missing)
-    with Framework(version, places.mktemp("framework"), program) as framework:
-        yield framework
+def framework_of(releases: Sequence[str], program: str = "framework_child") -> Any:  # noqa: ANN401 - pytest's own type
+    """A fixture of a module: each release, started in a folder of its own; skips the tests where it cannot be asked."""
+
+    @pytest.fixture(scope="module", params=releases)
+    def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+        missing = why_missing(request.param)
+        if missing:
+            pytest.skip(missing)
+        with Framework(request.param, tmp_path_factory.mktemp("framework"), program) as started:
+            yield started
+
+    return framework

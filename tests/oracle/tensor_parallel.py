@@ -3,11 +3,13 @@
 PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and what ms-tune depends on; the trainer runs
 over the stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
 ``tests/data/tensor_parallel_cases.yaml`` (all of them otherwise). Their figures go to tests/data/tensor_parallel_figures.json,
-from which the table in docs/reference-model.md is written.
+from which the table in docs/reference-model.md is written. ``PYTHON --seed N --count K`` draws others, whose figures are
+only printed; an environment with MindFormers 2.0 is asked about one device, as its layers need more than the stand-in has.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import os
@@ -16,9 +18,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from ms_tune.layers.pynative.layer_specs import write_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -30,7 +38,9 @@ HEAD = """| case | weights | optimizer state | real peak, MiB | reference, MiB |
 | --- | --- | --- | ---: | ---: | ---: |
 """
 MIB = 2**20
-SCALARS = 64 * 1024  # counters of the router and of steps, each of them a block of 512 bytes
+_LEAST_FOR_COMPRESSION = 2048  # tokens
+_GIVEN = 0.4  # the share of a drawn case's settings that are not the base's
+SCALARS = 5 * 512  # counters of steps and, in each layer with experts, of the router: a block of 512 bytes each
 _REST: dict[str, Any] = {
     "training": {"local_batch_size": 1, "global_batch_size": 1},
     "optimizer": {"type": "AdamW"},
@@ -39,9 +49,9 @@ _REST: dict[str, Any] = {
 }
 
 
-def config_of(name: str) -> tuple[dict[str, Any], int]:
+def config_of(case: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """A case's config and its devices."""
-    case = dict(CASES["cases"][name])
+    case = dict(case)
     base, tensor = case.pop("base"), case.pop("tensor")
     config = {**copy.deepcopy(_REST), "model": dict(CASES["bases"][base])}
     config["parallelism"] |= {"tensor_parallel": tensor, "sequence_parallel": tensor > 1}
@@ -70,9 +80,66 @@ def figures(python: str, folder: Path, devices: int, run: str, *options: str) ->
     return {"peak": stage["peak_bytes"], **{name: kept[name] for name in ("weights", "optimizer_state")}}
 
 
-def compared(python: str, name: str) -> tuple[dict[str, int], dict[str, int]]:
+def drawn(seed: int, tensors: Sequence[int] = (1, 2, 2, 4, 4, 8)) -> dict[str, Any]:
+    """A random case: sizes that any number of ranks divides, every setting given or left out."""
+    random = Random(seed)  # noqa: S311 - cases are drawn, no secrets
+    base, tensor = random.choice(("qwen3", "deepseek")), random.choice(tensors)
+    layers, dtypes = random.randint(1, 4), ("bfloat16", "bfloat16", "float32")
+    some: dict[str, Sequence[Any]] = {
+        "model.vocab_size": (1024, 8000, 32000, 65536),
+        "model.hidden_size": (512, 768, 1536),
+        "model.intermediate_size": (1024, 2816, 6144),
+        "model.seq_length": (512, 1024, 3072, 8192),
+        "model.tie_word_embeddings": (True, False),
+        "model.params_dtype": dtypes,
+        "model.layernorm_compute_dtype": dtypes,
+        "model.rotary_dtype": dtypes,
+        "model.hidden_act": ("fusedswiglu",),
+        "training.local_batch_size": (1, 2),
+        "optimizer.use_fused": (True, False),
+    }
+    modules = ["mlp", "self_attention", "input_layernorm", "pre_mlp_layernorm", "self_attention.core_attention"]
+    if base == "qwen3":
+        some |= {
+            "model.num_attention_heads": (8, 32),
+            "model.head_dim": (64, 128, 256),
+            "model.attention_bias": (True, False),
+            "model.qk_layernorm": (True, False),
+        }
+        modules += ["mlp.activation_func"]
+    else:
+        some |= {
+            "model.num_attention_heads": (8, 16),
+            "model.qk_layernorm": (True, False),
+            "model.q_lora_rank": (512, 1024),
+            "model.kv_lora_rank": (128, 512),
+            "model.qk_nope_head_dim": (128, 160, 192),  # with rotary positions at least the width of the values
+            "model.v_head_dim": (64, 128, 192),
+            "model.first_k_dense_replace": range(layers + 1),
+            "model.n_routed_experts": (8, 32),
+            "model.num_experts_per_tok": (4, 8),  # of four groups
+            "model.n_shared_experts": (0, 1, 2),
+            "model.moe_intermediate_size": (256, 768),
+            "model.router_dense_type": dtypes,
+            "model.num_nextn_predict_layers": (0, 0, 1),
+            "parallelism.expert_parallel": (tensor,),
+        }
+    case = {key: random.choice(values) for key, values in some.items() if random.random() < _GIVEN}
+    case["training.global_batch_size"] = case.get("training.local_batch_size", 1) * random.choice((1, 1, 2, 3))
+    chosen = write_specs(sorted(random.sample(range(layers), random.randint(1, layers))))
+    if case.get("model.seq_length", 0) > _LEAST_FOR_COMPRESSION and random.random() < _GIVEN:
+        case["model.use_attn_mask_compression"] = True
+    recompute: dict[str, Any] = {"mode": random.choice(("None", "full", "select"))}
+    if recompute["mode"] == "full":
+        recompute["full_recompute_layer"] = chosen
+    elif recompute["mode"] == "select":
+        recompute["select_module"] = dict.fromkeys(random.sample(modules, random.randint(1, 2)), chosen)
+    return {"base": base, "tensor": tensor, "model.num_hidden_layers": layers, "recompute": recompute, **case}
+
+
+def compared(python: str, case: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     """A case's figures with MindFormers' own code, and with the reference transformer."""
-    config, devices = config_of(name)
+    config, devices = config_of(case)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "case.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -100,15 +167,27 @@ def write(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the cases; print their lines, and write them when each one is done."""
-    python, *names = sys.argv[1:]
-    for name in names or CASES["cases"]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python")
+    parser.add_argument("names", nargs="*", default=list(CASES["cases"]))
+    parser.add_argument("--seed", type=int, help="draw cases instead of running those that have a name")
+    parser.add_argument("--count", type=int, default=10, help="how many are drawn")
+    parser.add_argument("--tensor", type=int, nargs="+", default=[1, 2, 2, 4, 4, 8], help="ranks to draw from")
+    asked = parser.parse_args()
+    cases = {name: CASES["cases"][name] for name in asked.names}
+    if asked.seed is not None:
+        cases = {f"{asked.seed + more}": drawn(asked.seed + more, asked.tensor) for more in range(asked.count)}
+    for name, case in cases.items():
         try:
-            real, own = compared(python, name)
+            real, own = compared(asked.python, case)
         except RuntimeError as error:
-            sys.stderr.write(f"{name}: {error}\n")
+            sys.stderr.write(f"{name}: {error}\n{json.dumps(case)}\n")
             continue
         sys.stdout.write(row(name, real, own) + "\n")
         sys.stdout.flush()
+        if asked.seed is not None:
+            sys.stdout.write(f"  {json.dumps(case)}\n")
+            continue
         found = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
         write({**found, name: {"real": real, "reference": own}})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from ms_tune.frameworks.legacy import fills_experts, is_legacy
 from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from tests.oracle.framework import Framework, started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.oracle.framework import Framework, framework_of
 
 WRITTEN = ("", "True", "False", "null", "0", "1", "0.0", '""', '"False"', "[]", "[0]", "{}")
 CHECKS = tuple(one for one in built_in(Dialect.MINDFORMERS) if one.id in ("MST555", "MST556"))
@@ -33,9 +29,7 @@ runner_wrapper: {type: MFTrainOneStepCell}
 """
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory, "reading_child")
+framework = framework_of(VERSIONS, "reading_child")
 
 
 @pytest.mark.slow

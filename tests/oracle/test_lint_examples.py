@@ -26,7 +26,7 @@ from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Consequence, Finding, Severity
 from tests.lint.few import profile_for
-from tests.oracle.framework import Framework, Refusal, started
+from tests.oracle.framework import Framework, Refusal, framework_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +54,12 @@ NOT_RUN = {  # sections and settings that are only looked at beyond what is run 
     "MST525": "MindSpore's context",
     "MST528": "the trainer's class",
     "MST533": "the device",
+    "MST552": "the data set, which the rules look at before",
     "MST554": "the register of classes, which test_whole_static asks",
-    **dict.fromkeys(("MST567", "MST568"), "the cells of a layer"),
+    "MST555": "the examples are two kinds of configs, and no surroundings fit both",
+    **dict.fromkeys(
+        ("MST33515", "MST33516", "MST33517", "MST33518", "MST567", "MST568", "MST570"), "the cells of a layer"
+    ),
 }
 _TRIED = 2  # surroundings of what does not stop a run
 _WRAPPER = {"runner_wrapper": {"type": "MFTrainOneStepCell"}}
@@ -72,13 +76,18 @@ _MODELS: tuple[dict[str, Any], ...] = (
     {**_DEEPSEEK, **_CORE_SIZES},
     {**_DEEPSEEK, "num_hidden_layers": 64},
     {**_DEEPSEEK, **_CORE_SIZES, "first_k_dense_replace": 0},
+    {"type": "LlamaConfig", **_SIZES, "use_flash_attention": True},
 )
 SURROUNDINGS: tuple[dict[str, Any], ...] = (
     {},
     *(
         {**_WRAPPER, **parallel, "model": {"model_config": model}}
         for model in _MODELS
-        for parallel in ({}, {"use_parallel": True})
+        for parallel in (
+            {},
+            {"use_parallel": True},
+            {"use_parallel": True, "parallel_config": {"use_seq_parallel": True}},
+        )
     ),
 )
 
@@ -90,9 +99,7 @@ class Answer(NamedTuple):
     refusal: Refusal | None
 
 
-@pytest.fixture(scope="module", params=ASKED)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory)
+framework = framework_of(ASKED)
 
 
 def filled(into: Any, more: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
@@ -177,4 +184,6 @@ def test_examples(framework: Framework, capsys: pytest.CaptureFixture[str]) -> N
         print(f"\n{framework.version}: {dict(seen.most_common())}; not comparable: {left}")  # noqa: T201 - the count is the point
     assert not wrong, "\n\n".join(wrong)
     assert seen["refused"] > 70
+    # Older releases do not have all models of the surroundings.
     assert seen["not comparable"] < len(CHECKS) // 5
+    assert not left or framework.version != VERSIONS[-1], "what cannot be compared has its reason in NOT_RUN"

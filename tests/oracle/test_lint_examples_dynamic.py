@@ -141,4 +141,5 @@ def test_examples(oracle: pynative.Oracle, models: Models, capsys: pytest.Captur
         print(f"\n{oracle._version}: {dict(counts)}; not comparable: {seen.get('not comparable')}")  # noqa: T201 - the count is the point
     assert not wrong, "\n\n".join(wrong)
     assert counts["refused"] > 15
-    assert counts["not comparable"] < len(CHECKS) // 6
+    # 2.1 takes what 2.0 refused of MST716, and the other way round; all else that cannot be compared is in NOT_RUN.
+    assert seen.get("not comparable", []) == (["MST716"] if oracle._version == "2.1.0" else [])

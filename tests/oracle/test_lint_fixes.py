@@ -19,7 +19,7 @@ from ms_tune.frameworks.releases import VERSIONS
 from ms_tune.lint.discover import STDIN, Target
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
-from tests.oracle.framework import Framework, started
+from tests.oracle.framework import Framework, framework_of
 from tests.oracle.wheels import opened, wheel
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory, "reading_child")
+framework = framework_of(VERSIONS, "reading_child")
 
 
 def configs(version: str) -> Iterator[tuple[str, str]]:

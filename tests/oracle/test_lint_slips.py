@@ -13,18 +13,15 @@ import re
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.keys import tables
 from tests.oracle import wheels
-from tests.oracle.framework import Framework, started
+from tests.oracle.framework import Framework, framework_of
 from tests.oracle.test_lint_fixes import linted, without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANY = int(os.environ.get("MS_TUNE_ORACLE_SLIPS", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))
@@ -37,9 +34,7 @@ _LINE = re.compile(r"(?m)^([ ]*(?:- )?)([A-Za-z_]\w*): +([^\s#&*|>{\[][^#\n]*?)(
 pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_SLIPS says how many slips to make")
 
 
-@pytest.fixture(scope="module", params=_RELEASES)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory, "reading_child")
+framework = framework_of(_RELEASES, "reading_child")
 
 
 def configs(version: str) -> list[tuple[str, str]]:

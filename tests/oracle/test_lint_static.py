@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings, strategies
 
 from ms_tune.config.source import parse_source
@@ -22,13 +21,13 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
-from tests.oracle.framework import Framework, started
+from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import random_config, text_of
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import pytest
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -42,9 +41,7 @@ TRAPS = {
 }  # it trains another model than the config's; a trainer is not built, and the first step not run, here
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory)
+framework = framework_of(VERSIONS)
 
 
 def errors(text: str, version: str) -> list[str]:

@@ -12,8 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from ms_tune.config.follow import with_model_folder
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
@@ -25,12 +23,12 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
-from tests.oracle.framework import Framework, started
+from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import text_of
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import pytest
 
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
@@ -49,9 +47,7 @@ _ASKED = {
 }
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    yield from started(request.param, tmp_path_factory, "static_child")
+framework = framework_of(VERSIONS, "static_child")
 
 
 def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:

@@ -10,8 +10,8 @@ import yaml
 
 from ms_tune.config.model import ContextMethod, DType, LatentAttention, Sharding
 from ms_tune.errors import ConfigError
-from ms_tune.reference_model.configs.mindspeed_ms import read_mindspeed_ms
 from ms_tune.reference_model.configs.pynative import expert_layers, read_parallelism, read_pynative
+from ms_tune.reference_model.mindspeed import read_mindspeed_ms
 from ms_tune.resources import data_folder
 
 PATH = Path("config.yaml")
@@ -73,6 +73,29 @@ def test_formats_are_those_that_mindformers_computes_in() -> None:
 def test_all_names_of_a_size_are_read(names: tuple[str, ...], field: str, value: object) -> None:
     for name in names:
         assert getattr(read_pynative(with_model(**{name: value}), PATH, 1).shape, field) == value
+
+
+@pytest.mark.parametrize(("kind", "written", "norms"), [("qwen3", False, True), ("deepseek_v3", False, False)])
+def test_qwen3_has_query_norms_whatever_the_config_says(kind: str, written: bool, norms: bool) -> None:  # noqa: FBT001
+    # models/qwen3/modeling_qwen3_train_pynative.py, 2.0 and 2.1: MindFormers' own run had 1 % more at its peak.
+    assert read_pynative(with_model(model_type=kind, qk_layernorm=written), PATH, 1).shape.qk_norm is norms
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "router"),
+    [
+        ("deepseek_v3", "router_dense_type", DType.FLOAT32),  # its own converter leaves it out
+        ("deepseek_v3", "moe_router_dtype", DType.BFLOAT16),
+        ("qwen3_moe", "router_dense_type", DType.BFLOAT16),
+    ],
+)
+def test_a_router_has_the_format_of_a_key_that_its_model_knows(kind: str, key: str, router: DType) -> None:
+    model = {"model_type": kind, "num_experts": 8, "n_routed_experts": 8, "moe_intermediate_size": 64, key: "bfloat16"}
+    if kind == "qwen3_moe":
+        del model["n_routed_experts"]
+    experts = read_pynative(with_model(**model), PATH, 1).shape.experts
+    assert experts is not None
+    assert experts.router is router
 
 
 @pytest.mark.parametrize(

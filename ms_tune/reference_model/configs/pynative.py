@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.frameworks.models import Facts
+
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
 _CONTEXT_METHODS = {
@@ -167,10 +169,11 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
         flash_attention=True,
         rotary_fraction=_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
-        qk_norm=model.first("qk_layernorm", kind.startswith("qwen3")),
+        # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: whatever ``qk_layernorm`` says.
+        qk_norm=kind.startswith("qwen3") or model.first("qk_layernorm", default=False),
         sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
         latent=latent,
-        experts=_read_experts(model) if model.count("num_moe_experts") else None,
+        experts=_read_experts(model, facts) if model.count("num_moe_experts") else None,
         # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
         heads_first=whole,
         whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
@@ -187,10 +190,14 @@ def _read_latent(model: Section) -> LatentAttention:
     )
 
 
-def _read_experts(model: Section) -> Experts:
+def _read_experts(model: Section, facts: Facts) -> Experts:
     width = model.first("moe_ffn_hidden_size", None)
     shared = model.count("shared_expert_num")
     factor = model.raw("moe_expert_capacity_factor")
+    # DeepSeek's own converter leaves out `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and 2.1).
+    known = [
+        key for key in ("moe_router_dtype", "router_dense_type") if facts.knows(key) and model.raw(key) is not None
+    ]
     return Experts(
         count=model.count("num_moe_experts"),
         per_token=model.first("moe_router_topk", 2),
@@ -199,7 +206,7 @@ def _read_experts(model: Section) -> Experts:
         shared_gate=model.get("use_shared_expert_gating", default=False),
         grouped=True,
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
-        router=DType(model.one_of("router_dense_type", _DTYPES, DType.FLOAT32.value)),
+        router=DType(model.one_of(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
         tensor_parallel=False,
         fused_order=model.get("moe_permute_fusion", default=False),
     )

@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mindspore
-import numpy as np
 from mindspore import Tensor, mint, nn, ops
 
-from .context import GatheredAttention, RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
-from .linear import ColumnLinear, Norm, RowLinear
+from .context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
+from .linear import ColumnLinear, Norm, RowLinear, cast
+from .parallel import gather
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from .parallel import Group
     from .settings import Settings
 
 _MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
 LEFT_UP_CAUSAL, ALL = 2, 0
-_ROTARY_BASE = 10000.0
-_MASKED = -10000.0
 
 
 class SelfAttention(nn.Cell):
@@ -38,7 +35,7 @@ class SelfAttention(nn.Cell):
         self.heads, self.groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
         self.size, self.by_group = shape.head_size, shape.heads_first
         self.split = (self.heads * self.size, self.groups * self.size, self.groups * self.size)
-        dtype = settings.attention_dtype
+        dtype = settings.format_of("attention")
         self.linear_qkv = ColumnLinear(
             shape.hidden_size, sum(self.split) * tensor, bias=shape.qkv_bias, settings=settings, dtype=dtype
         )
@@ -77,9 +74,8 @@ class SelfAttention(nn.Cell):
 class Tables:
     """What all layers share."""
 
-    # Of the rotary positions, for layers that make the rest of them; without use it takes no memory of the device.
-    angles: Tensor
-    cos: Tensor  # cosines of the rotary positions; without use, as the sines, where layers make them
+    angles: Tensor  # of the rotary positions: layers that make the rest have them, others only keep them where they recompute
+    cos: Tensor  # cosines of the rotary positions
     sin: Tensor  # their sines
     mask: Tensor  # the causal mask
 
@@ -91,33 +87,36 @@ class Tables:
 class TableMaker:
     """Makes the tables of a forward pass.
 
-    MindFormers' dynamic graph makes cosines, sines and a whole mask anew in every one (``GPTModel`` of
-    ``pynative/base_models/gpt/gpt_model.py``, 2.1), so that they live until its backward pass is over.
+    MindFormers' dynamic graph makes angles, cosines, sines and a whole mask anew in every one (``GPTModel`` of
+    ``pynative/base_models/gpt/gpt_model.py``, 2.1); but for the angles they live until its backward pass is over.
     """
 
     def __init__(self, settings: Settings, rotary_size: int) -> None:
-        self.legacy, self.dtype = settings.shape.legacy, settings.rotary_dtype
-        angles = _rotary_angles(settings.tokens, rotary_size)
-        self.angles, self.waves = Tensor(angles), (np.cos(angles), np.sin(angles))
-        self.triangle: Tensor | None = None
+        self.legacy, self.dtype = settings.shape.legacy, settings.format_of("rotary")
+        self.shape = (settings.tokens, 1, 1, rotary_size if settings.shape.rotary else 0)
+        self.angles = self.made() if self.legacy else None
+        self.words: Tensor | None = None
         if settings.shape.whole_mask:
-            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation.
-            positions = settings.shape.seq_length
-            self.triangle = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
-        elif settings.shape.flash_attention:
-            self.mask = Tensor(np.triu(np.ones((_MASK_SIZE, _MASK_SIZE), np.uint8), 1))
+            # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample
+            # has a mask of its own, for its words are not all the same.
+            samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
+            self.mask = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
+            self.words = mint.ones((samples, 1, 1, positions), dtype=settings.dtype)
         else:
-            length = settings.tokens * settings.groups.ulysses.size
-            mask = mint.triu(mint.ones((length, length), dtype=mindspore.uint8), 1)
-            self.mask = mask if self.legacy else mask.astype(mindspore.bool_)
+            size = _MASK_SIZE if settings.shape.flash_attention else settings.tokens
+            self.mask = mint.triu(mint.ones((size, size), dtype=mindspore.uint8), 1)
 
     def tables(self) -> Tables:
         """Those of a forward pass."""
-        mask = self.mask if self.triangle is None else (1 - self.triangle).astype(mindspore.uint8)
-        cos, sin = (Tensor(wave) for wave in self.waves)
-        if self.legacy:
-            return Tables(self.angles, cos, sin, mask)
-        return Tables(self.angles, cos.astype(self.dtype), sin.astype(self.dtype), mask)
+        mask = self.mask if self.words is None else (1 - self.words * self.mask).astype(mindspore.uint8)
+        if self.angles is not None:
+            return Tables(self.angles, self.angles, self.angles, mask)  # each use of them makes cosines and sines
+        angles = self.made()
+        return Tables(angles, cast(mint.cos(angles), self.dtype), cast(mint.sin(angles), self.dtype), mask)
+
+    def made(self) -> Tensor:
+        """The angles ``(s, 1, 1, size)``, float32, on the device; their values change nothing in simulation."""
+        return mint.zeros(self.shape, dtype=mindspore.float32)
 
 
 class Rotary(nn.Cell):
@@ -125,7 +124,7 @@ class Rotary(nn.Cell):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.dtype, self.fraction = settings.rotary_dtype, settings.shape.rotary_fraction
+        self.dtype = settings.format_of("rotary")
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Turn the first part of each head."""
@@ -151,32 +150,34 @@ def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
         heads: Query heads of this rank.
         size: Size of a query or key head.
     """
-    groups = settings.groups
+    groups, heads = settings.groups, heads // settings.groups.ulysses.size
     inner: nn.Cell
-    if not settings.shape.flash_attention:
-        inner = PlainAttention(size)
-    elif groups.ring.size > 1:
-        around = RingAttention if settings.shape.legacy else GatheredAttention
-        inner = around(groups, heads // groups.ulysses.size, size**-0.5)
+    if groups.ring.size > 1 and settings.shape.legacy:
+        inner = RingAttention(groups, heads, size**-0.5)
+    elif settings.shape.heads_first and not settings.shape.legacy:
+        inner = HeadsFirstAttention(heads, size, groups.ring)
     else:
-        kind = HeadsFirstAttention if settings.shape.heads_first and not settings.shape.legacy else FlashAttention
-        inner = kind(heads // groups.ulysses.size, size)
+        inner = FlashAttention(heads, size, groups.ring)
     return UlyssesAttention(settings, inner) if groups.ulysses.size > 1 else inner
 
 
 class FlashAttention(nn.Cell):
-    """FlashAttention on heads that lie side by side."""
+    """FlashAttention on heads that lie side by side, of this rank's queries with the keys and values of all ranks.
 
-    def __init__(self, heads: int, size: int) -> None:
+    MindFormers' dynamic graph has no ring: its methods ``colossal`` and ``hybrid`` gather all keys and values (HyperParallel,
+    ``core/context_parallel/context_parallel.py`` at 020bbee6), and these stay until the backward pass.
+    """
+
+    def __init__(self, heads: int, size: int, group: Group) -> None:
         super().__init__()
-        self.heads, self.scale = heads, size**-0.5
+        self.heads, self.scale, self.group = heads, size**-0.5, group
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         return ops.flash_attention_score(
             joined(query),
-            joined(key),
-            joined(value),
+            gather(joined(key), self.group),
+            gather(joined(value), self.group),
             self.heads,
             attn_mask=mask,
             scalar_value=self.scale,
@@ -200,35 +201,9 @@ class HeadsFirstAttention(FlashAttention):
             attn_mask=mask,
             scalar_value=self.scale,
             input_layout="BNSD",
-            sparse_mode=ALL if mask.shape[-1] != _MASK_SIZE else LEFT_UP_CAUSAL,
+            sparse_mode=LEFT_UP_CAUSAL if mask.ndim == 2 else ALL,  # noqa: PLR2004 - axes
         )
         return mint.permute(mint.permute(y, (0, 2, 1, 3)).reshape(y.shape[0], y.shape[2], -1), (1, 0, 2))
-
-
-class PlainAttention(nn.Cell):
-    """Attention by matrix products, with all scores in memory, the softmax in float32."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-
-    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
-        heads = query.shape[2]
-        value = apart(value, key)
-        query, key, value = self.rows(query, heads), self.rows(key, heads), self.rows(value, heads)
-        scores = mint.bmm(query, mint.transpose(key, 1, 2)) * self.size**-0.5
-        scores = scores.astype(mindspore.float32).masked_fill(mask, _MASKED)
-        scores = mint.nn.functional.softmax(scores, dim=-1).astype(query.dtype)
-        context = mint.bmm(scores, value)
-        length, width = context.shape[1:]
-        return mint.permute(context.reshape(-1, heads, length, width), (2, 0, 1, 3)).reshape(length, -1, heads * width)
-
-    def rows(self, x: Tensor, heads: int) -> Tensor:
-        """``(s, b, g, d)`` to ``(b n, s, d)``, every key/value head as often as query heads use it."""
-        if x.shape[2] != heads:
-            x = mint.repeat_interleave(x, heads // x.shape[2], dim=2)
-        return mint.permute(x, (1, 2, 0, 3)).reshape(-1, x.shape[0], x.shape[3])
 
 
 class UlyssesAttention(nn.Cell):
@@ -246,10 +221,3 @@ class UlyssesAttention(nn.Cell):
         context = self.inner(query, key, value, mask)
         context = context.reshape(*context.shape[:2], heads // self.group.size, -1)
         return joined(sequence_to_heads(context, self.group))
-
-
-def _rotary_angles(length: int, size: int) -> NDArray[np.float32]:
-    """``(s, 1, 1, size)``, float32."""
-    frequencies = _ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)
-    angles = np.outer(np.arange(length, dtype=np.float32), frequencies)
-    return np.concatenate([angles, angles], axis=-1)[:, None, None, :]

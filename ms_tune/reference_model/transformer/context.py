@@ -1,11 +1,8 @@
-"""Attention over a sequence that is spread over ranks: all-to-all of heads (Ulysses), a ring, gathered keys and values.
+"""Attention over a sequence that is spread over ranks: all-to-all of heads (Ulysses) and a ring.
 
 The ring is that of MindSpeed's and Megatron-LM's context parallelism: causal, with each rank holding an early and a late
 part of the sequence, so that every rank has the same to do; half of the pairs are left out. Keys and values go round once
 in the forward pass, and with their gradients once more in the backward pass.
-
-MindFormers' dynamic graph has no ring: its methods ``colossal`` and ``hybrid`` gather all keys and values (HyperParallel,
-``core/context_parallel/context_parallel.py`` at 020bbee6), and these stay until the backward pass.
 """
 
 from __future__ import annotations
@@ -13,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Tensor, mint, nn, ops
+from mindspore import Tensor, mint, nn
 from mindspore.common._grad_function import _Function
 from mindspore.mint import distributed
 from mindspore.ops.auto_generate.gen_ops_prim import FlashAttentionScore, FlashAttentionScoreGrad
 
-from .parallel import Saved, exchange, gather
+from .parallel import Saved, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 _LAYOUT = "SBH"
 _JOINED = 3  # axes where heads lie side by side
 _EVERYTHING = 2147483647
-_LEFT_UP_CAUSAL = 2
 
 
 def joined(x: Tensor) -> Tensor:
@@ -53,27 +49,6 @@ def sequence_to_heads(x: Tensor, group: Group) -> Tensor:
     length, batch, heads, size = x.shape
     x = exchange(x.reshape(group.size, length // group.size, batch, heads, size), group)
     return mint.permute(x, (1, 2, 0, 3, 4)).reshape(length // group.size, batch, group.size * heads, size)
-
-
-class GatheredAttention(nn.Cell):
-    """FlashAttention of this rank's queries with the keys and values of all ranks."""
-
-    def __init__(self, groups: Groups, heads: int, scale: float) -> None:
-        super().__init__()
-        self.group, self.heads, self.scale = groups.ring, heads, scale
-
-    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
-        return ops.flash_attention_score(
-            joined(query),
-            gather(joined(key), self.group),
-            gather(joined(value), self.group),
-            self.heads,
-            attn_mask=mask,
-            scalar_value=self.scale,
-            input_layout=_LAYOUT,
-            sparse_mode=_LEFT_UP_CAUSAL,
-        )
 
 
 class RingAttention(nn.Cell):

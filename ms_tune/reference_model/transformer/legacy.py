@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore import Tensor, mint, nn, ops
 
+from ms_tune.config.model import DType
+
 from .attention import LEFT_UP_CAUSAL, Tables, core_attention
 from .linear import ColumnLinear, RowLinear, cast
+from .settings import number_format
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -116,7 +119,8 @@ class LegacyPlainAttention(nn.Cell):
 
     def __init__(self, settings: Settings, size: int) -> None:
         super().__init__()
-        self.scale, self.softmax, self.adds = size**-0.5, settings.softmax_dtype, settings.shape.adds_mask
+        self.scale, self.adds = size**-0.5, settings.shape.adds_mask
+        self.softmax = number_format(settings.config.precision.softmax or DType.FLOAT32)
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""

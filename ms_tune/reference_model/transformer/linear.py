@@ -51,7 +51,11 @@ class ColumnLinear(Linear):
     ) -> None:
         local = outputs // settings.groups.tensor.size
         super().__init__(inputs, local, bias=bias, dtype=settings.dtype if dtype is None else dtype)
-        self.group, self.compute, self.keeps = settings.groups.tensor, settings.compute_dtype, settings.shape.legacy
+        self.group, self.compute, self.keeps = (
+            settings.groups.tensor,
+            settings.format_of("compute"),
+            settings.shape.legacy,
+        )
         self.sequence, self.regather = settings.sequence, settings.regather
 
     def construct(self, x: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ class RowLinear(Linear):
         local = inputs // settings.groups.tensor.size
         super().__init__(local, outputs, bias=bias, dtype=settings.dtype if dtype is None else dtype)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
-        self.compute, self.keeps = settings.compute_dtype, settings.shape.legacy
+        self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
     def construct(self, x: Tensor) -> Tensor:
         """Project the last axis, in the number format of projections; the output's is that of the input."""
@@ -116,7 +120,7 @@ class Norm(nn.Cell):
 
     def __init__(self, size: int, settings: Settings) -> None:
         super().__init__()
-        dtype, shape = settings.norm_dtype, settings.shape
+        dtype, shape = settings.format_of("norm"), settings.shape
         self.centred = shape.normalization.endswith("LayerNorm")
         self.size, self.fused = size, shape.fused_norm
         # RMSNorm's operator takes two number formats, that of the weight and that of the input.

@@ -30,10 +30,11 @@ class LatentSelfAttention(nn.Cell):
         self.whole = settings.groups.tensor if settings.sequence else None
         bias = shape.qkv_bias
         self.linear_qkv = Linear(shape.hidden_size, sum(self.split), bias=bias, dtype=settings.dtype)
+        norm = (lambda size: Norm(size, settings)) if shape.qk_norm else lambda _: nn.Identity()
         if latent.query_rank:
-            self.q_layernorm = Norm(latent.query_rank, settings)
+            self.q_layernorm = norm(latent.query_rank)
             self.linear_qb = ColumnLinear(latent.query_rank, queries, bias=bias, settings=settings)
-        self.k_layernorm = Norm(latent.key_value_rank, settings)
+        self.k_layernorm = norm(latent.key_value_rank)
         outputs = shape.num_attention_heads * (latent.plain_size + latent.value_size)
         self.linear_kvb = ColumnLinear(latent.key_value_rank, outputs, bias=bias, settings=settings)
         self.rotary = Rotary(settings)

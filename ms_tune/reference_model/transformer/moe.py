@@ -31,12 +31,13 @@ _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,
     "fast_gelu": ops.fast_gelu,
     "silu": mint.nn.functional.silu,
+    "swiglu": mint.nn.functional.silu,
     "relu": mint.nn.functional.relu,
 }
 
 
 class Activation(nn.Cell):
-    """The activation function; a gated one takes twice the width and multiplies its halves."""
+    """The activation function; a gated one that is fused takes twice the width and multiplies its halves."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -48,12 +49,20 @@ class Activation(nn.Cell):
         """Apply it along the last axis."""
         if self.name == "fusedswiglu":
             return ops.swiglu(x)
-        if self.name == "swiglu":
-            gate, value = mint.chunk(x, 2, dim=-1)
-            return mint.nn.functional.silu(gate) * value
         if self.written_out:
             return x * 0.5 * (mint.erf(x / math.sqrt(2.0)) + 1.0)
         return _FUNCTIONS[self.name](x)
+
+
+def activated(function: Activation, x: Tensor) -> Tensor:
+    """What the function makes of ``x``; of a gated one that is not fused only one half goes through it.
+
+    So the product of both is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
+    """
+    if function.name != "swiglu":
+        return function(x)
+    gate, value = mint.chunk(x, 2, dim=-1)
+    return function(gate) * value
 
 
 class FeedForward(nn.Cell):
@@ -79,7 +88,7 @@ class FeedForward(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
-        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
+        return self.linear_fc2(activated(self.activation_func, self.linear_fc1(x)))
 
 
 class SharedExperts(FeedForward):
@@ -133,7 +142,7 @@ class GroupedExperts(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
-        return self.product(self.activation_func(self.product(x, self.weight1, ends)), self.weight2, ends)
+        return self.product(activated(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends)
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         """Rows up to each end times the matrix of each expert."""
@@ -145,26 +154,13 @@ class SequentialExperts(nn.Cell):
 
     def __init__(self, local: int, width: int, settings: Settings) -> None:
         super().__init__()
-        self.local_experts = nn.CellList([_Expert(width, settings) for _ in range(local)])
+        self.local_experts = nn.CellList([FeedForward(width, settings, split=False) for _ in range(local)])
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = np.linspace(0, x.shape[0], len(self.local_experts) + 1).astype(int)
         parts = mint.split(x, tuple(int(size) for size in np.diff(ends)), dim=0)
         return mint.cat([expert(part) for expert, part in zip(self.local_experts, parts, strict=True)], dim=0)
-
-
-class _Expert(nn.Cell):
-    def __init__(self, width: int, settings: Settings) -> None:
-        super().__init__()
-        shape = settings.shape
-        wide = 2 * width if shape.gated else width
-        self.linear_fc1 = Linear(shape.hidden_size, wide, bias=shape.mlp_bias, dtype=settings.dtype)
-        self.activation_func = Activation(settings)
-        self.linear_fc2 = Linear(width, shape.hidden_size, bias=shape.mlp_bias, dtype=settings.dtype)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.linear_fc2(self.activation_func(self.linear_fc1(x)))
 
 
 class MixtureOfExperts(nn.Cell):
@@ -225,7 +221,7 @@ class MixtureOfExperts(nn.Cell):
         """The same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
         per_token = self.settings.per_token
         order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)
-        rows = self.experts(tokens[mint.floor_divide(order, per_token)])
+        rows = self.apply_experts(tokens[mint.floor_divide(order, per_token)])
         rows = rows * weights.reshape(-1)[order].reshape(-1, 1)
         back = mint.zeros(rows.shape, dtype=rows.dtype)
         back[order] = rows

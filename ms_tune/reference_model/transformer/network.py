@@ -37,11 +37,11 @@ class Embedding(nn.Cell):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         shape = settings.shape
-        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.compute_dtype
+        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.format_of("compute")
         self.keeps = settings.shape.legacy
         words = shape.vocab_size // self.group.size
         self.first = words * self.group.place
-        self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.embedding_dtype))
+        self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.format_of("embedding")))
         self.positions = None
         if not shape.rotary:
             self.positions = Parameter(initializer("normal", (shape.seq_length, shape.hidden_size), settings.dtype))
@@ -128,7 +128,7 @@ class Output(nn.Cell):
         super().__init__()
         shape = settings.shape
         self.sequence, self.keeps = settings.sequence, settings.shape.legacy
-        self.compute = settings.compute_dtype
+        self.compute = settings.format_of("compute")
         self.group, self.split_loss = settings.groups.tensor, settings.config.parallelism.split_loss
         # With tied embeddings the embedding's weight is handed in; no second one is made.
         if not shape.tied_embeddings:
@@ -174,7 +174,7 @@ class ChunkNetwork(nn.Cell):
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = Output(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
-        self.maker, self.dtype = _table_maker(settings), settings.compute_dtype
+        self.maker, self.dtype = _table_maker(settings), settings.format_of("compute")
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
         self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
         self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Parameter, Tensor, mint
-from mindspore.mint import distributed
+from mindspore import Parameter, Tensor
 
 from .adamw import make_adamw
 from .buckets import GradientBuffers, Weight, zeros
@@ -159,7 +158,7 @@ class WholeWeights:
             elif self.loose:
                 gradient = self.loose.of(entry)
             else:
-                gradient = _reduced(totals.pop(id(entry.weight)), entry)
+                gradient = totals.pop(id(entry.weight))  # of a single device
             yield gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
 
     def tensors(self) -> dict[str, list[Tensor]]:
@@ -192,15 +191,3 @@ def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[W
         group = groups.expert_data if id(weight) in experts else groups.data
         made.append(Weight(weight, group, group.size if sharded else 1))
     return made
-
-
-def _reduced(gradient: Tensor, entry: Weight) -> Tensor:
-    """A gradient that is in no buffer, summed over all ranks."""
-    if entry.parts > 1:
-        part = mint.empty((gradient.size // entry.parts,), dtype=gradient.dtype)
-        distributed.reduce_scatter_tensor(part, gradient.reshape(-1), group=entry.group.name)
-        return part
-    if entry.group.size > 1:
-        gradient = gradient.contiguous()
-        distributed.all_reduce(gradient, group=entry.group.name)
-    return gradient

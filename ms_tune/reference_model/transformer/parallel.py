@@ -6,7 +6,7 @@ the collective that undoes it. Activations are ``(sequence, batch, …)``, so pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mindspore import Tensor, mint
@@ -15,9 +15,12 @@ from mindspore.communication import create_group
 from mindspore.mint import distributed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ms_tune.reference_model.ranks import RankGroups
 
 
+_Call: TypeAlias = "Callable[[Tensor, Group], Tensor]"
 # What MindSpore hands from the forward to the backward part of a function; it takes any attribute.
 Saved: TypeAlias = Any
 
@@ -33,19 +36,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank (:class:`ms_tune.reference_model.ranks.RankGroups` says what each one is for)."""
+    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference_model.ranks.RankGroups`."""
 
     tensor: Group
     ulysses: Group
     ring: Group
     data: Group
     shards: Group
+    copies: Group
     expert: Group
     expert_data: Group
     expert_shards: Group
-    # Ranks that hold copies of what this rank keeps of the weights; those with the other parts are `shards`.
-    copies: Group
-    expert_copies: Group  # the same for routed experts
+    expert_copies: Group
     ranks: RankGroups
 
 
@@ -59,24 +61,8 @@ def make_groups(ranks: RankGroups) -> Groups:
             create_group(made[members], list(members))
         return Group(made.get(members, ""), len(members), members.index(ranks.rank))
 
-    return Groups(
-        tensor=group(ranks.tensor),
-        ulysses=group(ranks.ulysses),
-        ring=group(ranks.ring),
-        data=group(ranks.data),
-        shards=group(ranks.shards),
-        expert=group(ranks.expert),
-        expert_data=group(ranks.expert_data),
-        expert_shards=group(ranks.expert_shards),
-        copies=group(_copies(ranks.data, ranks.shards, ranks.rank)),
-        expert_copies=group(_copies(ranks.expert_data, ranks.expert_shards, ranks.rank)),
-        ranks=ranks,
-    )
-
-
-def _copies(everybody: tuple[int, ...], shards: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """The ranks at the same place of every run of ranks that share out weights."""
-    return everybody[shards.index(rank) :: len(shards)]
+    names = [field.name for field in fields(Groups) if field.name != "ranks"]
+    return Groups(ranks=ranks, **{name: group(getattr(ranks, name)) for name in names})
 
 
 def gathered(x: Tensor, group: Group) -> Tensor:
@@ -109,82 +95,41 @@ def summed(x: Tensor, group: Group) -> Tensor:
     return total
 
 
-class _Gather(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
-        ctx.group = group
-        if keeps:
-            ctx.save_for_backward(x)
-        return gathered(x, group)
+class _Collective(_Function):
+    """A collective whose gradient is another one; what ``kept`` names stays until the backward pass."""
 
     @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return scattered(gradient, ctx.group), None, None
-
-
-class _Scatter(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
-        ctx.group = group
-        part = scattered(x, group)
-        if keeps:
-            ctx.save_for_backward(part)
-        return part
+    def forward(  # noqa: PLR0913, PLR0917 - one input each
+        ctx: Saved, x: Tensor, group: Group, there: _Call, back: _Call, kept: str
+    ) -> Tensor:
+        ctx.group, ctx.back = group, back
+        y = there(x, group)
+        if kept:
+            ctx.save_for_backward(*({"x": x, "y": y}[name] for name in kept))
+        return y
 
     @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gathered(gradient, ctx.group), None, None
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return ctx.back(gradient, ctx.group), None, None, None, None
 
 
-class _Cut(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        size = x.shape[0] // group.size
-        part = x[size * group.place : size * (group.place + 1)]
-        # There it is (b, s) that is cut along s: one sample's part lies in one piece, that of several is copied.
-        part = part if x.shape[1] == 1 else mint.clone(part)
-        ctx.save_for_backward(x, part)
-        return part
-
-    @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return gathered(gradient, ctx.group), None
+def _itself(x: Tensor, _group: Group) -> Tensor:
+    return x
 
 
-class _Sum(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group, keeps: bool) -> Tensor:  # noqa: FBT001 - one input each
-        total = x.view(x.shape) if group.size == 1 else summed(x, group)
-        if keeps:
-            ctx.save_for_backward(x, total)
-        return total
-
-    @staticmethod
-    def backward(_ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient, None, None
+def _viewed(x: Tensor, _group: Group) -> Tensor:
+    return x.view(x.shape)
 
 
-class _Share(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return x.view(x.shape)
-
-    @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return summed(gradient, ctx.group), None
+def _viewed_sum(x: Tensor, group: Group) -> Tensor:
+    return x.view(x.shape) if group.size == 1 else summed(x, group)
 
 
-class _Exchange(_Function):
-    @staticmethod
-    def forward(ctx: Saved, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return exchanged(x, group)
-
-    @staticmethod
-    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
-        return exchanged(gradient, ctx.group), None
+def _own_part(x: Tensor, group: Group) -> Tensor:
+    size = x.shape[0] // group.size
+    part = x[size * group.place : size * (group.place + 1)]
+    # There it is (b, s) that is cut along s: one sample's part lies in one piece, that of several is copied.
+    return part if x.shape[1] == 1 else mint.clone(part)
 
 
 def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
@@ -193,7 +138,7 @@ def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     ``keeps``, here and below: what is exchanged stays until the backward pass. A ``Cell`` with a ``bprop`` has that effect
     in MindSpore, whether it needs its input and output there or not (``core/tensor_parallel/mappings.py``).
     """
-    return x if group.size == 1 else _Gather.apply(x, group, keeps)
+    return x if group.size == 1 else _Collective.apply(x, group, gathered, scattered, "x" if keeps else "")
 
 
 def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
@@ -203,26 +148,27 @@ def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     projections (``RowwiseParallel`` of ``pynative/distributed/style.py``, 2.1), which has its output at hand for its gradient
     without a use for it.
     """
-    return x if group.size == 1 else _Scatter.apply(x, group, keeps)
+    return x if group.size == 1 else _Collective.apply(x, group, scattered, gathered, "y" if keeps else "")
 
 
 def cut(x: Tensor, group: Group) -> Tensor:
     """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
-    return x if group.size == 1 else _Cut.apply(x, group)
+    return x if group.size == 1 else _Collective.apply(x, group, _own_part, gathered, "xy")
 
 
 def reduce(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     """All-reduce; backward: as it comes."""
-    return x if group.size == 1 and not keeps else _Sum.apply(x, group, keeps)
+    kept = "xy" if keeps else ""
+    return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, _itself, kept)
 
 
 def share(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     """As it is; backward: all-reduce."""
     if group.size == 1:
-        return _Sum.apply(x, group, keeps) if keeps else x
-    return _Share.apply(x, group)
+        return reduce(x, group, keeps=keeps)
+    return _Collective.apply(x, group, _viewed, summed, "")
 
 
 def exchange(x: Tensor, group: Group) -> Tensor:
     """All-to-all of equal parts of axis 0; backward: the same."""
-    return x if group.size == 1 else _Exchange.apply(x, group)
+    return x if group.size == 1 else _Collective.apply(x, group, exchanged, exchanged, "")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import mindspore
 
-from ms_tune.config.model import DType
-
 if TYPE_CHECKING:
-    from ms_tune.config.model import Experts, LatentAttention, ModelShape, TrainingConfig
+    from ms_tune.config.model import DType, Experts, LatentAttention, ModelShape, TrainingConfig
 
     from .parallel import Groups
 
@@ -65,32 +63,6 @@ class Settings:
         """Number format of weights and activations."""
         return number_format(self.config.precision.parameters)
 
-    @property
-    def attention_dtype(self) -> mindspore.Type:
-        """Number format of the weights of attention's projections."""
-        return number_format(self.config.precision.attention or self.config.precision.parameters)
-
-    @property
-    def compute_dtype(self) -> mindspore.Type:
-        """Number format in which projections compute."""
-        return number_format(self.config.precision.compute or self.config.precision.parameters)
-
-    @property
-    def softmax_dtype(self) -> mindspore.Type:
-        """Number format of the softmax in attention by matrix products."""
-        return number_format(self.config.precision.softmax or DType.FLOAT32)
-
-    @property
-    def norm_dtype(self) -> mindspore.Type:
-        """Number format of normalisations."""
-        return number_format(self.config.precision.norm or self.config.precision.parameters)
-
-    @property
-    def rotary_dtype(self) -> mindspore.Type:
-        """Number format in which rotary positions are applied."""
-        return number_format(self.config.precision.rotary or self.config.precision.parameters)
-
-    @property
-    def embedding_dtype(self) -> mindspore.Type:
-        """Number format of the word embedding."""
-        return number_format(self.config.precision.embedding or self.config.precision.parameters)
+    def format_of(self, part: Literal["attention", "compute", "norm", "rotary", "embedding"]) -> mindspore.Type:
+        """The number format of a part of the model (:class:`ms_tune.config.model.Precision`), that of weights unless it has one."""
+        return number_format(getattr(self.config.precision, part) or self.config.precision.parameters)
