@@ -31,6 +31,7 @@ NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
 DROPPED_KEPT = 20  # how many refused rows are described; all are counted
 
+_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
 _MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _MAX_DIGITS = 19  # of INT64_MAX
@@ -176,7 +177,9 @@ def layout_of(text: str | None, path: Path, number: int) -> Layout:
     missing = [name for name in _REQUIRED if name not in names]
     if missing:
         message = msg("trace.not-tracker", missing=", ".join(missing))
-        raise TraceError(message, msg("trace.not-tracker.hint"), path=path, line=number)
+        packed = (text or "").startswith(_PACKED)
+        hint = msg("trace.packed.hint", path=path) if packed else msg("trace.not-tracker.hint")
+        raise TraceError(message, hint, path=path, line=number)
     index = {name: position for position, name in enumerate(names)}
     if len(index) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

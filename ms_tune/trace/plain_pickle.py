@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import pickle
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -29,15 +30,26 @@ _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
 def is_snapshot(path: Path) -> bool:
-    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator."""
+    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator.
+
+    Raises:
+        TraceError: It is packed with gzip, and no snapshot.
+    """
     if not path.is_file():
         return False
+    if path.name.lower().endswith(_SUFFIXES):
+        return True
     try:
         with path.open("rb") as file:
             head = file.read(2)
-    except OSError:
+            if head == _GZIP:
+                file.seek(0)
+                head = gzip.GzipFile(fileobj=file).read(1)
+                if head != _PICKLE:
+                    raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
+    except (OSError, EOFError, zlib.error):
         return False
-    return head[:1] == _PICKLE or head == _GZIP or path.name.lower().endswith(_SUFFIXES)
+    return head[:1] == _PICKLE
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
