@@ -26,6 +26,7 @@ _GZIP = b"\x1f\x8b"
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
 _MOST_TEXT = 1000
 _PICKLE = b"\x80"
+_PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # how those of protocols 0 and 1 begin, too, and no log
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
@@ -44,9 +45,9 @@ def is_snapshot(path: Path) -> bool:
             head = file.read(2)
             if head == _GZIP:
                 file.seek(0)
-                head = gzip.GzipFile(fileobj=file).read(1)
-                if head != _PICKLE:
-                    raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
+                if gzip.GzipFile(fileobj=file).read(1) in _PACKED_PICKLES:
+                    return True
+                raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
     except (OSError, EOFError, zlib.error):
         return False
     return head[:1] == _PICKLE

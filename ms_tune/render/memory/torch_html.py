@@ -160,7 +160,7 @@ def _verdict(report: TorchReport) -> dict[str, object]:
     """Whether the figures are proved takes the place of whether they fit."""
     replay, reason = report.replay, report.refused_because
     counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    lines = [both(msg("snapshot.show.replayed", **counts))]
+    lines = [both(msg("snapshot.show.replayed", **counts))] if len(report.device.events) else []
     if reason is not None:
         lines.append(both(msg("snapshot.show.refused", reason=reason)))
     word = "exact" if reason is None else "not-exact"
