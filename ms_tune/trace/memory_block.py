@@ -93,6 +93,20 @@ class DroppedRow:
     reason: Message
 
 
+class Refused:
+    """The rows that a reader has refused so far: the first :data:`DROPPED_KEPT`, as they were met, and how many in all."""
+
+    def __init__(self) -> None:
+        self.rows: list[DroppedRow] = []
+        self.count = 0
+
+    def add(self, line: int, reason: Message) -> None:
+        """Refuse one more."""
+        self.count += 1
+        if len(self.rows) < DROPPED_KEPT:
+            self.rows.append(DroppedRow(line, reason))
+
+
 class _BadRowError(Exception):
     """A row cannot be read; the reason is a message for the user."""
 
@@ -120,18 +134,12 @@ class _Pools:
 
 
 class RowReader:
-    """Reads rows one by one and keeps account of those that it refuses.
-
-    Attributes:
-        dropped: The first :data:`DROPPED_KEPT` refused rows, in the order in which they were met.
-        dropped_count: How many rows were refused.
-    """
+    """Reads rows one by one and keeps account of those that it refuses."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._pools = _Pools()
-        self.dropped: list[DroppedRow] = []
-        self.dropped_count = 0
+        self.refused = Refused()
 
     def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
         """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
@@ -139,9 +147,7 @@ class RowReader:
             cells = _cells(text, self._layout, complete=complete)
             return _block(number, cells, self._layout, self._pools)
         except _BadRowError as error:
-            self.dropped_count += 1
-            if len(self.dropped) < DROPPED_KEPT:
-                self.dropped.append(DroppedRow(number, error.reason))
+            self.refused.add(number, error.reason)
             return None
 
     def stack(self, text: str) -> tuple[Frame, ...]:
