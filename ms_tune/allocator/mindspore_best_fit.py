@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from ms_tune.allocator.mindspore_pool import aligned
-from ms_tune.allocator.pool import ALIGNMENT, TOP, Growth, PoolState, Unit
+from ms_tune.allocator.pool import ALIGNMENT, TOP, Growth, PoolState, Unit, cut
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -79,15 +79,7 @@ class MindSporeBestFitPool:
         """One block for all, cut afterwards."""
         first = requests[0]
         address = self._allocate(sum(request.size for request in requests), first.stream, persistent=first.persistent)
-        size, part, stream, unit = self._live[address]
-        addresses = []
-        for request in requests:
-            addresses.append(address)
-            self._live[address] = (request.size, part, stream, unit)
-            address += request.size
-            size -= request.size
-        self._live[addresses[-1]] = (requests[-1].size + size, part, stream, unit)
-        return addresses
+        return cut(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit and stream, and count as the youngest of its size."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.pool import ALIGNMENT, TOP, Growth, PoolState, Unit
+from ms_tune.allocator.pool import ALIGNMENT, TOP, Growth, PoolState, Unit, cut
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -99,16 +99,7 @@ class MindSporePool:
         """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
         first = requests[0]
         address = self._allocate(sum(request.size for request in requests), first.stream, persistent=first.persistent)
-        size, part = self._live[address]
-        addresses = []
-        for request in requests:
-            addresses.append(address)
-            self._live[address] = (request.size, part)
-            address += request.size
-            size -= request.size
-        last = addresses[-1]
-        self._live[last] = (requests[-1].size + size, part)
-        return addresses
+        return cut(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit."""

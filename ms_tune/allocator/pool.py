@@ -7,7 +7,7 @@ addresses, as in MindSpore's simulation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,25 @@ class PoolState:
     def unit_of(self, address: int) -> Unit:
         """The unit that an address lies in."""
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
+
+
+def cut(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
+    """The addresses of requests for which one live block was taken; what it is longer is the last one's.
+
+    Args:
+        live: Size of each live block, and what else is known of it, by address; the parts take the block's place.
+        address: The block's.
+        requests: Those that it was taken for.
+    """
+    size, *rest = live[address]
+    addresses = []
+    for request in requests:
+        addresses.append(address)
+        live[address] = (request.size, *rest)
+        address += request.size
+        size -= request.size
+    live[addresses[-1]] = (requests[-1].size + size, *rest)
+    return addresses
 
 
 class Pool(Protocol):

@@ -102,15 +102,7 @@ class TorchPool:
         return self._settings.rounded(size)
 
     def seed(self, segments: Iterable[Held], live: Mapping[int, int]) -> None:
-        """Put the allocator into the state of a running process, before the first request.
-
-        Args:
-            segments: What it holds, each with its neighbours apart.
-            live: Sizes of the live blocks by address.
-
-        Raises:
-            SeedError: A live block does not lie in mapped memory.
-        """
+        """:meth:`Space.seed`, before the first request."""
         self._space.seed(segments, live)
         self._top = max([self._top, *(block.segment.base + _ENDLESS for block in self._space.blocks.values())])
 

@@ -125,9 +125,8 @@ def _pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedP
 
 def _limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
     """What the real run may take: as the user says, else as its log says, else as the simulated one may."""
-    asked = terms.asked
-    if asked.names_device:
-        return limit_of(device_of(asked.chip, asked.card_bytes))
+    if terms.names_device:
+        return limit_of(device_of(terms.chip, terms.device_bytes))
     if real.limit_bytes and real.device_mib:
         size = real.device_mib * MIB
         return limit_of(Device(size, size, msg("verdict.limit.log")), real.limit_bytes, Cap.LOG)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.devices import pool_of
 from ms_tune.memory.places import operator_at
-from ms_tune.memory.request import Asked
 from ms_tune.texts import msg
 from ms_tune.trace.communicators import WORLD
 from ms_tune.trace.runtime_log import SIMULATED_MIB
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.memory.curve import Curve
+    from ms_tune.memory.request import JudgedRequest
     from ms_tune.texts import Message
     from ms_tune.trace.comm_order import CommunicationOrder
     from ms_tune.trace.folder import RankFiles
@@ -121,7 +121,9 @@ def communicators_in(
     return {**most, **used}
 
 
-def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: Asked) -> Terms:
+def terms_of(
+    files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: JudgedRequest, most: int | None
+) -> Terms:
     """What a trace is judged by: the command line first, then what its run kept, then its log.
 
     Args:
@@ -129,6 +131,7 @@ def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder
         log: MindSpore's log.
         order: The collective operations.
         asked: What the user says.
+        most: What the user says that the pool may take, whatever the device.
 
     Raises:
         UsageError: There are no facts about the chip that the user names.
@@ -141,24 +144,29 @@ def terms_of(files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)
     used = as_asked(statistics, beside.asked_bytes) if statistics and statistics.used_mib else None
-    terms = _terms(beside.run, beside.rank, used, asked, outside)
+    named = (asked.chip, asked.device_bytes) if asked.names_device else None
+    terms = _terms(beside, used, named, most, outside)
     return terms if beside.doubt is None else replace(terms, doubt=beside.doubt)
 
 
 def _terms(
-    run: Kept, kept: KeptRank | None, statistics: MemoryStatistics | None, asked: Asked, outside: Outside
+    beside: Beside,
+    statistics: MemoryStatistics | None,
+    named: tuple[str | None, int | None] | None,
+    most: int | None,
+    outside: Outside,
 ) -> Terms:
-    chosen = asked if asked.names_device else Asked(run.chip, run.card_bytes)
-    device = device_of(chosen.chip, chosen.card_bytes)
-    cap, by, told = None, Cap.SCRIPT, "device" if asked.names_device else "assumed"
-    if asked.limit_bytes is not None:
-        cap, by, told = asked.limit_bytes, Cap.USER, "user"
+    run, kept = beside.run, beside.rank
+    device = device_of(*named or (run.chip, run.card_bytes))
+    cap, by, told = None, Cap.SCRIPT, "device" if named else "assumed"
+    if most is not None:
+        cap, by, told = most, Cap.USER, "user"
     elif kept is not None:
-        cap, by, told = kept.cap_bytes, kept.cap, "device" if asked.names_device else "run"
+        cap, by, told = kept.cap_bytes, kept.cap, "device" if named else "run"
     elif statistics is not None and is_simulated(statistics):
         cap = cap_in(statistics)
         told = "log" if cap is not None else told
-    elif statistics is not None and not asked.names_device:
+    elif statistics is not None and not named:
         size = statistics.device_mib * MIB
         device = Device(size, size, msg("verdict.limit.log"))
         cap, by, told = statistics.used_mib * MIB, Cap.LOG, "log"

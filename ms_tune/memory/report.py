@@ -83,7 +83,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     activations = activations_by_layer(table, contents, parts)
     uncountable = _optional(find_uncountable, files.graph, unread)
     order = _optional(read_communication_order, files.collectives, unread)
-    terms = terms_of(files, log, order, request.asked)
+    terms = terms_of(files, log, order, request, request.limit_bytes)
     report = RankReport(
         files=files,
         rank=files.rank,

@@ -5,28 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the user says of the device.
-
-    Attributes:
-        chip: Its name.
-        card_bytes: Its memory as sold.
-        limit_bytes: What the pool may take, whatever the device.
-        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
-    """
-
-    chip: str | None = None
-    card_bytes: int | None = None
-    limit_bytes: int | None = None
-    reserve_bytes: int | None = None
-
-    @property
-    def names_device(self) -> bool:
-        """Whether the user names one."""
-        return self.chip is not None or self.card_bytes is not None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
     """What a run is judged by.
@@ -40,6 +18,11 @@ class JudgedRequest:
     chip: str | None = None
     device_bytes: int | None = None
     reserve_bytes: int | None = None
+
+    @property
+    def names_device(self) -> bool:
+        """Whether the user names a device."""
+        return self.chip is not None or self.device_bytes is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +38,6 @@ class MemoryRequest(JudgedRequest):
     ranks: frozenset[int] = frozenset()
     limit_bytes: int | None = None
     with_graph: bool = True
-
-    @property
-    def asked(self) -> Asked:
-        """What the user says of the device."""
-        return Asked(self.chip, self.device_bytes, self.limit_bytes, self.reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +59,6 @@ class WhatIfRequest(JudgedRequest):
     shard: str | None = None
     parts: int | None = None
     recompute_layers: int | None = None
-
-    @property
-    def asked(self) -> Asked:
-        """What the user says of the device."""
-        return Asked(self.chip, self.device_bytes, self.max_memory, self.reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True)

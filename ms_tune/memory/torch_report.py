@@ -102,10 +102,10 @@ class TorchReport:
     device: DeviceTrace
     replay: TorchReplay
     # The most bytes of live blocks as the allocator counts them, and the event after which they are in use (-1: before
-    # the first); None if the replay is not exact.
+    # the first); None if the replay is not exact, or no event was recorded.
     peak_bytes: int | None
     peak_event: int | None
-    # The same of the bytes that were asked for.
+    # The same of the bytes that were asked for; what was alive when the snapshot was taken if no event was recorded.
     requested_peak_bytes: int
     requested_peak_event: int
     # The most bytes taken from the device; None if nothing tells.
@@ -124,6 +124,8 @@ class TorchReport:
     @property
     def refused_because(self) -> Message | None:
         """Why nothing is taken from the replay; None if it is exact."""
+        if not len(self.device.events):
+            return msg("snapshot.no-history")
         first = self.replay.first
         if first is None:
             return None
@@ -193,7 +195,7 @@ def _analysed(
 
 
 def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
-    exact = replayed.exact
+    exact, recorded = replayed.exact, len(device.events) > 0
     asked = requested_curve(device)
     used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
     reserved = held_curve(device, exact=exact)
@@ -205,12 +207,12 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
         snapshot=snapshot,
         device=device,
         replay=replayed,
-        peak_bytes=int(used.max()) if exact else None,
-        peak_event=int(used.argmax()) - 1 if exact else None,
+        peak_bytes=int(used.max()) if exact and recorded else None,
+        peak_event=int(used.argmax()) - 1 if exact and recorded else None,
         requested_peak_bytes=int(asked.max()),
         requested_peak_event=int(asked.argmax()) - 1,
-        reserved_peak_bytes=int(reserved.max()) if reserved is not None else None,
-        reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None else None,
+        reserved_peak_bytes=int(reserved.max()) if reserved is not None and recorded else None,
+        reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None and recorded else None,
         event=event,
         contents=_contents(device, blocks, lines, event),
         cached_bytes=_cached(replayed, reserved, used, event) if exact and reserved is not None else None,

@@ -108,7 +108,7 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     on_progress(msg("allocator.progress.infer"), 0)
     inferred = infer(work, pool, trace.limit)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
-    terms = terms_of(trace.files, trace.log, order, request.asked)
+    terms = terms_of(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
         pool,
         inferred,

@@ -69,8 +69,8 @@ def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
         else:
             _take(part, columns, layout, reader, builder)
     return builder.table(
-        dropped=tuple(sorted(reader.dropped, key=lambda row: row.line)),
-        dropped_count=reader.dropped_count,
+        dropped=tuple(sorted(reader.refused.rows, key=lambda row: row.line)),
+        dropped_count=reader.refused.count,
         columns=layout.names,
         truncated=truncated,
     )

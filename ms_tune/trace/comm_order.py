@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of
+from ms_tune.trace.memory_block import DroppedRow, Refused, lines_of
 from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
@@ -48,31 +48,18 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     Raises:
         TraceError: The file cannot be read, or is another one.
     """
-    found, refused = [], _Refused()
+    found, refused = [], Refused()
     for number, cells in _rows(path, _COMMUNICATION, refused):
         ranks = [_number(rank) for rank in cells["comm_rank"].split()]
         if None in (_number(cells["input_size"]), _number(cells["output_size"]), *ranks):
-            refused.add(number, "trace.row.order")
+            refused.add(number, msg("trace.row.order"))
         else:
             known = tuple(rank for rank in ranks if rank is not None)
             found.append(Collective(cells["group"], known, cells["primitive"]))
     return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
 
 
-class _Refused:
-    """The refused rows so far."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.rows: list[DroppedRow] = []
-
-    def add(self, line: int, reason: str) -> None:
-        self.count += 1
-        if len(self.rows) < DROPPED_KEPT:
-            self.rows.append(DroppedRow(line, msg(reason)))
-
-
-def _rows(path: Path, required: tuple[str, ...], refused: _Refused) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(path: Path, required: tuple[str, ...], refused: Refused) -> Iterator[tuple[int, dict[str, str]]]:
     """Line and cells of every row that has one cell for each column."""
     with reading(path), path.open("rb") as file:
         names: list[str] = []
@@ -84,7 +71,7 @@ def _rows(path: Path, required: tuple[str, ...], refused: _Refused) -> Iterator[
                 continue
             cells = _cells(text)
             if cells is None or len(cells) != len(names):
-                refused.add(number, "trace.row.order")
+                refused.add(number, msg("trace.row.order"))
             else:
                 yield number, dict(zip(names, cells, strict=True))
 

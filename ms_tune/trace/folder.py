@@ -66,7 +66,9 @@ def find_trace(path: Path) -> TraceFolder:
         found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
     if not found:
         reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
-        raise TraceError(msg(reason), msg("trace.not-tracker.hint"), path=path)
+        packed = path / f"{BLOCKS}.gz"
+        hint = msg("trace.packed.hint", path=packed) if packed.is_file() else msg("trace.not-tracker.hint")
+        raise TraceError(msg(reason), hint, path=path)
     ranks = sorted((_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
     times = [files.blocks.stat().st_mtime for files in ranks]
     return TraceFolder(tuple(ranks), stale=max(times) - min(times) > _STALE)

@@ -31,6 +31,7 @@ NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
 DROPPED_KEPT = 20  # how many refused rows are described; all are counted
 
+_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
 _MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
 _MAX_DIGITS = 19  # of INT64_MAX
@@ -92,6 +93,20 @@ class DroppedRow:
     reason: Message
 
 
+class Refused:
+    """The rows that a reader has refused so far: the first :data:`DROPPED_KEPT`, as they were met, and how many in all."""
+
+    def __init__(self) -> None:
+        self.rows: list[DroppedRow] = []
+        self.count = 0
+
+    def add(self, line: int, reason: Message) -> None:
+        """Refuse one more."""
+        self.count += 1
+        if len(self.rows) < DROPPED_KEPT:
+            self.rows.append(DroppedRow(line, reason))
+
+
 class _BadRowError(Exception):
     """A row cannot be read; the reason is a message for the user."""
 
@@ -119,18 +134,12 @@ class _Pools:
 
 
 class RowReader:
-    """Reads rows one by one and keeps account of those that it refuses.
-
-    Attributes:
-        dropped: The first :data:`DROPPED_KEPT` refused rows, in the order in which they were met.
-        dropped_count: How many rows were refused.
-    """
+    """Reads rows one by one and keeps account of those that it refuses."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._pools = _Pools()
-        self.dropped: list[DroppedRow] = []
-        self.dropped_count = 0
+        self.refused = Refused()
 
     def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
         """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
@@ -138,9 +147,7 @@ class RowReader:
             cells = _cells(text, self._layout, complete=complete)
             return _block(number, cells, self._layout, self._pools)
         except _BadRowError as error:
-            self.dropped_count += 1
-            if len(self.dropped) < DROPPED_KEPT:
-                self.dropped.append(DroppedRow(number, error.reason))
+            self.refused.add(number, error.reason)
             return None
 
     def stack(self, text: str) -> tuple[Frame, ...]:
@@ -176,7 +183,9 @@ def layout_of(text: str | None, path: Path, number: int) -> Layout:
     missing = [name for name in _REQUIRED if name not in names]
     if missing:
         message = msg("trace.not-tracker", missing=", ".join(missing))
-        raise TraceError(message, msg("trace.not-tracker.hint"), path=path, line=number)
+        packed = (text or "").startswith(_PACKED)
+        hint = msg("trace.packed.hint", path=path) if packed else msg("trace.not-tracker.hint")
+        raise TraceError(message, hint, path=path, line=number)
     index = {name: position for position, name in enumerate(names)}
     if len(index) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

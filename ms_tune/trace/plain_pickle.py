@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import pickle
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -25,19 +26,31 @@ _GZIP = b"\x1f\x8b"
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
 _MOST_TEXT = 1000
 _PICKLE = b"\x80"
+_PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # how those of protocols 0 and 1 begin, too, and no log
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
 def is_snapshot(path: Path) -> bool:
-    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator."""
+    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator.
+
+    Raises:
+        TraceError: It is packed with gzip, and no snapshot.
+    """
     if not path.is_file():
         return False
+    if path.name.lower().endswith(_SUFFIXES):
+        return True
     try:
         with path.open("rb") as file:
             head = file.read(2)
-    except OSError:
+            if head == _GZIP:
+                file.seek(0)
+                if gzip.GzipFile(fileobj=file).read(1) in _PACKED_PICKLES:
+                    return True
+                raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
+    except (OSError, EOFError, zlib.error):
         return False
-    return head[:1] == _PICKLE or head == _GZIP or path.name.lower().endswith(_SUFFIXES)
+    return head[:1] == _PICKLE
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:

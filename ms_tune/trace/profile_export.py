@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.errors import TraceError, nearby
 from ms_tune.texts import msg
 from ms_tune.trace.profile_events import read_events
-from ms_tune.trace.profile_tables import Collective, read_collectives, read_kernels, read_steps
+from ms_tune.trace.profile_tables import read_collectives, read_kernels, read_steps
 from ms_tune.trace.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import TypeVar
 
-    from ms_tune.trace.profile_tables import Kernels, StepRow
+    from ms_tune.trace.profile_tables import Collective, Kernels, StepRow
     from ms_tune.trace.time_line import ProfileEvents
+
+    Result = TypeVar("Result")
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS, EVENTS, COMMUNICATION = (
@@ -116,28 +119,17 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     """Read one rank's export. A file that cannot be read does not stop the others."""
     broken: list[TraceError] = []
     rank, level, stacks, mindspore = _told(folder)
-    steps: list[StepRow] = []
-    kernels, events, collectives = None, None, list[Collective]()
-    if (folder / STEPS).is_file():
+
+    def read(name: str, reader: Callable[[Path], Result]) -> Result | None:
         try:
-            steps = read_steps(folder / STEPS)
+            return reader(folder / name) if (folder / name).is_file() else None
         except TraceError as error:
             broken.append(error)
-    if (folder / KERNELS).is_file():
-        try:
-            kernels = read_kernels(folder / KERNELS)
-        except TraceError as error:
-            broken.append(error)
-    if (folder / COMMUNICATION).is_file():
-        try:
-            collectives = read_collectives(folder / COMMUNICATION)
-        except TraceError as error:
-            broken.append(error)
-    if (folder / EVENTS).is_file():
-        try:
-            events = read_events(folder / EVENTS, on_bytes)
-        except TraceError as error:
-            broken.append(error)
+            return None
+
+    steps, kernels = read(STEPS, read_steps) or (), read(KERNELS, read_kernels)
+    collectives = read(COMMUNICATION, read_collectives) or ()
+    events = read(EVENTS, lambda file: read_events(file, on_bytes))
     told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
     return RankProfile(folder, rank, level, stacks, mindspore, _peers(folder), *told)
 

@@ -15,7 +15,7 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.texts import msg
 from ms_tune.trace.columns import NATURAL, NATURAL_OR_NONE, Cell, Columns, split
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow, lines_of
+from ms_tune.trace.memory_block import DroppedRow, Refused, lines_of
 from ms_tune.trace.parts import no_progress, parts_of
 from ms_tune.trace.reading import reading
 from ms_tune.trace.table import NONE, Coded
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.texts import Message
     from ms_tune.trace.parts import Part, Progress
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
@@ -65,19 +64,13 @@ class _Builder:
         self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
         self.names: dict[str, int] = {}
         self.nodes: dict[str, int] = {}
-        self.dropped: list[DroppedRow] = []
-        self.dropped_count = 0
+        self.refused = Refused()
 
     def name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
 
     def node(self, text: str) -> int:
         return self.nodes.setdefault(text, len(self.nodes))
-
-    def refuse(self, line: int, reason: Message) -> None:
-        self.dropped_count += 1
-        if len(self.dropped) < DROPPED_KEPT:
-            self.dropped.append(DroppedRow(line, reason))
 
     def tasks(self) -> Tasks:
         empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
@@ -90,8 +83,8 @@ class _Builder:
             name=Coded(np.concatenate([part[1] for part in parts])[order], tuple(self.names)),
             node=Coded(np.concatenate([part[2] for part in parts])[order], tuple(self.nodes)),
             line=line[order],
-            dropped=tuple(self.dropped),
-            dropped_count=self.dropped_count,
+            dropped=tuple(self.refused.rows),
+            dropped_count=self.refused.count,
         )
 
 
@@ -126,7 +119,7 @@ def _take(part: Part, columns: Columns, names: tuple[str, ...], builder: _Builde
 def _take_singly(part: Part, names: tuple[str, ...], builder: _Builder) -> None:
     for number, text, complete in part.lines():
         if text is None:
-            builder.refuse(number, msg("trace.row.cut"))
+            builder.refused.add(number, msg("trace.row.cut"))
         else:
             _take_row(number, text, names, builder, complete=complete)
 
@@ -134,18 +127,18 @@ def _take_singly(part: Part, names: tuple[str, ...], builder: _Builder) -> None:
 def _take_row(number: int, text: str, names: tuple[str, ...], builder: _Builder, *, complete: bool) -> None:
     cells = text.split(",")
     if len(cells) <= len(names) or cells.pop():
-        builder.refuse(
+        builder.refused.add(
             number, msg("trace.row.fields", found=len(cells), expected=len(names)) if complete else msg("trace.row.cut")
         )
         return
     if not (cells[0].isascii() and cells[0].isdigit() and len(cells[0]) <= _DIGITS):
-        builder.refuse(number, msg("trace.row.number", value=cells[0][:40], column="time_stamp"))
+        builder.refused.add(number, msg("trace.row.number", value=cells[0][:40], column="time_stamp"))
         return
     surplus = len(cells) - len(names)
     # The line number tells whether the surplus commas are in the stack, which comes last, or in the names before it.
     before = next((n for n in range(surplus + 1) if cells[len(_FIRST) - 1 + n].isdigit() or not cells[5 + n]), None)
     if before is None or before % 2 or (before and not _alike(cells, before // 2)):
-        builder.refuse(number, msg("trace.row.commas"))
+        builder.refused.add(number, msg("trace.row.commas"))
         return
     half = before // 2
     name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])

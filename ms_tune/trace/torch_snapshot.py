@@ -42,6 +42,7 @@ class _Actions(dict[str, int]):
 
 
 _ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if action is not Action.OTHER})
+_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
 _ACTIONS["free"] = int(Action.FREE_COMPLETED)
 _KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
@@ -204,7 +205,7 @@ class _Reader:
         history = block.get("history")
         last = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
         state = block.get("state")
-        if not isinstance(state, str) or size == 0:
+        if not isinstance(state, str) or not state.startswith(_STATES) or size == 0:
             raise _BadValueError(what="blocks: state")
         frames = block.get("frames", last.get("frames"))
         return FinalBlock(

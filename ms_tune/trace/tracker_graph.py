@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.texts import msg
-from ms_tune.trace.memory_block import DROPPED_KEPT, DroppedRow
+from ms_tune.trace.memory_block import DroppedRow, Refused
 from ms_tune.trace.parts import Part, no_progress, parts_of
 from ms_tune.trace.reading import reading
 
@@ -90,7 +90,7 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
     reader = _Reader()
     with reading(path), path.open("rb") as file:
         reader.read(file, on_bytes)
-    return TrackerGraph(reader.tensors, reader.operators, tuple(reader.dropped), reader.dropped_count)
+    return TrackerGraph(reader.tensors, reader.operators, tuple(reader.refused.rows), reader.refused.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,7 @@ class _Reader:
     def __init__(self) -> None:
         self.tensors: dict[int, TensorType] = {}
         self.operators = 0
-        self.dropped: list[DroppedRow] = []
-        self.dropped_count = 0
+        self.refused = Refused()
         self._types: dict[str, _Types | None] = {}
         self._single: dict[str, TensorType] = {}
         self._head: tuple[int, re.Match[str]] | None = None
@@ -233,9 +232,7 @@ class _Reader:
         return known
 
     def _refuse(self, number: int) -> None:
-        self.dropped_count += 1
-        if len(self.dropped) < DROPPED_KEPT:
-            self.dropped.append(DroppedRow(number, msg("trace.graph.malformed")))
+        self.refused.add(number, msg("trace.graph.malformed"))
 
 
 def _fitting(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:

@@ -60,6 +60,35 @@ def test_memory_after_an_event(snapshot: Path, capsys: CAPTURE) -> None:
     assert main(["memory", str(snapshot), "--rank", "0"]) == 2
 
 
+def test_a_snapshot_without_a_recording_has_no_peak(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=5).run()
+    path = saved(program, tmp_path / "s.pickle", device_traces=[[]])
+    found = told(capsys, path)
+    assert (found["peak_bytes"], found["reserved_peak_bytes"], found["events"]) == (None, None, 0)
+    assert "_record_memory_history()" in found["replay"]["refused_because"]
+    assert found["contents"]
+    assert main(["memory", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert "in use, as asked for" in out
+    assert "when the snapshot was taken" in out
+    assert "peak" not in out
+    assert "event -1" not in out
+    assert "replayed: 0" not in out
+    assert main(["memory", "what-if", str(path)]) == 2
+    assert "no event was recorded" in capsys.readouterr().err
+
+
+def test_what_was_held_before_the_first_event_is_called_that(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=5).run()
+    frees = [event for event in program.events if event["action"] == "free_completed"][-1:]
+    path = saved(program, tmp_path / "s.pickle", device_traces=[frees])
+    assert told(capsys, path)["requested_peak_event"] == -1
+    assert main(["memory", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert "before the first event" in out
+    assert "event -1" not in out
+
+
 def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=5).run()
     program.events[-5]["addr"] += 512

@@ -64,7 +64,7 @@ def _read(file: BinaryIO, path: Path) -> BlockTrace:
             blocks.append(block)
     if reader is None or layout is None:
         raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
-    return BlockTrace(tuple(blocks), tuple(reader.dropped), reader.dropped_count, layout.names, truncated)
+    return BlockTrace(tuple(blocks), tuple(reader.refused.rows), reader.refused.count, layout.names, truncated)
 
 
 def table_of(trace: BlockTrace) -> Table:

@@ -161,6 +161,7 @@ def test_whatever_else_a_pickle_may_hold_is_refused(name: str, tmp_path: Path) -
         {"segments": [segment(total_size=512)]},
         {"segments": [segment(), segment()]},
         {"segments": [segment(blocks=[{"size": 0, "state": "inactive"}])]},
+        {"segments": [segment(blocks=[{"size": 512, "state": "parked"}])]},
         {"segments": [segment(device=True)]},
         {"segments": [segment(blocks=None)]},
         {"segments": [], "device_traces": [[event(size=1 << 60)]]},

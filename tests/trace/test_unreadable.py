@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from ms_tune.trace.comm_order import read_communication_order
 from ms_tune.trace.folder import find_trace
 from ms_tune.trace.memlog import read_memlog
 from ms_tune.trace.placement_csv import read_placement_csv
+from ms_tune.trace.plain_pickle import is_snapshot
 from ms_tune.trace.recompute_log import read_recompute_log
 from ms_tune.trace.runtime_log import read_runtime_log
 from ms_tune.trace.task import read_tasks
@@ -65,3 +68,33 @@ def test_a_folder(error: OSError, detail: object, tmp_path: Path, monkeypatch: p
     with pytest.raises(TraceError) as caught:
         find_trace(tmp_path)
     assert (caught.value.path, caught.value.message.params["detail"]) == (tmp_path, detail)
+
+
+def test_what_is_packed_is_told_how_to_be_unpacked(tmp_path: Path) -> None:
+    log = tmp_path / "worker_0.log.gz"
+    log.write_bytes(gzip.compress(b"[ERROR] out of memory\n"))
+    blocks = tmp_path / "packed" / "memory_block.csv"
+    blocks.parent.mkdir()
+    blocks.write_bytes(gzip.compress(b"start_time_stamp,end_time_stamp\n"))
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "memory_block.csv.gz").write_bytes(blocks.read_bytes())
+    readers: tuple[tuple[Callable[[Path], object], Path, Path], ...] = (
+        (is_snapshot, log, log),
+        (is_snapshot, blocks, blocks),
+        (read_block_table, blocks, blocks),
+        (find_trace, beside, beside / "memory_block.csv.gz"),
+    )
+    for read, path, named in readers:
+        with pytest.raises(TraceError) as raised:
+            read(path)
+        assert raised.value.hint == msg("trace.packed.hint", path=named)
+
+
+def test_a_packed_snapshot_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "dump.gz"
+    whole = gzip.compress(pickle.dumps({"segments": []}))
+    path.write_bytes(whole)
+    assert is_snapshot(path)
+    path.write_bytes(whole[:10])  # cut off before its first byte
+    assert not is_snapshot(path)

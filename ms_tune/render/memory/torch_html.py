@@ -10,6 +10,7 @@ from ms_tune.memory.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.render.memory.bands import Lives, bands
 from ms_tune.render.memory.html_blocks import PageBlocks, most_telling, packed
 from ms_tune.render.memory.html_page import POINTS, both, document, texts
+from ms_tune.render.memory.torch_text import figures
 from ms_tune.render.memory.words import near, size
 from ms_tune.texts import Language, lookup, msg
 from ms_tune.trace.table import NONE, Coded
@@ -159,30 +160,18 @@ def _verdict(report: TorchReport) -> dict[str, object]:
     """Whether the figures are proved takes the place of whether they fit."""
     replay, reason = report.replay, report.refused_because
     counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    lines = [both(msg("snapshot.show.replayed", **counts))]
+    lines = [both(msg("snapshot.show.replayed", **counts))] if len(report.device.events) else []
     if reason is not None:
         lines.append(both(msg("snapshot.show.refused", reason=reason)))
-    word = "exact" if replay.exact else "not-exact"
-    return {"kind": "good" if replay.exact else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
+    word = "exact" if reason is None else "not-exact"
+    return {"kind": "good" if reason is None else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
 
 
 def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
     def fact(value: str, label: str, note: Message | None = None) -> dict[str, object]:
         return {"value": value, "label": _text(label), "note": both(note) if note else None}
 
-    def after(event: int | None) -> Message:
-        return msg("snapshot.show.at-event", event=event)
-
-    found = []
-    if report.peak_bytes is not None:
-        found.append(fact(size(report.peak_bytes), "snapshot.show.peak", after(report.peak_event)))
-    asked = after(report.requested_peak_event)
-    found.append(fact(size(report.requested_peak_bytes), "snapshot.show.requested", asked))
-    if report.reserved_peak_bytes is not None:
-        held = after(report.reserved_peak_event)
-        found.append(fact(size(report.reserved_peak_bytes), "snapshot.show.reserved", held))
-    if report.cached_bytes is not None:
-        found.append(fact(size(report.cached_bytes), "snapshot.show.cached", after(report.event)))
+    found = [fact(size(amount), f"snapshot.show.{name}", when) for name, amount, when in figures(report)]
     if report.step_ends:
         found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
     found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))

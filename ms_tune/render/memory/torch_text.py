@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from ms_tune.memory.torch_what_if import Cache
 from ms_tune.render.columns import pad
 from ms_tune.render.memory.words import near, show_table, signed, size
+from ms_tune.texts import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.memory.torch_remedies import TorchRemedy
     from ms_tune.memory.torch_report import Place, PlaceChange, TorchReport
     from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.render.console import Console
+    from ms_tune.texts import Message
 
 _LABEL = 22
 
@@ -28,15 +30,9 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         console.write(console.text("snapshot.show.devices", devices=", ".join(others)))
     show_replay(report, console)
     console.write("")
-    if report.peak_bytes is not None:
-        _line(console, "peak", report.peak_bytes, console.text("snapshot.show.at-event", event=report.peak_event))
-    asked = console.text("snapshot.show.at-event", event=report.requested_peak_event)
-    _line(console, "requested", report.requested_peak_bytes, asked)
-    if report.reserved_peak_bytes is not None:
-        asked = console.text("snapshot.show.at-event", event=report.reserved_peak_event)
-        _line(console, "reserved", report.reserved_peak_bytes, asked)
-    if report.cached_bytes is not None:
-        _line(console, "cached", report.cached_bytes, console.text("snapshot.show.cached-note", event=report.event))
+    for name, amount, when in figures(report):
+        note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
+        _line(console, name, amount, console.say(note))
     for remedy in remedies[:top]:
         sizes = {"freed": size(remedy.bytes_freed), "after": size(remedy.peak_after)}
         name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
@@ -49,15 +45,36 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         wanted, free = size(shortage.wanted), size(shortage.device_free)
         console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
     console.write("")
-    name = "next" if report.replay.exact else "no-next"
+    name = "next" if report.refused_because is None else "no-next"
     console.write(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+
+
+def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
+    """The figures that are known, each with its name in the texts, its bytes, and when that was."""
+    asked = "requested" if len(report.device.events) else "requested-then"
+    known: tuple[tuple[str, int | None, int | None], ...] = (
+        ("peak", report.peak_bytes, report.peak_event),
+        (asked, report.requested_peak_bytes, report.requested_peak_event),
+        ("reserved", report.reserved_peak_bytes, report.reserved_peak_event),
+        ("cached", report.cached_bytes, report.event),
+    )
+    for name, amount, event in known:
+        if amount is not None:
+            yield name, amount, _when(report, event)
+
+
+def _when(report: TorchReport, event: int | None) -> Message:
+    if event is not None and event >= 0:
+        return msg("snapshot.show.at-event", event=event)
+    return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
 
 
 def show_replay(report: TorchReport, console: Console) -> None:
     """The line that says whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
     params = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    console.write(console.text("snapshot.show.replayed", **params))
+    if len(report.device.events):
+        console.write(console.text("snapshot.show.replayed", **params))
     if reason is not None:
         console.write(console.text("snapshot.show.refused", reason=console.say(reason)))
 
@@ -78,7 +95,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         for place in report.contents[:top]
     ]
     console.write("")
-    console.write(console.text("snapshot.show.contents", event=report.event))
+    console.write(console.text("snapshot.show.contents", when=_when(report, report.event)))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
