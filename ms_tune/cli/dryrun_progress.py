@@ -79,8 +79,9 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
 
     def _tell(self, task: Task, what: Message, phase: str) -> None:
         # One process needs no name.
-        message = what if len(self._tasks) < 2 else _of_task(task, what)  # noqa: PLR2004
-        text = self._console.say(message)
+        if len(self._tasks) > 1:
+            what = msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)
+        text = self._console.say(what)
         if self._live:
             self._lines[task.folder] = text
             self._draw([*self._lines.values(), *self._rest()])
@@ -135,7 +136,3 @@ def _message(state: State) -> Message:
     if state.blocks is not None:
         return msg("dryrun.progress.blocks", blocks=f"{state.blocks:,}", seconds=seconds)
     return msg(f"dryrun.progress.{state.phase}", step=state.step, steps=state.steps, seconds=seconds)
-
-
-def _of_task(task: Task, what: Message) -> Message:
-    return msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)

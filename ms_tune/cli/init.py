@@ -46,14 +46,12 @@ def templates() -> tuple[Template, ...]:
     return tuple(found)
 
 
-def _names() -> list[str]:
-    return [template.name for template in templates()]
-
-
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser(_PROGRAM, language, "init.description", "init.examples")
-    parser.option("name", "init.help.name", nargs="?", metavar="NAME", among=_names)
+    parser.option(
+        "name", "init.help.name", nargs="?", metavar="NAME", among=lambda: [template.name for template in templates()]
+    )
     parser.option("destination", "init.help.destination", nargs="?", metavar="DEST", type=Path)
     parser.flag("--list", "init.help.list")
     parser.flag("--force", "init.help.force")

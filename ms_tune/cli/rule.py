@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune rule"
 
 
-def _names() -> list[str]:
-    return [rule.name for rule in api.rules()]
-
-
 def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = Parser(_PROGRAM, language, "rule.description", "rule.examples")
-    parser.option("names", "rule.help.name", nargs="*", metavar="CHECK", among=_names)
+    parser.option(
+        "names", "rule.help.name", nargs="*", metavar="CHECK", among=lambda: [rule.name for rule in api.rules()]
+    )
     parser.flag("--all", "rule.help.all")
     parser.option("--markdown", "rule.help.markdown", metavar="FOLDER", type=Path)
     parser.file("--checklist", "rule.help.checklist", action="append", default=[])

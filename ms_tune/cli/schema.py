@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
@@ -63,7 +64,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     found = recognise(source.data)
     dialect = Dialect(arguments.dialect) if arguments.dialect else found.dialect
     if dialect is None:
-        hint = msg("lint.dialect-hint", dialects="|".join(one.value for one in YAML_DIALECTS))
+        command = f"{_PROGRAM} --install {quote(str(source.path))}"
+        hint = msg("lint.dialect-hint", command=command, dialects="|".join(one.value for one in YAML_DIALECTS))
         raise ConfigError(found.why_not or msg("lint.not-a-config"), hint, path=source.path)
     file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
     content = _encoded(_schema(dialect, arguments.framework_version))

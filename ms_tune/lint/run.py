@@ -6,6 +6,7 @@ import gc
 import os
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.config.follow import with_bases, with_model_folder
@@ -241,7 +242,8 @@ def _none_of_ours(target: Target, message: Message) -> Outcome:
 def _not_recognised(target: Target, message: Message) -> Outcome:
     if not target.named:
         return Outcome(skipped=Skipped(target.path, message))
-    hint = msg("lint.dialect-hint", dialects="|".join(dialect.value for dialect in YAML_DIALECTS))
+    dialects = "|".join(dialect.value for dialect in YAML_DIALECTS)
+    hint = msg("lint.dialect-hint", command=f"ms-tune lint {quote(str(target.path))}", dialects=dialects)
     return Outcome(error=ConfigError(message, hint, path=target.path))
 
 

@@ -179,9 +179,9 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
     """Each changed key is taken back alone: the one without which the stage holds least is to blame."""
     now, was = after.loaded.source, before.loaded.source
     keys = list(_changed(now.data, was.data, ()))[:_MOST_KEYS]
-    if not keys:
-        return None
     estimate, old = after.seen.estimate, before.seen.estimate
+    if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
+        return None
     best, share = keys[0], None
     if estimate is not None:
         peak = estimate.stages[stage].peak_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import limit_before
@@ -213,16 +214,16 @@ def _next(
     path: Path, report: LintReport, seen: Estimated, stages: Sequence[StageVerdict], change: Change | None
 ) -> tuple[str, ...]:
     """The commands to go on with: first what is wrong, then whether it fits, then what makes it fit."""
-    commands = [f"ms-tune lint {path}"] if report.findings else []
+    commands = [f"ms-tune lint {quote(str(path))}"] if report.findings else []
     over = seen.estimate is not None and seen.estimate.outlook is Outlook.OVER
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
-        commands.append(f"ms-tune check --dryrun {path}")
+        commands.append(f"ms-tune check --dryrun {quote(str(path))}")
     if over and change is not None and change.name != "none":
-        commands.append(f"ms-tune fit {path}")
+        commands.append(f"ms-tune fit {quote(str(path))}")
     elif (
         over and change is None and seen.job is not None
     ):  # nothing that is known frees anything: the job has to be split otherwise
-        commands.append(f"ms-tune fit {path} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
+        commands.append(f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
     return tuple(commands)

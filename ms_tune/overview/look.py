@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.config import SCRIPTS
@@ -86,5 +87,5 @@ def _checked(path: Path, report: LintReport) -> Overview:
         counts={severity: report.count(severity) for severity in Severity},
         fixable=report.fixable(safe=True),
         no_estimate_because=msg("check.checked-only"),
-        next=(f"ms-tune lint {path}",) if report.findings else (),
+        next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )

@@ -127,7 +127,7 @@ class Overview:
     @property
     def worst(self) -> StageVerdict | None:
         """The simulated stage that decides."""
-        return max(self.stages, key=_badness, default=None)
+        return max(self.stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes), default=None)
 
     @property
     def is_over(self) -> bool:
@@ -143,7 +143,3 @@ class Overview:
             return ExitCode.USAGE
         bad = any(one.severity is not Severity.INFO for one in self.matters)
         return ExitCode.FINDINGS if bad or self.is_over or not good else ExitCode.OK
-
-
-def _badness(one: StageVerdict) -> tuple[int, int]:
-    return one.verdict.severity, -one.verdict.spare_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import limit_of_script
@@ -73,8 +74,8 @@ def overview_of_script(
         no_estimate_because=reason,
         stages=stages,
         next=(
-            *((f"ms-tune lint {path}",) if report.findings else ()),
-            *(() if good else (f"ms-tune dryrun {path}",)),
+            *((f"ms-tune lint {quote(str(path))}",) if report.findings else ()),
+            *(() if good else (f"ms-tune dryrun {quote(str(path))}",)),
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.performance.gaps import Idle, idle_times, in_point_to_point, longest_gaps
-from ms_tune.performance.profile_result import Cause, CollectiveTime, Gap, ProfileReport, RankTimes
+from ms_tune.performance.profile_result import Cause, CollectiveTime, Gap, ProfileReport, RankTimes, rank_name
 from ms_tune.performance.result import Problem
 from ms_tune.performance.verdict import judged
 from ms_tune.texts import msg
@@ -37,14 +37,7 @@ def profiled(
         TraceError: There is no export.
     """
     folders = [folder for source in sources for folder in find_profiles(source)]
-    total = sum(size for folder in folders if (size := _size(folder)))
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        on_bytes(min(done, total), total)
-
+    count = _counter(sum(map(_size, folders)), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[Collective] = []
@@ -64,8 +57,7 @@ def profiled(
     found.sort(key=lambda gap: -gap.microseconds)
     problems += [*_missing(ranks, peers), *_of_all(ranks, found)]
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
-    shares = _mean(ranks)
-    imbalance = _imbalance(ranks)
+    shares, imbalance = _mean(ranks), _imbalance(ranks)
     return ProfileReport(
         sources=tuple(sources),
         ranks=tuple(ranks),
@@ -76,6 +68,17 @@ def profiled(
         imbalance=imbalance,
         problems=tuple(problems),
     )
+
+
+def _counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int], None]:
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        on_bytes(min(done, total), total)
+
+    return count
 
 
 def _size(folder: Path) -> int:
@@ -217,7 +220,7 @@ def _kinds(collectives: Sequence[Collective]) -> list[CollectiveTime]:
 
 
 def _doubts(profile: RankProfile) -> Iterator[Problem]:
-    rank = "?" if profile.rank is None else profile.rank
+    rank = rank_name(profile.rank)
     for error in profile.broken:
         name = getattr(error.path, "name", error.path)
         yield Problem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
@@ -268,8 +271,7 @@ def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Problem
         yield Problem("several-captures", msg("profile.problem.several"), serious=True)
     for rank in ranks:
         if rank.folder.name == CLUSTER and rank.error is not None and rank.error > _EXACT:
-            number = "?" if rank.rank is None else rank.rank
-            text = msg("profile.problem.identity", rank=number, error=f"{rank.error:,.3f}")
+            text = msg("profile.problem.identity", rank=rank_name(rank.rank), error=f"{rank.error:,.3f}")
             yield Problem("identity", text, serious=True)
     longest = next((gap for gap in gaps if gap.cause in (Cause.HOST, Cause.DEPENDENCY, Cause.FREE)), None)
     of = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
@@ -278,7 +280,7 @@ def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Problem
             "idle-window",
             msg(
                 "profile.problem.window",
-                rank="?" if of.rank is None else of.rank,
+                rank=rank_name(of.rank),
                 share=f"{longest.microseconds / of.whole:.0%}",
                 start=longest.start,
             ),

@@ -70,6 +70,11 @@ class CollectiveTime:
     point_to_point: bool
 
 
+def rank_name(rank: int | None) -> str:
+    """A rank's number for readers."""
+    return "?" if rank is None else str(rank)
+
+
 @dataclass(frozen=True, slots=True)
 class RankTimes:
     """One rank."""

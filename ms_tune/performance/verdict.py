@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.performance.profile_result import Bound, Cause, Gap, RankTimes, Verdict
+from ms_tune.performance.profile_result import Bound, Cause, Gap, RankTimes, Verdict, rank_name
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -106,11 +106,10 @@ def _blamed(shares: dict[Cause, float], imbalance: float | None) -> dict[Cause, 
 
 def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
     """The rank whose step is most of all a bubble, clearly and by a quarter at least: stages differ, and a mean hides it."""
-    for rank in sorted(ranks, key=lambda one: -one.share(Cause.BUBBLE)):
-        bubble = rank.share(Cause.BUBBLE)
-        others = max((rank.share(cause) for cause in rank.times if cause is not Cause.BUBBLE), default=0.0)
-        return rank if bubble >= _QUARTER and bubble - others >= _LEAD else None
-    return None
+    rank = max(ranks, key=lambda one: one.share(Cause.BUBBLE))
+    bubble = rank.share(Cause.BUBBLE)
+    others = max((rank.share(cause) for cause in rank.times if cause is not Cause.BUBBLE), default=0.0)
+    return rank if bubble >= _QUARTER and bubble - others >= _LEAD else None
 
 
 def _shares(shares: dict[Cause, float]) -> Iterator[Message]:
@@ -133,12 +132,12 @@ def _why(bound: Bound, shares: dict[Cause, float], causes: dict[Cause, float]) -
 
 def _beside(ranks: Sequence[RankTimes], imbalance: float | None, waits: RankTimes | None) -> Iterator[Message]:
     if waits is not None:
-        name = "?" if waits.rank is None else waits.rank
-        yield msg("profile.evidence.bubble", rank=name, share=f"{waits.share(Cause.BUBBLE):.1%}")
+        yield msg("profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share(Cause.BUBBLE):.1%}")
     if imbalance is not None:
         slowest = max(ranks, key=lambda rank: rank.times.get(Cause.COMPUTE, 0.0) / rank.steps)
-        name = "?" if slowest.rank is None else slowest.rank
-        yield msg("profile.evidence.imbalance", ratio=f"{imbalance:.3f}", rank=name, ranks=len(ranks))
+        yield msg(
+            "profile.evidence.imbalance", ratio=f"{imbalance:.3f}", rank=rank_name(slowest.rank), ranks=len(ranks)
+        )
 
 
 def _advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:

@@ -114,7 +114,7 @@ def find_logs(path: Path) -> list[Path]:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
         if found:
             return found
-    raise TraceError(msg("trace.log.none"), path=path)
+    raise TraceError(msg("trace.log.none"), msg("trace.log.none.hint"), path=path)
 
 
 def read_recompute_log(path: Path) -> RecomputeLog:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
@@ -58,6 +59,7 @@ _MOST_WAITING = 20_000  # steps
 _NONE = Kind(None, ())
 _UNKNOWN: _Layout = (Kind(None, ("unknown",)), lambda _line: ())
 _NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 
 
 @no_collection()
@@ -71,11 +73,12 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     Raises:
         TraceError: The file cannot be read, or no line of it tells about a step.
     """
-    reader, ended = _Reader(), True
+    reader, ended, head = _Reader(), True, b""
     with reading(path), path.open("rb") as file:
         for body, first in bodies(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                 return TrainingLog(path, rank_of(path), (read_baseline(path),))
+            head = head or body[:2]
             reader.read(perhaps(body, first, _NEEDLES))
             ended = body.endswith(b"\n")
             on_bytes(len(body))
@@ -86,7 +89,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
             raise TraceError(
                 msg("trace.steps.damaged"), msg("trace.steps.none.hint"), path=path, line=reader.damaged[0]
             )
-        raise TraceError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
+        raise _without_steps(path, head)
     return TrainingLog(
         path,
         rank_of(path),
@@ -97,6 +100,16 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
         orphans=reader.orphans,
         cut_off=not ended,
     )
+
+
+def _without_steps(path: Path, head: bytes) -> TraceError:
+    """Why nothing was found in a file with such first two bytes."""
+    file = quote(str(path))
+    if head == b"\x1f\x8b":
+        return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
+    if head in _UTF_16:
+        return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
+    return TraceError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
 
 
 @dataclass(slots=True)

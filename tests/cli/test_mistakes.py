@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from ms_tune.cli.main import main
+from ms_tune.cli.main import COMMANDS, main
 from ms_tune.errors import ExitCode
 from ms_tune.texts import Language
 
@@ -29,6 +32,8 @@ FILES: dict[str, str | bytes] = {
     "document.pdf": b"%PDF-1.7\n\x01\xe2\xe3\xcf\xd3\n",
     "code.py": "print(1)\n",
     "hello.sh": "echo hello\n",
+    "packed.log": gzip.compress(NOT_YAML.encode()),
+    "powershell.log": NOT_YAML.encode("utf-16"),
 }
 READERS = ("check", "lint", "normalize-recompute", "dryrun", "fit", "migrate")
 # What is typed, and words of what is told to do.
@@ -86,7 +91,9 @@ MISTAKES = {
     "metrics trian.log": "train.log",
     "metrics train.log": "per_step_time",
     "metrics train.log --chip 910Z": "910B2",
-    "metrics folder": "worker_*.log",
+    "metrics folder": "msrun",
+    "metrics packed.log": "gunzip -k packed.log",
+    "metrics powershell.log": "iconv -f UTF-16",
     "profile nowhere": "ls",
     "profile folder": "ASCEND_PROFILER_OUTPUT",
     "profile train.yaml": "step_trace_time.csv",
@@ -123,6 +130,14 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
 
 
+def offered(command: str, language: Language) -> set[str]:
+    """The options of a command; nothing for what is no command."""
+    if command not in COMMANDS or command == "memory":  # which has commands of its own
+        return set()
+    parser = import_module(f"ms_tune.cli.{COMMANDS[command]}").build_parser(language)
+    return {name for action in parser.actions() for name in action.option_strings}
+
+
 @pytest.mark.parametrize("language", Language)
 @pytest.mark.parametrize("typed", MISTAKES)
 @pytest.mark.usefixtures("_home")
@@ -136,6 +151,10 @@ def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.Captu
     assert MISTAKES[typed] in told.err
     lines = [line for line in told.err.splitlines() if not line.startswith(" ")]
     assert len(lines) == 1, told.err
+    command = words[0] if words[0] in COMMANDS else ""
+    for named, options in re.findall(r"(?:ms-tune (\S+))?([^\n]*?(?=ms-tune|$))", told.err.partition("\n  ")[2]):
+        known = offered(named or command, language)
+        assert {option for option in re.findall(r"(?<![\w-])--[a-z-]+(?!\w)", options) if known} <= known, told.err
     if language is Language.ZH and "--lang" not in words:
         assert any("\u4e00" <= letter <= "\u9fff" for letter in told.err)
 

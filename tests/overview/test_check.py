@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,13 +17,13 @@ import pytest
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.estimate.stage import Outlook
 from ms_tune.fit.job import read_job
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.lint.finding import Severity
-from ms_tune.overview.base import changed_since, text_at
-from ms_tune.overview.config import OverviewRequest
+from ms_tune.overview.base import changed_since, difference, difference_of_scripts, text_at
+from ms_tune.overview.config import OverviewRequest, look_at
 from ms_tune.overview.estimate import estimate_of
 from ms_tune.overview.result import StageVerdict
 from ms_tune.render.columns import text_width, wrap
@@ -32,7 +34,8 @@ from ms_tune.verdict.judge import Need, Outside, judge, no_verdict
 from ms_tune.verdict.limit import device_of, limit_of
 
 if TYPE_CHECKING:
-    from ms_tune.estimate.stage import StageEstimate
+    from ms_tune.estimate.stage import Estimate, StageEstimate
+    from ms_tune.overview.config import Look
     from ms_tune.overview.result import Overview
 
 TEMPLATES = data_folder("yaml_templates")
@@ -117,6 +120,19 @@ class TestScreen:
         assert found["estimate"]["peak_bytes"] == max(one["peak_bytes"] for one in found["estimate"]["stages"])
         assert found["next"][-1] == f"ms-tune fit {config} --search dp,tp,pp,vpp --devices 8"
         assert found["against"] is None
+
+    def test_the_next_command_can_be_copied(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        file = config.rename(config.parent / "my train.yaml")
+        (found,) = json.loads(screen(capsys, str(file), "--device-memory", "16GiB", "--json")[1])["files"]
+        assert found["next"]
+        assert all(str(file) in shlex.split(command) for command in found["next"])
+        assert "\n下一步：ms-tune check --dryrun '" in screen(capsys, str(file), "--lang", "zh")[1]
+
+    def test_a_pipe_can_be_read_but_once(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "train.yaml")
+        with pytest.raises(ConfigError) as caught:
+            api.check(tmp_path / "train.yaml")
+        assert caught.value.message.id == "check.pipe"
 
     def test_several_files_one_after_the_other(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         code, out, err = screen(capsys, str(ALL[0]), str(tmp_path / "none.yaml"), str(ALL[1]))
@@ -242,6 +258,55 @@ class TestDryrun:
         seen = replace(api.check(config), stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
         assert seen.exit_code() == ExitCode.USAGE
 
+    @pytest.mark.parametrize(
+        ("before", "after", "outcome"),
+        [
+            ((20, 20), (30, 70), "over"),
+            ((20, 20), (56.5, 30), "tight"),  # of 56.8 GiB, and what is outside wants a part of them
+            ((20, 20), (30, 20), "more"),
+            ((70, 20), (80, 20), "more"),  # it was too much before
+            ((30, 20), (20, 20), "less"),
+            ((20,), (20, 30), "more"),  # there was no such stage: beside the fullest of those that there were
+        ],
+    )
+    def test_what_a_change_did_is_told_by_the_dryruns_of_both(
+        self, config: Path, before: tuple[float, ...], after: tuple[float, ...], outcome: str
+    ) -> None:
+        old = self.look(config, before)
+        edited(config, num_layers=36, seed=7)
+        found = difference(old, self.look(config, after))
+        assert found is not None
+        full = max(range(len(after)), key=lambda stage: after[stage])
+        assert (found.stage, found.outcome, found.estimated) == (full, outcome, False)
+        was = before[full] if full < len(before) else max(before)
+        assert (found.before_bytes, found.after_bytes) == (was * GIB, after[full] * GIB)
+        assert (found.blame.path[-1] if found.blame else None) == (None if outcome == "less" else "num_layers")
+
+    def test_of_several_keys_none_is_blamed_where_no_estimate_tells_them_apart(self, config: Path) -> None:
+        old = self.look(config, (20,))
+        edited(config, recompute="[1, 2, 3]", seed=7)
+        new = replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts((30,)))
+        assert new.seen.estimate is None
+        found = difference(old, new)
+        assert found is not None
+        assert (found.outcome, found.blame) == ("more", None)
+
+    def test_without_a_verdict_on_either_side_nothing_is_compared(self, config: Path) -> None:
+        whole, none = self.look(config, (20,)), self.look(config, (20,))
+        none = replace(none, verdicts=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        assert difference(none, whole) is None
+        assert difference(whole, none) is None
+
+    def look(self, config: Path, peaks: tuple[float, ...]) -> Look:
+        edited(config, pipeline_model_parallel_size=len(peaks), recompute=[32 // len(peaks)] * len(peaks))
+        return replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts(peaks))
+
+    def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
+        limit = limit_of(device_of(card_bytes=64 * GIB))
+        sizes = (int(one * GIB) for one in peaks)
+        judged = (judge(Need.simulated(one, one), limit, Outside(communicators=0)) for one in sizes)
+        return tuple(StageVerdict(*one) for one in enumerate(judged))
+
 
 @pytest.mark.skipif(GIT is None, reason="compares with commits of git")
 class TestBase:
@@ -283,6 +348,39 @@ class TestBase:
         assert found is not None
         assert found.blame is not None
         assert (found.outcome, found.blame.path[-1], found.blame.old, found.blame.new) == ("more", "num_layers", 32, 34)
+
+    def test_keys_that_came_or_went_are_found_too(self, repository: Path) -> None:
+        file = repository / "train.yaml"
+        text = file.read_text(encoding="utf-8")
+        fewer = [line for line in text.splitlines() if not line.strip().startswith("recompute")]
+        file.write_text("\n".join(fewer) + "\n", encoding="utf-8")
+        gone = api.check("train.yaml", base="HEAD").against
+        assert gone is not None
+        assert gone.blame is not None
+        key = gone.blame.path[-1]
+        assert (gone.outcome, key, gone.blame.old, gone.blame.new) == (
+            "over",
+            "recompute_config",
+            {"recompute": [32]},
+            None,
+        )
+        self.git(repository, "commit", "-q", "-a", "-m", "no recompute")
+        file.write_text(text, encoding="utf-8")
+        came = api.check("train.yaml", base="HEAD").against
+        assert came is not None
+        assert came.outcome == "less"
+
+    def test_no_git_is_said(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(repository))
+        with pytest.raises(UsageError) as caught:
+            text_at("HEAD", repository / "train.yaml")
+        assert caught.value.message.id == "check.base.no-git"
+
+    def test_a_broken_index_is_said(self, repository: Path) -> None:
+        (repository / ".git" / "index").write_bytes(b"broken")
+        with pytest.raises(UsageError) as caught:
+            changed_since("HEAD", repository)
+        assert "index" in str(caught.value.message.params["reason"])
 
     def test_less_memory_is_no_complaint(self, repository: Path) -> None:
         edited(repository / "train.yaml", hidden_size=2048)
@@ -375,6 +473,34 @@ class TestBase:
         assert (found.blame.line, found.blame.path) == (line, key)
         assert found.blame.share == 1.0
 
+    @pytest.mark.parametrize(
+        ("was", "now", "blame"),
+        [
+            ("--bf16\n", "\n", ("--bf16", None)),
+            ("A=1\n--recompute x\n--lr 2\n", "A=2\n--lr 2\n", ("--recompute x", None)),
+            ("--lr 2\n", "--lr 2\n--layers 9\n", (None, "--layers 9")),
+            ("LAYERS=8\n", "LAYERS=9\n", ("8", "9")),
+            ("train --layers 8 --lr 1\n", "train --layers 9 --lr 1\n", ("8", "9")),
+            ("train --layers 8 --lr 1\n", "train --layers 9 --lr 2\n", None),
+        ],
+    )
+    def test_the_line_of_a_script_without_which_it_would_hold_least(
+        self, was: str, now: str, blame: tuple[str | None, str | None] | None
+    ) -> None:
+        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        assert of_stage is not None
+        (stage, *_), used = of_stage.stages, {was: 1, now: 9}
+
+        def estimate(text: str) -> Estimate:
+            peak = used.get(text, 5 if "--recompute" not in text else 2)
+            return replace(of_stage, stages=(replace(stage, transient_bytes=peak * GIB),))
+
+        found = difference_of_scripts(was, now, estimate)
+        assert found is not None
+        assert found.after_bytes - found.before_bytes == 8 * GIB
+        assert found.blame is not None
+        assert (found.blame.old, found.blame.new) == (blame or (was.strip(), now.strip()))
+
     def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")
         assert text_at("HEAD", repository / "new.yaml") is None
@@ -429,6 +555,13 @@ class TestScript:
         assert block.peak_bytes == pytest.approx(44_776 * MIB, rel=0.02)
         shared, _ = _of_pair(tmp_path, "--use-distributed-optimizer", devices=8)
         assert shared.lasting_bytes == pytest.approx(none.lasting_bytes * (6 + 12 / 2) / 18, rel=1e-4)
+
+    @pytest.mark.parametrize("more", ["--tensor-model-parallel-size 3", "--pipeline-model-parallel-size $STAGES"])
+    def test_a_job_that_cannot_be_split_has_no_estimate(self, tmp_path: Path, more: str) -> None:
+        seen = _check_pair(tmp_path, more, 4)
+        assert seen.assumptions is None
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.script.no-estimate")
 
     def test_beyond_all_bounds(self, tmp_path: Path) -> None:
         words = "--global-batch-size 1000000000000000000 --num-layers 10000 --num-layers-per-virtual-pipeline-stage 1"

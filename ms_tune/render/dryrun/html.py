@@ -16,8 +16,6 @@ from ms_tune.texts import lookup
 if TYPE_CHECKING:
     from ms_tune.dryrun.full_report import JobReport
     from ms_tune.dryrun.result import StageResult
-    from ms_tune.dryrun.theory import BesideTheory
-    from ms_tune.memory.result import RankReport
     from ms_tune.texts import Language
 
 _SECTION = """\
@@ -56,13 +54,12 @@ def report_html(report: JobReport, language: Language) -> str:
         return memory_html.report_html(memory, None, language)
     # Theory from the model's sizes takes the place of what the page would guess from the weights that it sees.
     ranks = tuple(
-        _without_guess(rank) if stage.theory else rank for rank, stage in zip(memory.ranks, report.stages, strict=True)
+        replace(rank, theory=Theory(rank.theory.weights, rank.theory.parameters, (), None, None))
+        if stage.theory
+        else rank
+        for rank, stage in zip(memory.ranks, report.stages, strict=True)
     )
     return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section(report.stages))
-
-
-def _without_guess(rank: RankReport) -> RankReport:
-    return replace(rank, theory=Theory(rank.theory.weights, rank.theory.parameters, (), None, None))
 
 
 def _section(stages: tuple[StageResult, ...]) -> str:
@@ -74,9 +71,5 @@ def _section(stages: tuple[StageResult, ...]) -> str:
         text=lambda name: lookup(f"dryrun.page.{name}"),
         content=lambda pair: lookup(f"memory.content.{pair.content}"),
         size=size,
-        difference=_difference,
+        difference=lambda pair: "–" if pair.difference is None else f"{pair.difference:+.3%}",
     )
-
-
-def _difference(pair: BesideTheory) -> str:
-    return "–" if pair.difference is None else f"{pair.difference:+.3%}"

@@ -175,12 +175,13 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
     if comparison.low is None or comparison.high is None:
         yield console.text("metrics.show.ratio.few")
         return
-    interval = console.text("metrics.show.ratio.interval", low=f"{comparison.low:.3f}", high=f"{comparison.high:.3f}")
-    if not comparison.told:
-        word = console.text("metrics.show.ratio.same")
-    else:
-        word = console.text("metrics.show.ratio.slower" if comparison.ratio > 1 else "metrics.show.ratio.faster")
-    yield f"{interval}: {word}"
+    word = "same" if not comparison.told else "slower" if comparison.ratio > 1 else "faster"
+    yield console.text(
+        "metrics.show.ratio.interval",
+        low=f"{comparison.low:.3f}",
+        high=f"{comparison.high:.3f}",
+        word=console.text(f"metrics.show.ratio.{word}"),
+    )
 
 
 def _seconds(value: float | None) -> str:

@@ -8,7 +8,7 @@ from ms_tune.migrate.result import Fate
 
 if TYPE_CHECKING:
     from ms_tune.migrate.memory import BothSides, Explained
-    from ms_tune.migrate.result import Entry, Migration
+    from ms_tune.migrate.result import Migration
     from ms_tune.render.console import Console
 
 _VERSION = 1
@@ -25,7 +25,19 @@ def migration_json(found: Migration, sides: BothSides | None, console: Console) 
         "refused": found.refused,
         "missing": [console.say(one) for one in found.missing],
         "counts": {fate.value: found.count(fate) for fate in Fate},
-        "keys": [_entry(one, console) for one in found.entries],
+        "keys": [
+            {
+                "key": one.name,
+                "line": one.line,
+                "value": one.value,
+                "fate": one.fate.value,
+                "to": ".".join(one.to) or None,
+                "new_value": one.new,
+                "why": None if one.why is None else console.say(one.why),
+                "blocks": one.blocks,
+            }
+            for one in found.entries
+        ],
         "added": [{"to": ".".join(one.to), "value": one.value, "why": console.say(one.why)} for one in found.added],
         "proof": [{"part": one.name, "holds": one.holds, "detail": console.say(one.detail)} for one in found.proof],
         "proved": found.proved,
@@ -72,17 +84,4 @@ def _explained(found: Explained) -> dict[str, Any]:
             }
             for one in found.more
         ],
-    }
-
-
-def _entry(one: Entry, console: Console) -> dict[str, Any]:
-    return {
-        "key": one.name,
-        "line": one.line,
-        "value": one.value,
-        "fate": one.fate.value,
-        "to": ".".join(one.to) or None,
-        "new_value": one.new,
-        "why": None if one.why is None else console.say(one.why),
-        "blocks": one.blocks,
     }

@@ -28,7 +28,18 @@ def _overview(one: Overview, console: Console) -> dict[str, Any]:
         "memory": None if told is None else console.say(told),
         "estimate": _estimate(one),
         "no_estimate_because": None if one.no_estimate_because is None else console.say(one.no_estimate_because),
-        "stages": [_stage(stage.stage, stage.verdict, console) for stage in one.stages],
+        "stages": [
+            {
+                "stage": stage.stage,
+                "verdict": None if verdict.outcome is None else verdict.outcome.value,
+                "sentence": console.say(verdict.sentence),
+                "peak_bytes": None if verdict.need is None else verdict.need.peak_bytes,
+                "footprint_bytes": None if verdict.need is None else verdict.need.footprint_bytes,
+                "reserve_bytes": verdict.reserve_bytes,
+                "limit_bytes": None if verdict.limit is None else verdict.limit.bytes,
+            }
+            for stage, verdict in ((stage, stage.verdict) for stage in one.stages)
+        ],
         "counts": {severity.value: count for severity, count in one.counts.items()},
         "fixable": one.fixable,
         "matters": [
@@ -80,18 +91,6 @@ def _estimate(one: Overview) -> dict[str, Any] | None:
         "reserve_bytes": found.reserve_bytes,
         "simulated_peaks_were": list(found.seen),
         "stages": [{**asdict(stage), "peak_bytes": stage.peak_bytes} for stage in found.stages],
-    }
-
-
-def _stage(stage: int, verdict: Any, console: Console) -> dict[str, Any]:  # noqa: ANN401 - the judge's Verdict
-    return {
-        "stage": stage,
-        "verdict": None if verdict.outcome is None else verdict.outcome.value,
-        "sentence": console.say(verdict.sentence),
-        "peak_bytes": None if verdict.need is None else verdict.need.peak_bytes,
-        "footprint_bytes": None if verdict.need is None else verdict.need.footprint_bytes,
-        "reserve_bytes": verdict.reserve_bytes,
-        "limit_bytes": None if verdict.limit is None else verdict.limit.bytes,
     }
 
 

@@ -49,7 +49,7 @@ def _lines(overview: Overview, console: Console) -> Iterator[str]:
         yield from _wrapped(console.text("check.change", change=console.say(overview.change.text)), _LINES)
     head = console.text("check.next")
     for number, command in enumerate(overview.next):
-        yield f"{pad('' if number else head, text_width(head))} {command}"
+        yield f"{pad('' if number else head, text_width(head))}{command}"
 
 
 def _subject(overview: Overview, console: Console) -> str:

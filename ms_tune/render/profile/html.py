@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.render.console import Console
 from ms_tune.render.page import page, table_html
-from ms_tune.render.profile.text import tables_of
+from ms_tune.render.profile.text import rank_name, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +60,7 @@ def _bars(report: ProfileReport, console: Console) -> Iterator[str]:
     yield f"<h2>{_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT * len(ranks)}" role="img">'
     for row, rank in enumerate(ranks):
-        name = "?" if rank.rank is None else rank.rank
-        yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{name}</text>'
+        yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{rank_name(rank.rank)}</text>'
         at = float(_NAME)
         for cause in report.shares:
             width = rank.times.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)

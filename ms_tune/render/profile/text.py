@@ -69,7 +69,7 @@ def tables_of(
     names = [console.text(f"profile.short.{cause.value}") for cause in causes]
     ranks: list[Sequence[str]] = [
         [
-            _rank(rank.rank),
+            rank_name(rank.rank),
             f"{rank.whole / rank.steps / 1000:,.2f}",
             rank.level or "-",
             *(f"{rank.share(cause):.1%}" for cause in causes),
@@ -78,14 +78,14 @@ def tables_of(
     ]
     yield console.text("profile.show.ranks"), [*heads("rank", "step", "level"), *names], ranks, 2
     queues: list[Sequence[str]] = [
-        [_rank(rank.rank), stream, f"{count:,}", f"{share:.1%}"]
+        [rank_name(rank.rank), stream, f"{count:,}", f"{share:.1%}"]
         for rank in report.ranks[:_MOST_RANKS]
         for stream, (count, share) in rank.queues.items()
     ]
     yield console.text("profile.show.queues"), heads("rank", "stream", "operator-count", "busy"), queues, 4
     gaps: list[Sequence[str]] = [
         [
-            _rank(gap.rank),
+            rank_name(gap.rank),
             f"{gap.microseconds / 1000:,.3f}",
             gap.start,
             console.text(f"profile.short.{gap.cause.value}"),
@@ -162,5 +162,6 @@ def _layers(report: ProfileReport, console: Console) -> tuple[str, list[str], li
     return title, heads, rows, 4
 
 
-def _rank(rank: int | None) -> str:
+def rank_name(rank: int | None) -> str:
+    """A rank's number for readers."""
     return "?" if rank is None else str(rank)
