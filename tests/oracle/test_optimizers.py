@@ -13,7 +13,7 @@ from ms_tune.config.source import parse_source
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from tests.dryrun.machine import needs_mindspore
+from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 VALUES = {
     "betas": (
@@ -53,11 +53,11 @@ print(json.dumps(answers))
 
 
 @needs_mindspore
+@needs_mindformers
 @pytest.mark.mindspore
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"use_fused": True}], ids=["plain", "fused"])
 def test_numbers_of_adamw(more: dict[str, bool]) -> None:
-    pytest.importorskip("mindformers")
     sound = {"type": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, **more}
     cases = [{**sound, key: value} for key, values in VALUES.items() for value in values]
     done = subprocess.run(

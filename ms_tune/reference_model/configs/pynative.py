@@ -195,9 +195,7 @@ def _read_experts(model: Section, facts: Facts) -> Experts:
     shared = model.count("shared_expert_num")
     factor = model.raw("moe_expert_capacity_factor")
     # DeepSeek's own converter leaves out `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and 2.1).
-    known = [
-        key for key in ("moe_router_dtype", "router_dense_type") if facts.knows(key) and model.raw(key) is not None
-    ]
+    known = [key for key in facts.names("moe_router_dtype") if model.raw(key) is not None]
     return Experts(
         count=model.count("num_moe_experts"),
         per_token=model.first("moe_router_topk", 2),
