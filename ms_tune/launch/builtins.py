@@ -181,8 +181,10 @@ def declare(  # noqa: C901 - an option a line
 def _stands_for(name: str, value: Given | None, state: State, place: Place) -> None:
     """``declare -n name=other``: what it is given goes to another variable, which nobody knows from here on."""
     other = text_of(value) if isinstance(value, tuple) else None
-    state.odd |= {other} if other else set()
     state.forget(Unknown(Reason.EXPANSION, name, place))
+    if other:
+        state.odd |= {other}
+        state.variables.setdefault(other, (unknown_piece(Reason.EXPANSION, other, place),))
 
 
 def _give(name: str, value: Pieces, state: State, place: Place, *, append: bool) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _LARGEST = 1 << 48
+_GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_mask"
 _WAYS = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 FULLY_SHARDED_SINCE_TP = (
     "2.1"  # ParallelismConfig.__post_init__: tensor parallelism without sequence parallelism is refused
@@ -55,6 +56,7 @@ def apply_split(draft: Draft, *, served: bool) -> None:
     _sharding(draft)
     _sequence(draft)
     _clipping(draft)
+    _mask(draft)
     _columns(draft)
     if served:
         _layers(draft)
@@ -297,6 +299,17 @@ def _lead(  # noqa: PLR0913 - a key by all that decides about it
         draft.ask(path, errors[0].message if errors else why("layers"), to[:1])
 
 
+def _mask(draft: Draft) -> None:
+    """Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
+
+    ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
+    """
+    kind = draft.get("train_dataset.data_loader.type")
+    place = ("config", _MASK) if kind == _GENERATED else (_MASK,)
+    if kind in (_GENERATED, "HFDataLoader") and not draft.has(("train_dataset", "data_loader", *place)):
+        draft.add(("train_dataset", "dataloader", *place), value=False, reason=why("unset", key=_MASK))
+
+
 def _columns(draft: Draft) -> None:
     """The columns of a generated data set, which the static graph knows by its switches.
 
@@ -304,10 +317,10 @@ def _columns(draft: Draft) -> None:
     """
     if draft.get("train_dataset.input_columns") or draft.get("train_dataset.data_loader.column_names"):
         return
-    if draft.get("train_dataset.data_loader.type") != "BlendedMegatronDatasetDataLoader":
+    if draft.get("train_dataset.data_loader.type") != _GENERATED:
         return
     columns = ["input_ids", "labels", "loss_mask", "position_ids"]
-    if draft.get("train_dataset.data_loader.config.create_compressed_eod_mask") is True:
+    if draft.get(f"train_dataset.data_loader.config.{_MASK}") is True:
         columns.append("actual_seq_len")
     elif draft.get("train_dataset.data_loader.config.create_attention_mask") is True:
         columns.append("attention_mask")

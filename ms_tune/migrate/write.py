@@ -35,8 +35,8 @@ _SECTIONS = {
     "model": ("model",),
     "context": ("context",),
 }
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
-_WHOLE = re.compile(r"(?:^|(?<=[ \t]))#[^\n]*", re.MULTILINE)
+_BREAKS = "\r\n\x85\u2028\u2029"  # what ends a line of YAML 1.1, and a comment with it
+_COMMENT = re.compile(rf"(?:^|(?<=\s))#[^{_BREAKS}]*")
 _STARTS = re.compile(r"(?:^|(?<=\s))#")
 _MOST_IN_LINE = 8  # places of a line at which a comment may start, for the ones before may be in a value
 _LINE = 100
@@ -153,7 +153,7 @@ class _Writer:
         for one in left:
             yield from self._kept(one, 0)
             reason = render(one.why, self._language) if one.why else ""
-            yield f"#   {one.name}: {_short(one.value)}  # {_flat(reason)}"
+            yield f"#   {_flat(one.name)}: {_short(one.value)}  # {_flat(reason)}"
 
     def remaining(self, lines: Iterable[str]) -> Iterator[str]:
         """Comments that went along with no key, at the end: those of keys that need no line, of sections, of nothing at all."""
@@ -203,8 +203,8 @@ def comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
         return [], ""
     above: list[str] = []
     number = position.key.line - 1
-    while number >= 1 and len(above) < _MOST_ABOVE and source.line(number).lstrip().startswith("#"):
-        above.insert(0, source.line(number).strip())
+    while number >= 1 and len(above) < _MOST_ABOVE and _COMMENT.fullmatch(line := source.line(number).strip()):
+        above.insert(0, line)
         number -= 1
     span = position.value
     one_line = span.line == position.key.line
@@ -226,12 +226,15 @@ def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
     heads = {start: source.text.find("\n", start) for start in blocks}
     taken = sorted((heads.get(span.start, span.start), span.end) for span in spans)
     line, counted, at = 1, 0, 0
-    while (found := _WHOLE.search(source.text, at)) is not None:
-        before = bisect_right(taken, (found.start(), len(source.text))) - 1
-        if before >= 0 and found.start() < taken[before][1]:
+    text = source.text
+    while (found := _COMMENT.search(text, at)) is not None:
+        start = found.start()
+        before = bisect_right(taken, (start, len(text))) - 1
+        if before >= 0 and start < taken[before][1]:
             at = taken[before][1]
             continue
-        line, counted, at = line + source.text.count("\n", counted, found.start()), found.start(), found.end()
+        line += text.count("\n", counted, start) + text.count("\r", counted, start) - text.count("\r\n", counted, start)
+        counted, at = start, found.end()
         yield line, found[0].strip()
 
 

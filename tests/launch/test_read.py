@@ -140,6 +140,7 @@ def test_a_program_that_is_given_as_code_has_no_file() -> None:
         ("python p.py *.json", Reason.PATTERN),
         ("python p.py {$1,3}", Reason.EXPANSION),
         ("A=x.y; python p.py ${A%@(.y)}", Reason.EXPANSION),
+        ("f() { local -n out=$1; out=8; }; f N; python p.py $N", Reason.EXPANSION),  # the script sets it
         ("python p.py $((1 / 0))", Reason.ARITHMETIC),
         ("python p.py $((1.5 * 2))", Reason.ARITHMETIC),
         ("read A; python p.py $A", Reason.INPUT),

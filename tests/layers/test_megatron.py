@@ -235,10 +235,10 @@ def test_chunks_are_counted_otherwise_since_2_3() -> None:
 
 
 def test_absurd_tables_are_bounded() -> None:
-    rows = parse_table("[[1]*99999999999999]", "file")
+    rows = parse_table("[[1]*99999999999999]")
     assert len(rows) == MOST_LAYERS
     with pytest.raises(FrameworkStop):
-        parse_table("[" * 100_000, "file")
+        parse_table("[" * 100_000)
 
 
 def test_the_recorded_answers_are_where_the_script_writes_them() -> None:

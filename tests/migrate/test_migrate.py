@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies
 
+from ms_tune.cli.main import main
 from ms_tune.config.source import load_source, parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
@@ -206,6 +207,55 @@ def test_every_comment_is_in_the_new_file() -> None:
     assert f"#   {number}: # between" in new
     assert "\n# alone\nlr_scheduler:\n" in new
     assert new.count("# how it is trained") == 1
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\x85", "\u2028", "\u2029"])
+def test_a_comment_ends_with_its_line(end: str) -> None:
+    """Of YAML's ends of line, all end a comment: what stands behind is no part of it, and not written as it is."""
+    text = SOURCE.replace("epochs: 2\n", f"epochs: 2  # two{end}  # 轮{end}  stop_step: 5{end}  # below{end}")
+    found = migrated(text.replace("\n", end) if end == "\r" else text)
+    assert yaml.safe_load(found.text)["training"]["steps"] == 5
+    assert "stop_step" not in "".join(line for line in found.text.splitlines() if not line.lstrip().startswith("#"))
+    assert all(f"# {word}" in found.text for word in ("two", "轮", "below", "随机种子", "samples", "每 50 步保存"))
+    line = SOURCE[: SOURCE.index("epochs")].count("\n") + 2
+    assert (f"#   {line}: # 轮" in found.text) == (end in "\r\n")
+
+
+def test_values_of_yaml_that_json_has_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text(
+        f"{SOURCE}when: 2020-01-01\nraw: !!binary aGVsbG8=\nsome: !!set {{a}}\npairs: !!omap [a: 2020-01-02]\nmost: [.inf]\n"
+    )
+    main(["migrate", str(config), "--json", "--no-check"])
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    keys = json.loads(capsys.readouterr().out, parse_constant=refuse)["keys"]
+    values = {one["key"]: one["value"] for one in keys}
+    assert values["when"] == "2020-01-01"
+    assert values["raw"] == "b'hello'"
+    assert values["some"] == "{'a'}"
+    assert values["pairs"] == [["a", "2020-01-02"]]
+    assert values["most"] == ["inf"]
+
+
+@pytest.mark.parametrize(
+    ("loader", "place"),
+    [
+        ("{type: BlendedMegatronDatasetDataLoader, config: {seq_length: 512}}", ("config",)),
+        ("{type: BlendedMegatronDatasetDataLoader}", ("config",)),
+        ("{type: HFDataLoader, path: json}", ()),
+    ],
+)
+def test_whether_attention_ends_with_each_document_is_always_written(loader: str, place: tuple[str, ...]) -> None:
+    """The static graph takes False where nothing is said; the dynamic graph's trainer stops without the key."""
+    head, _, rest = SOURCE.partition("  data_loader:\n")
+    found = migrated(f"{head}  data_loader: {loader}\n{rest[rest.index('train_dataset_task') :]}")
+    values = yaml.safe_load(found.text)["train_dataset"]["dataloader"]
+    for name in place:
+        values = values[name]
+    assert values["create_compressed_eod_mask"] is False
 
 
 def test_every_key_has_one_fate() -> None:

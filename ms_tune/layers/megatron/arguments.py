@@ -22,71 +22,34 @@ def megatron_chunks(inputs: MegatronInputs) -> int | None:
     overlap = inputs.overlap and not bypassed
     layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
     both = by_layers is not None and inputs.chunks is not None
-    require(
-        not both,
-        _ARGUMENTS,
-        "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank cannot be set at the same time",
-        "one-of-both",
-    )
+    require(not both, "one-of-both")
     uneven = inputs.first is not None or inputs.last is not None
     if by_layers is None and inputs.chunks is None:
         if not uneven:
-            require(
-                (layers + inputs.embedding + inputs.loss) % inputs.stages == 0,
-                _ARGUMENTS,
-                "Number of layers should be divisible by the pipeline-model-parallel size",
-                "layers-by-stages",
-            )
+            require((layers + inputs.embedding + inputs.loss) % inputs.stages == 0, "layers-by-stages")
         return None
     _interleaved(inputs, overlap=overlap)
     if inputs.chunks is not None:
         return inputs.chunks
-    require(
-        not uneven,
-        _ARGUMENTS,
-        "please use --num-virtual-stages-per-pipeline-rank to specify virtual pipeline parallel degree when enable uneven "
-        "pipeline parallelism",
-        "uneven-by-ranks",
-    )
+    require(not uneven, "uneven-by-ranks")
     number = layers + inputs.embedding + inputs.loss
-    require(
-        number % inputs.stages == 0,
-        _ARGUMENTS,
-        "number of layers of the model must be divisible pipeline model parallel size",
-        "layers-by-stages",
-    )
-    return chunks_of(number // inputs.stages, by_layers or 0, "AssertionError", _ARGUMENTS)
+    require(number % inputs.stages == 0, "layers-by-virtual-stages")
+    return chunks_of(number // inputs.stages, by_layers or 0, _ARGUMENTS)
 
 
 def _interleaved(inputs: MegatronInputs, *, overlap: bool) -> None:
     if overlap:
-        require(
-            inputs.stages > 1,
-            _ARGUMENTS,
-            "When interleaved schedule is used, pipeline-model-parallel size should be greater than 1",
-            "interleaved-stages",
-        )
+        require(inputs.stages > 1, "interleaved-stages")
     else:
-        require(
-            inputs.stages > 2,  # noqa: PLR2004 - as the framework has it
-            _ARGUMENTS,
-            "When interleaved schedule is used and p2p communication overlap is disabled, pipeline-model-parallel size should "
-            "be greater than 2 to avoid having multiple p2p sends and recvs between same 2 ranks per communication batch",
-            "interleaved-stages",
-        )
+        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as the framework has it
 
 
-def chunks_of(of_stage: int, of_chunk: int, exception: str, file: str) -> int:
-    """How many chunks of so many layers a stage has; MindSpeed-LLM asks it with an exception of its own."""
+def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:
+    """How many chunks of so many layers a stage has; MindSpeed-LLM asks it, too."""
     if of_chunk == 0:
-        fail(file, "ZeroDivisionError", "integer modulo by zero", "chunk-of-nothing")
+        fail("chunk-of-nothing", file=file)
     if of_stage % of_chunk:
-        fail(
-            file,
-            exception,
-            "number of layers per pipeline stage must be divisible number of layers per virtual pipeline stage",
-            "chunks-of-stage",
-        )
+        fail("chunks-of-stage", file=file)
     return of_stage // of_chunk
 
 
@@ -94,28 +57,8 @@ def check_recompute(inputs: MegatronInputs) -> None:
     """``validate_args``: what recomputation takes beside its granularity."""
     granularity = "selective" if inputs.activations else inputs.granularity
     if inputs.distributed:
-        require(
-            inputs.tensor > 1,
-            _ARGUMENTS,
-            "can distribute recomputed activations only across tensor model parallel groups",
-            "distributed-tensor",
-        )
-        require(
-            granularity == "full",
-            _ARGUMENTS,
-            "distributed recompute activations is only application to full recompute granularity",
-            "distributed-full",
-        )
-        require(
-            inputs.method is not None,
-            _ARGUMENTS,
-            "for distributed recompute activations to work you need to use a recompute method ",
-            "full-method",
-        )
+        require(inputs.tensor > 1, "distributed-tensor")
+        require(granularity == "full", "distributed-full")
+        require(inputs.method is not None, "distributed-method")
     if granularity == "selective":
-        require(
-            inputs.method is None,
-            _ARGUMENTS,
-            "recompute method is not yet supported for selective recomputing granularity",
-            "selective-method",
-        )
+        require(inputs.method is None, "selective-method")

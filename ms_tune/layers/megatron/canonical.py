@@ -79,7 +79,7 @@ def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
     if inputs.layer_list:
         yield "layer_list", ",".join(str(int(one)) for one in inputs.layer_list.split(",")[: inputs.stages])
     if inputs.unaligned:
-        rows = (",".join(map(str, row)) for row in parse_table(inputs.unaligned, ""))
+        rows = (",".join(map(str, row)) for row in parse_table(inputs.unaligned))
         yield "unaligned", "[" + ",".join(f"[{row}]" for row in rows) + "]"
 
 

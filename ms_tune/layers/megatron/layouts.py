@@ -24,43 +24,36 @@ def parse_noop(inputs: MegatronInputs) -> frozenset[int]:
     """
     if inputs.noop is None:
         return frozenset()
-    file = "mindspeed/features_manager/pipeline_parallel/noop_layers.py"
     found = set()
     for part in inputs.noop.split(","):
         if not part.isdecimal():
-            fail(file, "ValueError", f"noop layer must be digit, but it's {part}", "noop-digits")
+            fail("noop-digits", part=part)
         layer = int(part[:9]) if len(part) > 9 else int(part)  # noqa: PLR2004 - no layer has a longer number
-        require(
-            layer < inputs.layers,
-            file,
-            f"each element in args.noop_layers({inputs.noop}) should bigger or equal to 0 and smaller than "
-            f"args.num_layers({inputs.layers})",
-            "noop-beyond",
-        )
+        require(layer < inputs.layers, "noop-beyond", inputs=inputs)
         found.add(layer)
     return frozenset(found)
 
 
-def parse_table(text: str, file: str) -> tuple[tuple[int, ...], ...]:
+def parse_table(text: str) -> tuple[tuple[int, ...], ...]:
     """Layers of each stage and chunk (``parse_string_to_array`` of MindSpeed): ``[[3],[5]]``, ``[[2,2]*2]``.
 
     Raises:
         FrameworkStop: The text is no table.
     """
     tokens = _TOKEN.findall(text)[:_MOST_TOKENS]
-    found, _ = _level(tokens, 0, file, 0)
+    found, _ = _level(tokens, 0, 0)
     rows = found[0] if found else []
     if not isinstance(rows, list):
-        fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
+        fail("table-form")
     counts = []
     for row in rows:
         if not isinstance(row, list) or any(isinstance(one, list) for one in row):
-            fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
+            fail("table-form")
         counts.append(tuple(one for one in row if isinstance(one, int)))
     return tuple(counts)
 
 
-def _level(tokens: list[str], at: int, file: str, depth: int) -> tuple[list[object], int]:
+def _level(tokens: list[str], at: int, depth: int) -> tuple[list[object], int]:
     """What stands between two brackets, and where it ends; deeper than any table it is refused."""
     stack: list[object] = []
     while at < len(tokens):
@@ -68,14 +61,14 @@ def _level(tokens: list[str], at: int, file: str, depth: int) -> tuple[list[obje
         at += 1
         if mark == "[":
             if depth > _DEEPEST:
-                fail(file, "TypeError", "object of type 'int' has no len()", "table-form")
-            inner, at = _level(tokens, at, file, depth + 1)
+                fail("table-form")
+            inner, at = _level(tokens, at, depth + 1)
             stack.append(inner)
         elif mark == "]":
             return stack, at
         elif mark == "*":
             if at >= len(tokens) or not tokens[at].isdecimal() or not stack:
-                fail(file, "IndexError", "pop from empty list", "table-form")
+                fail("table-repeats")
             last = stack.pop()
             stack.extend([last] * min(int(tokens[at][:9]), MOST_LAYERS))
             at += 1

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ms_tune.layers.megatron.inputs import MegatronInputs, Settled
 
-_BLOCK = "megatron/core/transformer/transformer_block.py"
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -83,27 +81,17 @@ def _of_megatron(inputs: MegatronInputs, settled: Settled, stage: int, chunk: in
         share = _uneven(inputs, stage)
     else:
         number = inputs.layers + inputs.embedding + inputs.loss
-        require(
-            number % inputs.stages == 0,
-            _BLOCK,
-            "num_layers should be divisible by pipeline_model_parallel_size",
-            "layers-by-stages",
-        )
+        require(number % inputs.stages == 0, "block-by-stages")
         share = number // inputs.stages
     if chunks is not None:
-        require(
-            share % chunks == 0,
-            _BLOCK,
-            f"num_layers_per_pipeline_rank {share}             should be divisible by vp_size {chunks}",
-            "chunks-of-stage",
-        )
+        require(share % chunks == 0, "block-by-chunks", share=share, chunks=chunks)
         share //= chunks
     if inputs.embedding and stage == 0 and chunk == 0:
         share -= 1
-        require(share >= 0, _BLOCK, "Not enough layers in the first virtual pipeline stage", "nothing-left")
+        require(share >= 0, "nothing-left-first")
     if inputs.loss and stage == inputs.stages - 1 and chunk == (chunks or 1) - 1:
         share -= 1
-        require(share >= 0, _BLOCK, "Not enough layers in the last virtual pipeline stage", "nothing-left")
+        require(share >= 0, "nothing-left-last")
     return share
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.layers.megatron.refusal import fail
-from ms_tune.layers.result import ENDLESS_LOOP
 
 if TYPE_CHECKING:
     from ms_tune.layers.megatron.inputs import MegatronInputs, Settled
     from ms_tune.layers.megatron.placement import Cell
 
-_BLOCK = "megatron/core/transformer/transformer_block.py"
 NORMS = ("input_layernorm", "pre_mlp_layernorm")
 ACTIVATION = "mlp.activation_func"
 EXPERTS_ACTIVATION = "mlp.experts.activation_func"
@@ -71,14 +69,14 @@ def check_ends(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
     """
     uniform = settled.granularity == "full" and settled.method == "uniform" and not inputs.swap
     if uniform and cell.count and (settled.number or 0) <= 0:
-        fail(_BLOCK, ENDLESS_LOOP, "", "uniform-nothing")
+        fail("uniform-nothing")
 
 
 def _uniform(cell: Cell, number: int) -> list[int | None]:
     if not cell.count:
         return []
     if cell.count % number:
-        fail(_BLOCK, "IndexError", "list index out of range", "uniform-rest")
+        fail("uniform-rest")
     return [index // number for index in range(cell.count)]
 
 
@@ -109,8 +107,7 @@ def operators(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int,
     found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
     if settled.in_advance or inputs.in_bubble:
         if settled.chunks is None and (inputs.norm or inputs.activation):
-            text = "'NoneType' object cannot be interpreted as an integer"
-            fail("mindspeed/core/tensor_parallel/checkpoint_manager.py", "TypeError", text, "bubble-one-chunk")
+            fail("bubble-one-chunk")
         return tuple(found)  # the schedule decides about the others, micro-batch by micro-batch
     if inputs.norm and _norm(inputs, settled, cell, number):
         found += [norm for norm in NORMS if norm not in found]
@@ -164,12 +161,11 @@ def _should(  # noqa: PLR0913 - as many as the rule has
         gated: Whether chunks count only with ``--enable-recompute-layers-per-pp-rank``; MindSpeed's second function has asked
             for that since 2.3.
     """
-    file = "mindspeed/model/transformer.py"
     of_chunk = settled.layers_of_chunk if settled.chunks is not None else inputs.layers // inputs.stages
     if of_chunk is None:
-        fail(file, "TypeError", "unsupported operand type(s) for %: 'int' and 'NoneType'", "chunk-unknown")
+        fail("chunk-unknown")
     if of_chunk == 0:
-        fail(file, "ZeroDivisionError", "integer modulo by zero", "chunk-of-nothing")
+        fail("priority-of-nothing")
     virtual = settled.chunks is not None and (inputs.by_rank or not gated)
     priority = (number % of_chunk) * (settled.chunks or 1 if virtual else 1) + (cell.chunk if virtual else 0)
     full = settled.number or 0

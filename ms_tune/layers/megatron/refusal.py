@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ms_tune.frameworks.data import load
 from ms_tune.layers.result import stop
 from ms_tune.texts import msg
 
 
-def fail(file: str, exception: str, text: str, why: str) -> NoReturn:
-    """The framework raises this exception.
+def fail(name: str, /, **values: object) -> NoReturn:
+    """The framework raises.
 
     Args:
-        file: Where in its sources.
-        exception: The exception's class.
-        text: The exception's text.
-        why: What is to be done, the last part of a text ``megatron_layers.why.*``.
+        name: Which of ``frameworks/data/megatron_refusals.json``: where in its sources, which exception with which text, and the last
+            part of a text ``megatron_layers.why.*``, which says what is to be done, if that is not the name.
+        values: What the words are about.
     """
-    stop(exception, text, msg("megatron_layers.in-file", file=file, why=msg(f"megatron_layers.why.{why}")))
+    one = load("megatron_refusals")["refusals"][name]
+    why = msg(f"megatron_layers.why.{one.get('why', name)}")
+    file = one["file"].format(**values)
+    stop(
+        one["error"].format(**values), one["text"].format(**values), msg("megatron_layers.in-file", file=file, why=why)
+    )
 
 
-def require(holds: bool, file: str, text: str, why: str) -> None:  # noqa: FBT001 - an assertion
-    """An assertion of the framework, which stops it if it does not hold."""
+def require(holds: object, name: str, /, **values: object) -> None:
+    """What has to hold, or else the framework stops as in :func:`fail`."""
     if not holds:
-        fail(file, "AssertionError", text, why)
+        fail(name, **values)

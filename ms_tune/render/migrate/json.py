@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.migrate.result import Fate
@@ -29,10 +30,10 @@ def migration_json(found: Migration, sides: BothSides | None, console: Console) 
             {
                 "key": one.name,
                 "line": one.line,
-                "value": one.value,
+                "value": _plain(one.value),
                 "fate": one.fate.value,
                 "to": ".".join(one.to) or None,
-                "new_value": one.new,
+                "new_value": _plain(one.new),
                 "why": None if one.why is None else console.say(one.why),
                 "blocks": one.blocks,
             }
@@ -85,3 +86,14 @@ def _explained(found: Explained) -> dict[str, Any]:
             for one in found.more
         ],
     }
+
+
+def _plain(value: object) -> object:
+    """A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return str(value)
