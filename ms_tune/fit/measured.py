@@ -126,7 +126,7 @@ class Measured:
 
     def deciding(self, made_of: str, kind: Recompute) -> list[Line]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
-        stages = self.stages(made_of)
+        stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
         lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
         if None in lines:
             lines = [self.highest(made_of, kind, stage) for stage in stages]

@@ -84,6 +84,11 @@ def stages_to_probe(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(stage for stage in (0, 1, stages - 2, stages - 1) if 0 <= stage < stages))
 
 
+def middle_of(last: int) -> int:
+    """A stage that is not the last, and not the first where there is another."""
+    return min(1, max(last - 1, 0))
+
+
 def sizes(chunks: int, whole: int, *, compiled: bool = False) -> tuple[int, int]:
     """Two numbers of layers that differ by one in each chunk: two and three, or one and two where there are no more.
 
@@ -118,7 +123,7 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     """
     found: list[Asked] = []
     notes = []
-    one_stage = job.compiled and len(model.counts) == 1  # there it is the same for each, and a run takes long
+    alike = job.compiled and len(model.counts) == 1
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
             loaded = job.small(uniform(job.placement, kind.value))
@@ -129,16 +134,24 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             continue
         for stage in stages_to_probe(job.stages):
             both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
-            if kind in _TWO_SIZES and stage in _ends(job.stages):
-                wanted: tuple[int, ...] = both
-            elif kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and not one_stage):
-                wanted = both[:1]
-            else:
-                continue
+            wanted = both[: _runs(job, kind, stage, alike=alike)]
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind, loaded)
     return found, notes
+
+
+def _runs(job: PlannedJob, kind: Recompute, stage: int, *, alike: bool) -> int:
+    """How many sizes of a stage are run with a kind of recompute.
+
+    In a static graph whose layers are all alike what a layer keeps of a micro-batch is the same on every stage, to the last kilobyte,
+    and a run takes long: the first stage tells it, and the last one whether another moment decides there. What comes on top in the
+    middle is told by :func:`first_chunk_recomputed`, if there is more than one chunk.
+    """
+    full = kind is Recompute.FULL
+    if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _ends(job.stages)):
+        return 2
+    return int(kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
 
 
 def some_recomputed(job: PlannedJob) -> list[Probe]:
@@ -183,15 +196,21 @@ def _of(size: int, some: int, count: int) -> int:
     return 1 if some == 1 else (some * count + size // 2) // size
 
 
-def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
-    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk."""
+def first_chunk_recomputed(job: PlannedJob, model: Model, stages: Sequence[int] | None = None) -> list[Probe]:
+    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk.
+
+    Args:
+        job: The job.
+        model: Its layers.
+        stages: The stages; None for those with a line of their own.
+    """
     if job.chunks == 1:
         return []
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
     loaded = job.small(full_first(counts))
     return [
         Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage], compiled=job.compiled)[1])
-        for stage in _ends(job.stages)
+        for stage in (_ends(job.stages) if stages is None else stages)
     ]
 
 

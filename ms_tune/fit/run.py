@@ -17,7 +17,14 @@ from ms_tune.fit.job import check_writable, present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_first_chunk, some_recomputed
+from ms_tune.fit.probes import (
+    asked,
+    first_chunk_recomputed,
+    middle_of,
+    model_in,
+    some_of_first_chunk,
+    some_recomputed,
+)
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit
 from ms_tune.fit.rounds import Rounds
@@ -33,7 +40,7 @@ from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
@@ -71,7 +78,7 @@ def fit_config(
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, emptied, check_run, notes = _measured(job, request.kinds, observer)
+    measured, emptied, check_run, notes = _measured(job, request, observer)
     notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
     table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
@@ -126,7 +133,7 @@ def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) 
 
 
 def _measured(
-    job: PlannedJob, kinds: Sequence[Recompute], observer: Observer
+    job: PlannedJob, request: ConfigFitRequest, observer: Observer
 ) -> tuple[Measured, list[Figures], Figures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
 
@@ -137,14 +144,16 @@ def _measured(
         MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
     """
     model = model_in(job)
-    probes, notes = asked(job, model, kinds)
+    probes, notes = asked(job, model, request.kinds)
     full = any(one.kind is Recompute.FULL for one in probes)
+    # A static graph takes minutes to compile with all layers, and the plan's own dryrun tells how near the table is.
+    checks = full and not (job.compiled and request.verify)
     beside = {
         "some": some_recomputed(job) if full else [],
         "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model) if full and job.compiled else [],
+        "alone": first_chunk_recomputed(job, model, [middle_of(job.stages - 1)]) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
-        "check": [check_probe(job)] if full else [],
+        "check": [check_probe(job)] if checks else [],
     }
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
@@ -173,7 +182,7 @@ def _measured(
     measured.with_some(there["some"])
     measured.with_first(there["first"])
     alone = there["alone"]
-    if measured.hidden and not beside["alone"]:
+    if measured.hidden:
         more = measure(job.request, first_chunk_recomputed(job, model), observer)
         alone = [one for one in more if not isinstance(one, MsTuneError)]
     measured.with_alone(alone)

@@ -440,6 +440,15 @@ class TestTheTablesOwnCheck:
         assert found.checked is None
         assert config._check_json(found.checked) is None
 
+    def test_a_static_graph_that_is_verified_anyhow_has_none(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        found = [
+            fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, job=static_job(tmp_path), verify=verify)
+            for verify in (True, False)
+        ]
+        assert [one.checked is not None for one in found] == [False, True]
+
 
 class TestKinds:
     @pytest.mark.parametrize("name", ["some 1", "check"])

@@ -296,7 +296,7 @@ class TestStaticGraph:
         probes, _ = asked(job, model, kinds)
         stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
         assert stages[Recompute.COMM] == stages[Recompute.BOTH] == {0}
-        assert {0, 1, 3} <= stages[Recompute.FULL]
+        assert stages[Recompute.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
         measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
         for kind in (Recompute.COMM, Recompute.BOTH):
             found = measured.kept(model.main, kind)
@@ -340,6 +340,15 @@ class TestStaticGraph:
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
+
+    def test_what_comes_on_top_in_the_middle_is_told_by_one_run(self, job: PlannedJob) -> None:
+        world, model = World(alone=390, late=200), model_in(job)
+        measured = measured_in(world, job)
+        measured.with_alone([world.some(job, probe) for probe in first_chunk_recomputed(job, model, [1])])
+        table = check(table_of(job, measured, Costs(), 60 << 30), "made up")
+        assert table.layers[0].recompute[Recompute.FULL].activation_bytes == world.activations[Recompute.FULL] * MIB
+        assert table.again is not None
+        assert table.again.transient_bytes[:3] == table.again.transient_bytes[4:7] == (390 * MIB,) * 3
 
 
 class TestJob:
