@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import scratch
+
 # Machines are shared: how long one example takes says nothing about the code. The same examples at every run, so that a
 # change is judged by what it changes; `--hypothesis-profile random` looks for new ones.
 settings.register_profile("shared-machine", deadline=None, derandomize=True)
@@ -33,6 +35,11 @@ _READERS = {
 def pytest_configure() -> None:
     """All that is collected lives to the end: looking for rubbish among it takes a fifth of the collection's time."""
     gc.disable()
+
+
+def pytest_unconfigure() -> None:
+    """What the tests of this process shared goes."""
+    scratch.remove()
 
 
 def pytest_collection_finish() -> None:

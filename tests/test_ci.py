@@ -47,14 +47,41 @@ def test_the_scripts_can_be_run_and_take_the_python_they_are_given() -> None:
         assert '"${PYTHON:-python3}" -m venv' in path.read_text(encoding="utf-8")
 
 
-def test_the_files_that_the_base_install_is_tested_with_exist() -> None:
+def base_tests() -> tuple[list[str], list[str]]:
+    """The files and folders that the base install is tested with, and those of them that are left out."""
     text = (ROOT / ".ci" / "base").read_text(encoding="utf-8").replace("\\\n", "")
     words = re.search(r"-m pytest.* -m 'not mindspore' (.*)", text)
     assert words is not None
-    for word in words[1].split():
-        found = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
-        names = [f"{found[1]}{part}{found[3]}" for part in found[2].split(",")] if found else [word]
-        assert all((ROOT / name).exists() for name in names), word
+    done = subprocess.run(["bash", "-c", f"echo {words[1]}"], capture_output=True, text=True, check=True)
+    return done.stdout.split(), re.findall(r"--ignore (\S+)", text)
+
+
+def test_the_files_that_the_base_install_is_tested_with_exist() -> None:
+    taken, left_out = base_tests()
+    assert [name for name in [*taken, *left_out] if not (ROOT / name).exists()] == []
+
+
+# In a process in which nothing of the extras can be imported.
+WITHOUT_EXTRAS = """
+import sys, pytest
+EXTRAS = {"numpy", "polars", "jinja2", "scipy", "mindspore", "mindformers", "elftools", "ray", "argcomplete", "selenium"}
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in EXTRAS else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not mindspore", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+def test_no_test_of_the_base_install_imports_what_it_does_not_bring() -> None:
+    taken, left_out = base_tests()
+    options = [f"--ignore={name}" for name in left_out]
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, *options, *taken]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
 def test_both_readmes_have_two_commands_of_which_the_second_tests() -> None:
@@ -87,6 +114,13 @@ def test_one_process_runs_a_group(tmp_path: Path) -> None:
     """
     (tmp_path / "test_some.py").write_text(textwrap.dedent(code), "utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},  # of conftest.py
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "8 passed" in done.stdout, done.stdout + done.stderr
     assert len(list(tmp_path.glob("process-*"))) == 1

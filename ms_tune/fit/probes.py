@@ -49,11 +49,17 @@ class Model:
 
     counts: dict[str, int]  # how many there are of each, in the order of the model
     whole: tuple[int, ...]  # layers of each stage
+    compiled: bool = False  # it is a static graph: each small run takes long
 
     @property
     def main(self) -> str:
         """What most layers are made of."""
         return max(self.counts, key=lambda made_of: self.counts[made_of])
+
+    @property
+    def alike(self) -> bool:
+        """Whether few runs must do: a static graph whose layers are all the same."""
+        return self.compiled and len(self.counts) == 1
 
 
 def model_in(job: PlannedJob) -> Model:
@@ -76,7 +82,7 @@ def model_in(job: PlannedJob) -> Model:
     for run in runs:
         for kind, count in (run.kinds or {"layer": run.layers}).items():
             counts[cell_of(kind)[1]] += count
-    return Model(counts, tuple(run.layers for run in runs))
+    return Model(counts, tuple(run.layers for run in runs), job.compiled)
 
 
 def stages_to_probe(stages: int) -> tuple[int, ...]:
@@ -123,7 +129,6 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     """
     found: list[Asked] = []
     notes = []
-    alike = job.compiled and len(model.counts) == 1
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
             loaded = job.small(uniform(job.placement, kind.value))
@@ -134,7 +139,7 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             continue
         for stage in stages_to_probe(job.stages):
             both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
-            wanted = both[: _runs(job, kind, stage, alike=alike)]
+            wanted = both[: _runs(job, kind, stage, alike=model.alike)]
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind, loaded)

@@ -147,11 +147,12 @@ def _measured(
     probes, notes = asked(job, model, request.kinds)
     full = any(one.kind is Recompute.FULL for one in probes)
     # A static graph takes minutes to compile with all layers, and the plan's own dryrun tells how near the table is.
-    checks = full and not (job.compiled and request.verify)
+    checks = full and not (model.alike and request.verify)
+    middle = [middle_of(job.stages - 1)]
     beside = {
         "some": some_recomputed(job) if full else [],
         "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model, [middle_of(job.stages - 1)]) if full and job.compiled else [],
+        "alone": first_chunk_recomputed(job, model, middle if model.alike else None) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
         "check": [check_probe(job)] if checks else [],
     }

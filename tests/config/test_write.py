@@ -9,14 +9,19 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.config.write import PART, replacement, write_atomically, write_back
 from ms_tune.errors import ConfigError
 from ms_tune.texts import Language, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
@@ -113,13 +118,12 @@ else:
 
 
 @pytest.fixture
-def open_folder() -> Path:
+def open_folder() -> Iterator[Path]:
     """A folder that an ordinary user reaches and may write; pytest's own are for the caller alone."""
-    import tempfile  # noqa: PLC0415 - here only
-
-    folder = Path(tempfile.mkdtemp(prefix="ms-tune-write-"))
-    folder.chmod(0o777)
-    return folder
+    with tempfile.TemporaryDirectory(prefix="ms-tune-write-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
 
 
 @root

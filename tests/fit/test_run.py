@@ -68,6 +68,7 @@ class Stage:
     lost: dict[int, list[int]] = field(default_factory=dict)
     worst: list[tuple[int, ...]] = field(default_factory=list)
     simulated: list[tuple[int, ...]] = field(default_factory=list)
+    small: list[str] = field(default_factory=list)
 
     def fragments(self, index: int) -> int:
         """What the next dryrun of a stage loses between its blocks, MiB."""
@@ -92,6 +93,7 @@ def fitted(
         _request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
     ) -> tuple[Figures | MsTuneError, ...]:
         kinds = {kind.value: kind for kind in Recompute}
+        stage.small += [probe.name for probe in probes]
         found: list[Figures | MsTuneError] = []
         for probe in probes:
             kind = kinds.get(probe.name)
@@ -413,6 +415,14 @@ class TestPlans:
 
 
 class TestTheTablesOwnCheck:
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_a_static_graph_is_checked_by_its_plans_dryruns_if_there_are_any(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, verify: bool
+    ) -> None:
+        stage = Stage(World(), World())
+        found = fitted(monkeypatch, tmp_path, stage, 14, job=static_job(tmp_path), verify=verify)
+        assert (found.checked is None, "check" not in stage.small, bool(stage.simulated)) == (verify,) * 3
+
     def test_it_says_how_near_the_table_is(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, job=4)
         assert found.checked is not None
@@ -439,15 +449,6 @@ class TestTheTablesOwnCheck:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.FULL), 64)
         assert found.checked is None
         assert config._check_json(found.checked) is None
-
-    def test_a_static_graph_that_is_verified_anyhow_has_none(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        found = [
-            fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, job=static_job(tmp_path), verify=verify)
-            for verify in (True, False)
-        ]
-        assert [one.checked is not None for one in found] == [False, True]
 
 
 class TestKinds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -289,6 +290,12 @@ class TestStaticGraph:
         first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
+
+    def test_few_runs_where_layers_are_alike(self, job: PlannedJob) -> None:
+        model, kinds = model_in(job), (Recompute.NONE, Recompute.FULL)
+        probes, _ = asked(job, model, kinds)
+        counts = {kind: Counter(one.probe.stage for one in probes if one.kind is kind) for kind in kinds}
+        assert counts == {Recompute.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, Recompute.FULL: {0: 2, 3: 1}}
 
     def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
         world, model = World(once={Recompute.NONE: 70, Recompute.COMM: 70, Recompute.BOTH: 70}), model_in(job)

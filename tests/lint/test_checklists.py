@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -20,8 +19,8 @@ from ms_tune.lint.multimodal import multimodal_commands
 from ms_tune.resources import data_folder
 from ms_tune.texts import Language
 from tests.lint.few import profile_for
+from tests.scratch import new_folder
 
-FOLDERS = tempfile.TemporaryDirectory()  # removed at the end
 CHECKS = built_in()
 CASES = [
     pytest.param(check, dialect, id=f"{check.id}-{dialect.value}")
@@ -34,7 +33,7 @@ def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
     if dialect is Dialect.MEGATRON:
         return commands_in(Path("pretrain.sh"), config, default_release(dialect))
     if dialect is Dialect.MINDSPEED_MM and not config.startswith(("parallel", "{")):
-        folder = Path(tempfile.mkdtemp(dir=FOLDERS.name))
+        folder = new_folder("checklists")
         for name, content in re.findall(r"^# (\S+\.(?:json|yaml)): (.*)$", config, re.MULTILINE):
             (folder / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
         return multimodal_commands(folder / "pretrain.sh", config)

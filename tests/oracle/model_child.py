@@ -124,8 +124,12 @@ def _is_of_models(name: str) -> bool:
 def main() -> None:
     """Answer until there are no more lines."""
     wheel, mode = sys.argv[1:]
-    os.chdir(tempfile.mkdtemp())
-    models = Models(wheel, int(mode))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        _answer(Models(wheel, int(mode)))
+
+
+def _answer(models: Models) -> None:
     out = sys.stdout
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
     for line in sys.stdin:

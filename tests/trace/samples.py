@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import tarfile
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from ms_tune.trace.memory_block import Block, Frame
+from tests.scratch import new_folder
 from tests.trace.rows import BlockTrace, read_memory_block
 
 SMALL = Path(__file__).parents[1] / "data" / "memory_tracker"
@@ -25,9 +24,6 @@ LARGE_RUNS = (
 # 81 MB and 97,143 rows: for what reads columns, not row by row.
 LARGEST_RUN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 MIB = 1024**2
-
-_UNPACKED = tempfile.TemporaryDirectory(prefix="ms-tune-samples-")
-atexit.register(_UNPACKED.cleanup)
 
 
 def folder(run: str) -> Path:
@@ -51,9 +47,10 @@ def trace_of(run: str) -> BlockTrace:
 
 @cache
 def _unpack(packed: Path) -> Path:
+    unpacked = new_folder("samples")
     with tarfile.open(packed) as archive:
-        archive.extractall(_UNPACKED.name, filter="data")
-    return Path(_UNPACKED.name)
+        archive.extractall(unpacked, filter="data")
+    return unpacked
 
 
 def block(  # noqa: PLR0913 - a block has that many columns

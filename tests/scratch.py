@@ -1,0 +1,21 @@
+"""A folder of one test process, for what is made once and read by many tests; `conftest.py` removes it at the end.
+
+`atexit` would not: the processes of pytest-xdist end without it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+_ALL = tempfile.TemporaryDirectory(prefix="ms-tune-tests-")
+
+
+def new_folder(name: str) -> Path:
+    """A new, empty folder, whose name begins with ``name``."""
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_ALL.name))
+
+
+def remove() -> None:
+    """Remove all folders."""
+    _ALL.cleanup()
