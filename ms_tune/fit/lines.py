@@ -51,31 +51,6 @@ def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def lines_between(one: Figures, ends: Sequence[Line]) -> tuple[Line, ...]:
-    """The lines of a stage of which there is one run, from those of two others: what a layer adds goes with what is in flight.
-
-    A moment at which layers of one of the others hold more of what lasts is none that both know: there the heavier line counts.
-
-    Args:
-        one: The run, with as many layers in each chunk.
-        ends: The lines of the others, of layers that do the same.
-    """
-    held = one.in_flight or (1,)
-    in_flight = Fraction(sum(held), len(held))
-    found = []
-    for phase in sorted(one.peaks):
-        known = [line for line in ends if line.phase == phase]
-        if not known:
-            continue
-        heavy = max(known, key=lambda line: (line.lasting, line.slope))
-        slope = heavy.slope
-        if heavy.lasting <= min(line.lasting for line in known) * _NEAR:
-            slope = between([(line.in_flight, line.slope) for line in known], in_flight)
-        base = one.peaks[phase] - slope * one.layers
-        found.append(replace(heavy, stage=one.stage, base=base, slope=slope, in_flight=in_flight))
-    return tuple(found)
-
-
 def parted(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
     """Moments at which a layer holds what it holds all the time, and those at which it holds more; what holds less is left out.
 

@@ -12,7 +12,6 @@ from ms_tune.fit.lines import (
     lasting_of,
     layer_bytes,
     lines_beside,
-    lines_between,
     lines_of,
     parted,
     phases_alike,
@@ -22,7 +21,7 @@ from ms_tune.layers.stage import DENSE
 from ms_tune.planning.table import Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ms_tune.fit.lines import Line
     from ms_tune.fit.measure import Figures
@@ -66,16 +65,6 @@ class Measured:
         self._first: dict[int, Figures] = {}
         self._alone: dict[int, Figures] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
-        if model.alike:
-            self._lines |= dict(self._second())
-
-    def _second(self) -> Iterator[tuple[tuple[str, Recompute, int], tuple[Line, ...]]]:
-        """The lines of the second stage, where it was run once and those of the first and the last tell the rest."""
-        last = len(self.model.whole) - 1
-        for (made_of, kind, stage), runs in self._runs.items():
-            ends = [self._lines.get((made_of, kind, end)) for end in (0, last)]
-            if stage == 1 < last and len(runs) == 1 and all(ends):
-                yield (made_of, kind, stage), lines_between(runs[0], [line for lines in ends for line in lines or ()])
 
     def stages(self, made_of: str) -> list[int]:
         """The stages that have lines."""
@@ -137,7 +126,7 @@ class Measured:
 
     def deciding(self, made_of: str, kind: Recompute) -> list[Line]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
-        stages = self.stages(made_of)
+        stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
         lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
         if None in lines:
             lines = [self.highest(made_of, kind, stage) for stage in stages]

@@ -58,7 +58,7 @@ class Model:
 
     @property
     def alike(self) -> bool:
-        """Whether few runs must do: a static graph whose layers are all the same, so that two stages' lines tell every stage's."""
+        """Whether few runs must do: a static graph whose layers are all the same."""
         return self.compiled and len(self.counts) == 1
 
 
@@ -88,6 +88,11 @@ def model_in(job: PlannedJob) -> Model:
 def stages_to_probe(stages: int) -> tuple[int, ...]:
     """The first, one in the middle, the last; and the last but one, which tells how those in the middle differ."""
     return tuple(dict.fromkeys(stage for stage in (0, 1, stages - 2, stages - 1) if 0 <= stage < stages))
+
+
+def middle_of(last: int) -> int:
+    """A stage that is not the last, and not the first where there is another."""
+    return min(1, max(last - 1, 0))
 
 
 def sizes(chunks: int, whole: int, *, compiled: bool = False) -> tuple[int, int]:
@@ -133,22 +138,25 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
-            wanted = _sizes_of(job, model, kind, stage)
+            both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
+            wanted = both[: _runs(job, kind, stage, alike=model.alike)]
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind, loaded)
     return found, notes
 
 
-def _sizes_of(job: PlannedJob, model: Model, kind: Recompute, stage: int) -> tuple[int, ...]:
-    """With how many layers a stage is run: two numbers where they are to tell its line, one, or none."""
-    both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
-    ends = (0, job.stages - 1)
-    if kind in _TWO_SIZES:
-        if stage in (ends if model.alike else _ends(job.stages)):
-            return both
-        return both[:1] if kind is Recompute.NONE or stage in _ends(job.stages) else ()
-    return both[:1] if stage in (ends[:1] if model.alike else ends) else ()
+def _runs(job: PlannedJob, kind: Recompute, stage: int, *, alike: bool) -> int:
+    """How many sizes of a stage are run with a kind of recompute.
+
+    In a static graph whose layers are all alike what a layer keeps of a micro-batch is the same on every stage, to the last kilobyte,
+    and a run takes long: the first stage tells it, and the last one whether another moment decides there. What comes on top in the
+    middle is told by :func:`first_chunk_recomputed`, if there is more than one chunk.
+    """
+    full = kind is Recompute.FULL
+    if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _ends(job.stages)):
+        return 2
+    return int(kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
 
 
 def some_recomputed(job: PlannedJob) -> list[Probe]:
@@ -193,15 +201,21 @@ def _of(size: int, some: int, count: int) -> int:
     return 1 if some == 1 else (some * count + size // 2) // size
 
 
-def first_chunk_recomputed(job: PlannedJob, model: Model) -> list[Probe]:
-    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk."""
+def first_chunk_recomputed(job: PlannedJob, model: Model, stages: Sequence[int] | None = None) -> list[Probe]:
+    """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk.
+
+    Args:
+        job: The job.
+        model: Its layers.
+        stages: The stages; None for those with a line of their own.
+    """
     if job.chunks == 1:
         return []
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
     loaded = job.small(full_first(counts))
     return [
         Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage], compiled=job.compiled)[1])
-        for stage in _ends(job.stages)
+        for stage in (_ends(job.stages) if stages is None else stages)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.dynamic import OWN_MODEL
@@ -17,7 +18,14 @@ from ms_tune.fit.job import check_writable, present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import asked, first_chunk_recomputed, model_in, some_of_first_chunk, some_recomputed
+from ms_tune.fit.probes import (
+    asked,
+    first_chunk_recomputed,
+    middle_of,
+    model_in,
+    some_of_first_chunk,
+    some_recomputed,
+)
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.result import ConfigFit
 from ms_tune.fit.rounds import Rounds
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Figures
+    from ms_tune.fit.probes import Asked, Model
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.planning.search import Progress
     from ms_tune.planning.table import Table
@@ -139,10 +148,12 @@ def _measured(
     model = model_in(job)
     probes, notes = asked(job, model, request.kinds)
     full = any(one.kind is Recompute.FULL for one in probes)
+    probes, late = _communication_last(job, model, probes)
+    middle = [middle_of(job.stages - 1)]
     beside = {
         "some": some_recomputed(job) if full else [],
         "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model) if full and job.compiled and not model.alike else [],
+        "alone": first_chunk_recomputed(job, model, middle if model.alike else None) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
         # In a static graph it takes as long as a dryrun of the plan's, which tells more.
         "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
@@ -154,6 +165,8 @@ def _measured(
     every = iter(measure(job.request, [probe for group in groups for probe in group], observer))
     found = [next(every) for _ in probes]
     runs = {name: [next(every) for _ in group] for name, group in beside.items()}
+    if late:
+        notes += _with_communication(job, probes, found, late, observer)
     failed: dict[Recompute, MsTuneError] = {}
     for one, figures in zip(probes, found, strict=True):
         if isinstance(figures, MsTuneError):
@@ -174,11 +187,40 @@ def _measured(
     measured.with_some(there["some"])
     measured.with_first(there["first"])
     alone = there["alone"]
-    if measured.hidden and not beside["alone"]:
+    if measured.hidden:
         more = measure(job.request, first_chunk_recomputed(job, model), observer)
         alone = [one for one in more if not isinstance(one, MsTuneError)]
     measured.with_alone(alone)
     return measured, there["ends"], next(iter(there["check"]), None), notes
+
+
+def _communication_last(job: PlannedJob, model: Model, probes: list[Asked]) -> tuple[list[Asked], list[Asked]]:
+    """The probes, and apart from them those of recomputed communication that others may make needless."""
+    kinds = {one.kind for one in probes}
+    used = any(layer.comm_patterns for layer in job.now.layers)
+    if not model.alike or used or not {Recompute.SELECT, Recompute.BOTH} <= kinds:
+        return probes, []
+    late = [one for one in probes if one.kind is Recompute.COMM]
+    return [one for one in probes if one.kind is not Recompute.COMM], late
+
+
+def _with_communication(
+    job: PlannedJob, probes: list[Asked], found: list[Figures | MsTuneError], late: list[Asked], observer: Observer
+) -> list[Message]:
+    """Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as without.
+
+    Then communication alone frees no more than these operators do, and takes longer (:data:`ms_tune.fit.costs.EXTRA`): neither it nor
+    both is of use, and that is told.
+    """
+    seen = {one.kind: figures for one, figures in zip(probes, found, strict=True)}
+    select, both = seen[Recompute.SELECT], seen[Recompute.BOTH]
+    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
+        probes += late
+        found += measure(job.request, [one.probe for one in late], observer)
+        return []
+    kept = [one.kind is not Recompute.BOTH for one in probes]
+    probes[:], found[:] = compress(probes, kept), compress(found, kept)
+    return [msg("fitting.comm-no-more")]
 
 
 def _checked(job: PlannedJob, table: Table, run: Figures | None) -> Checked | None:

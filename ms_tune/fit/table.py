@@ -11,6 +11,7 @@ from ms_tune.fit.lines import (
     LayerBytes,
     between,
 )
+from ms_tune.fit.probes import middle_of
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
@@ -115,18 +116,13 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
         highest, lines = measured.highest(main, Recompute.NONE, 0), measured.usual(main, Recompute.NONE, 0)
         late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
         return max(late, Fraction(0))
-    other = _middle(last)
+    other = middle_of(last)
     here = measured.base(main, Recompute.NONE, last) - measured.lasting_base(main, last)
     there = measured.base(main, Recompute.NONE, other) - measured.lasting_base(main, other)
     fewer, more = (in_flight_of(job, stage) for stage in (last - 1, other))
     if fewer < more:
         there -= (bases[other] - bases[last - 1]) / (more - fewer) * (more - in_flight_of(job, last))
     return min(max(here - there, Fraction(0)), bases[last])
-
-
-def _middle(last: int) -> int:
-    """A stage that is not the last, and not the first where there is another."""
-    return min(1, max(last - 1, 0))
 
 
 def _of_first_chunk(
@@ -137,7 +133,7 @@ def _of_first_chunk(
     It is another amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and
     when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
     """
-    known = stage if stage in measured.stages(measured.model.main) else _middle(job.stages - 1)
+    known = stage if stage in measured.stages(measured.model.main) else middle_of(job.stages - 1)
     found = measured.on_top_of_first_chunk(known, layers)
     return None if found is None else round(found)
 
@@ -150,47 +146,33 @@ def _again(
     if Recompute.FULL not in layers[main]:
         return None, 0
     if not measured.freed:
-        return _again_of_whole(job, measured, layers, late), 0
+        # No run tells of some layers that are recomputed: those in which all are must do.
+        kinds = (Recompute.FULL, Recompute.NONE)
+        sizes = [
+            measured.base(main, kinds[0], stage) - measured.base(main, kinds[1], stage)
+            for stage in ([] if measured.hidden else measured.stages(main))
+        ]
+        most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
+        transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
+        firsts = [_of_first_chunk(job, measured, layers, stage) for stage in range(job.stages)]
+        alone = [one if one is not None else every for one, every in zip(firsts, transients, strict=True)]
+        # Where all layers of a stage are recomputed no less comes on top than where those of the first chunk are.
+        others = tuple(map(max, alone, transients))
+        return Again(nothing, nothing * job.chunks, (*alone, *(others * (job.chunks - 1)))), 0
     on_top = {stage: measured.on_top(stage) for stage in measured.freed}
     rows, beside = [], list[int]()
     for stage in range(job.stages):
-        known = stage if stage in measured.freed else _middle(last)
+        known = stage if stage in measured.freed else middle_of(last)
         freed, transient = measured.freed[known], on_top[known].transient
         if stage == last:
             there = transient > 0 or on_top[known].left > 0
-            transient = transient + late if there else min(on_top[_middle(last)].transient, late)
+            transient = transient + late if there else min(on_top[middle_of(last)].transient, late)
         rows.append((round(freed.first), max(0, round(transient))))
         beside += _beside(job, freed, layers[main], known)
     left = max(round(one.left) for one in on_top.values())
     first, transients = (tuple(column) for column in zip(*rows, strict=True))
     by_cell = tuple(beside[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
     return Again(first, by_cell, transients * job.chunks), left
-
-
-def _again_of_whole(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], late: Fraction
-) -> Again:
-    """The same where no run tells of some layers that are recomputed: those in which all are must do."""
-    last, nothing = job.stages - 1, (0,) * job.stages
-    sizes = {
-        stage: max(0, round(_more(measured, stage)))
-        for stage in ([] if measured.hidden else measured.stages(measured.model.main))
-    }
-    most = max(sizes.values(), default=0)
-    every = [most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages)]
-    firsts = []
-    for stage, all_chunks in enumerate(every):
-        first = _of_first_chunk(job, measured, layers, stage)
-        if first is None and measured.model.alike:
-            first = sizes.get(stage, sizes.get(_middle(last)))  # the same to 2 MiB, and no run of its own
-        firsts.append(all_chunks if first is None else first)
-    return Again(nothing, nothing * job.chunks, (*firsts, *(every * (job.chunks - 1))))
-
-
-def _more(measured: Measured, stage: int) -> Fraction:
-    """What a stage holds more beside its layers if all of them are recomputed."""
-    main = measured.model.main
-    return measured.base(main, Recompute.FULL, stage) - measured.base(main, Recompute.NONE, stage)
 
 
 def _beside(job: PlannedJob, freed: Freed, layers: Mapping[Recompute, LayerBytes], stage: int) -> Iterator[int]:
@@ -207,7 +189,7 @@ def _beside(job: PlannedJob, freed: Freed, layers: Mapping[Recompute, LayerBytes
 
 def _phase(measured: Measured, stage: int, last: int) -> str:
     """The phase that decides; of a stage that has one run only, that of the one beside it."""
-    known = stage if stage in measured.stages(measured.model.main) else _middle(last)
+    known = stage if stage in measured.stages(measured.model.main) else middle_of(last)
     return measured.phase(measured.model.main, known)
 
 

@@ -464,6 +464,20 @@ class TestKinds:
         assert Recompute.SELECT not in found.table.kinds
         assert Recompute.COMM in found.table.kinds
 
+    @pytest.mark.parametrize("both", [200, 250])
+    def test_communication_is_run_in_a_static_graph_where_it_may_free_more(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, both: int
+    ) -> None:
+        held = World().activations | {Recompute.SELECT: 250, Recompute.COMM: 270, Recompute.BOTH: both}  # type: ignore[operator]
+        world = World(activations=held)
+        stage, more = Stage(world, world), both < 250
+        found = fitted(monkeypatch, tmp_path, stage, 14, job=static_job(tmp_path))
+        assert ("comm" in stage.small, "both" in stage.small) == (more, True)
+        assert {Recompute.COMM, Recompute.BOTH} & set(found.table.kinds) == (
+            {Recompute.COMM, Recompute.BOTH} if more else set()
+        )
+        assert ("fitting.comm-no-more" in [note.id for note in found.notes]) is not more
+
     def test_one_that_cannot_be_run_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.COMM), 14)
         assert Recompute.COMM not in found.table.kinds
