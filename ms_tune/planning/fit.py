@@ -206,7 +206,7 @@ def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
     kind = costs.graph.kind
     passes = tuple(
         DrawnPass(
-            stage=int(one % costs.graph.cells % costs.table.stages),
+            stage=int(one % costs.table.stages),
             chunk=int(one % costs.graph.cells // costs.table.stages),
             forward=bool(one < costs.graph.cells),
             start=float(end - durations[one, 0]) / max(step, 1),

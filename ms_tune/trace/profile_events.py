@@ -77,10 +77,8 @@ def _start(text: str) -> int | None:
     if stripped.startswith("["):
         return text.index("[") + 1
     at = text.find('"traceEvents"')
-    if stripped.startswith("{") and at >= 0:
-        bracket = text.find("[", at)
-        return bracket + 1 if bracket >= 0 else None
-    return None
+    bracket = text.find("[", at) if stripped.startswith("{") and at > 0 else -1
+    return bracket + 1 if bracket >= 0 else None
 
 
 _DECODER = json.JSONDecoder()

@@ -232,6 +232,13 @@ def test_experts_one_by_one_may_have_biases() -> None:
     assert sizes_of(model, StageLayer(0, experts=True))[4:] == [2 * 12, *[20 * 12, 20, 12 * 10, 12] * 2]
 
 
+@pytest.mark.parametrize("grouped", [True, False])
+def test_all_of_an_expert_is_shared_out_as_experts_are_and_its_router_is_not(*, grouped: bool) -> None:
+    model = replace(TINY, experts=Experts(2, 2, 10, grouped=grouped), mlp_bias=not grouped)
+    weights = list(layer_weights(config(model), StageLayer(0, experts=True)))
+    assert [weight.experts for weight in weights[4:]] == [False, *[True] * (2 if grouped else 8)]
+
+
 @pytest.mark.parametrize(("split", "width"), [(True, 5), (False, 10)])
 def test_expert_and_tensor_parallel_ranks(split: bool, width: int) -> None:  # noqa: FBT001 - a case of the table
     model = replace(TINY, experts=Experts(8, 2, 10, shared_ffn_hidden_size=6, tensor_parallel=split), legacy=True)

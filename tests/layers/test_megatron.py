@@ -295,6 +295,22 @@ def test_grouped_experts_recompute_their_activation_beside_overlapped_communicat
     assert {layer.select_patterns for layer in plan.layers} == {("mlp.experts.activation_func",)}
 
 
+def test_layers_without_experts_have_no_activation_of_experts_to_recompute() -> None:
+    words = "--num-layers 4 --num-experts 4 --first-k-dense-replace 1 --moe-layer-freq 1 --moe-grouped-gemm"
+    recompute = ["--recompute-granularity", "selective", "--recompute-modules", "moe_act"]
+    plan = normalize_megatron(inputs_of(command([*words.split(), *recompute], "26.0")))
+    assert [bool(layer.select_patterns) for layer in plan.layers] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("release", "refused"), [("2.2", False), ("2.3", True), ("26.1", True)])
+def test_gradients_reduced_apart_go_with_recomputation_in_bubbles_in_2_2_alone(release: str, *, refused: bool) -> None:
+    apart = replace(
+        EIGHT, release=release, stages=2, layers_of_chunk=2, in_bubble=True, others={"align_grad_reduce": False}
+    )
+    failure = normalize_megatron(apart).failure
+    assert (failure is not None and "recompute-in-bubble" in failure.text) is refused
+
+
 def test_stages_between_a_first_and_a_last_one_of_their_own_size_have_whole_chunks() -> None:
     twelve = replace(EIGHT, layers=12, stages=4, first=4, last=4)
     check_split(twelve, 2)

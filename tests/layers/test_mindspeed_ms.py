@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.layers.mindspeed_ms.count_array import CountArray
+from ms_tune.layers.mindspeed_ms.count_array import CountArray, add
 from ms_tune.layers.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.layers.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.layers.plans import MINDSPEED_MS, NormalizedPlan
@@ -288,6 +289,12 @@ def test_settings_that_nothing_reads() -> None:
         "  virtual_pipeline_model_parallel_size: 1\n"
     )
     assert ids(plan_of(text)) == {"top-level-ignored", "guide-key", "per-virtual-stage-ignored", "one-chunk"}
+
+
+@pytest.mark.parametrize(("one", "other"), [(True, 5), (5, True), (False, 5), (True, True), (False, True)])
+def test_a_bool_and_a_number_are_added_as_in_numpy(one: int, other: int) -> None:
+    found, wanted = add(one, other), np.add(one, other)
+    assert (found, type(found)) == (wanted, type(wanted.item()))
 
 
 def test_true_and_false_count_as_numbers() -> None:

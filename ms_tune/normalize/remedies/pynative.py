@@ -226,5 +226,5 @@ def _specs(path: KeyPath, value: object, total: int) -> Values:
         match = _SPEC.fullmatch(str(item))
         if match:
             first, last = int(match[1]), int(match[2] or match[1])
-            layers.update(range(min(first, last), min(max(first, last), total - 1) + 1))
-    return {path: write_specs(layer for layer in layers if layer < total)}
+            layers.update(range(min(first, last), min(max(first, last) + 1, total)))
+    return {path: write_specs(layers)}
