@@ -138,7 +138,8 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
         estimate=seen.estimate,
         no_estimate_because=None if seen.refused else seen.reason,
         stages=stages,
-        change=change or (Change("fixes", msg("check.change.fixes", count=fixable, file=path)) if fixable else None),
+        change=change
+        or (Change("fixes", msg("check.change.fixes", count=fixable, file=quote(str(path)))) if fixable else None),
         next=_next(path, report, seen, stages, change),
     )
 

@@ -501,6 +501,29 @@ class TestBase:
         assert found.blame is not None
         assert (found.blame.old, found.blame.new) == (blame or (was.strip(), now.strip()))
 
+    def test_a_command_that_mends_can_be_copied_whatever_the_file_is_called(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        text = (TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").read_text(encoding="utf-8")
+        Path("a b.yaml").write_text(text.replace("min_lr: 0.00003", "min_lr: 3e-5"), encoding="utf-8")
+        for language in ("en", "zh"):
+            _, out, _ = screen(capsys, "a b.yaml", "--lang", language)
+            assert "ms-tune lint --fix 'a b.yaml'\n" in out
+
+    def test_no_line_of_a_script_is_to_blame_where_none_alone_adds_anything(self) -> None:
+        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        assert of_stage is not None
+        (stage, *_), was, now = of_stage.stages, "--layers 8\n--seq 1\n", "--layers 9\n--seq 2\n"
+
+        def estimate(text: str) -> Estimate:
+            return replace(of_stage, stages=(replace(stage, transient_bytes=(1 if text == was else 9) * GIB),))
+
+        found = difference_of_scripts(was, now, estimate)
+        assert found is not None
+        assert found.after_bytes - found.before_bytes == 8 * GIB
+        assert found.blame is None
+
     def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")
         assert text_at("HEAD", repository / "new.yaml") is None
