@@ -189,8 +189,6 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
         peak = estimate.stages[stage].peak_bytes
         freed = {key: peak - _without(after, key, was.get(key, MISSING), stage, peak) for key in keys}
         best = max(keys, key=lambda key: freed[key])
-        if freed[best] <= 0 and len(keys) > 1:  # none of them alone is to blame
-            return None
         share = _share(freed[best], peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
     value, other = now.get(best, MISSING), was.get(best, MISSING)
     return Blame(
