@@ -122,6 +122,12 @@ class TorchReport:
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
 
     @property
+    def at_peak(self) -> bool:
+        """Whether `contents` are those of the peak; without events there is none."""
+        peak = self.requested_peak_event if self.peak_event is None else self.peak_event
+        return len(self.device.events) > 0 and self.event == peak
+
+    @property
     def refused_because(self) -> Message | None:
         """Why nothing is taken from the replay; None if it is exact."""
         if not len(self.device.events):

@@ -70,7 +70,7 @@ def test_a_snapshot_without_a_recording_has_no_peak(tmp_path: Path, capsys: CAPT
     assert main(["memory", str(path), "--lang", "en"]) == 0
     out = capsys.readouterr().out
     assert "in use, as asked for" in out
-    assert "when the snapshot was taken" in out
+    assert "at the time of the snapshot" in out
     assert "peak" not in out
     assert "event -1" not in out
     assert "replayed: 0" not in out

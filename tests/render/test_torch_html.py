@@ -69,7 +69,8 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     leak = next(card for card in data["findings"] if card["title"]["en"] == "Looks like a leak")
     assert leak["stack"] == ["/workspace/train.py:12 keep"]
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
-    assert data["texts"]["tick"] == {"en": "event {tick}", "zh": "事件 {tick}"}
+    assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
+    assert data["texts"]["make-up"]["en"] == "What holds the peak"
 
 
 def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> None:
@@ -83,6 +84,23 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
     assert before.any()
     assert {lives.contents[code] for code in lives.content[before].tolist()} <= {*lives.contents[:-1], BEFORE}
     assert data_of(snapshot_html(lives, None, Language.ZH))["language"] == "zh"
+
+
+def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
+    path = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
+    early = data_of(snapshot_html(lives_of_snapshot(report_of(path, at=1)), None, Language.EN))["texts"]
+    assert early["make-up"] == {"en": "What holds the memory after event 1", "zh": "在事件 1 之后的内存构成"}
+    assert early["held"]["en"] == "Held after event 1: {parts}"
+    assert early["go-peak"]["en"] == "go to that moment"
+    assert early["when.start"]["en"] == "before the first event"
+    bare = saved(Program(NPU, seed=5).run(), tmp_path / "bare.pickle", device_traces=[[]])
+    data = data_of(snapshot_html(lives_of_snapshot(report_of(bare)), None, Language.EN))
+    (device,), texts = data["ranks"], data["texts"]
+    assert texts["make-up"] == {"en": "What holds the memory at the time of the snapshot", "zh": "生成快照时的内存构成"}
+    assert texts["when.start"]["en"] == "at the time of the snapshot"
+    assert (device["held"], device["remedies"], len(device["bands"]["tick"])) == ([], [], 1)
+    assert device["verdict"]["word"]["en"] == "no history"
+    assert device["peak"] == sum(device["contents"].values()) > 0
 
 
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:

@@ -60,23 +60,30 @@ def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
     )
     for name, amount, event in known:
         if amount is not None:
-            yield name, amount, _when(report, event)
+            yield name, amount, moment(report, event)
 
 
-def _when(report: TorchReport, event: int | None) -> Message:
+def moment(report: TorchReport, event: int | None) -> Message:
+    """A moment as part of a sentence."""
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
     return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
 
 
 def show_replay(report: TorchReport, console: Console) -> None:
-    """The line that says whether the figures are proved."""
+    """The lines that say whether the figures are proved."""
+    for line in proof(report):
+        console.write(console.say(line))
+
+
+def proof(report: TorchReport) -> list[Message]:
+    """Whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
-    params = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    if len(report.device.events):
-        console.write(console.text("snapshot.show.replayed", **params))
-    if reason is not None:
-        console.write(console.text("snapshot.show.refused", reason=console.say(reason)))
+    if not len(report.device.events):
+        return [reason] if reason is not None else []
+    counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
+    refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
+    return [msg("snapshot.show.replayed", **counts), *refused]
 
 
 def _line(console: Console, name: str, amount: int, note: str) -> None:
@@ -95,7 +102,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         for place in report.contents[:top]
     ]
     console.write("")
-    console.write(console.text("snapshot.show.contents", when=_when(report, report.event)))
+    console.write(console.text("snapshot.show.contents", when=moment(report, report.event)))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
