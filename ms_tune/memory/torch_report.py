@@ -128,6 +128,16 @@ class TorchReport:
         return len(self.device.events) > 0 and self.event == peak
 
     @property
+    def measure(self) -> str:
+        """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
+        return f"{'used' if self.replay.exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
+
+    @property
+    def content_bytes(self) -> int:
+        """What `contents` add up to."""
+        return sum(place.bytes for place in self.contents)
+
+    @property
     def refused_because(self) -> Message | None:
         """Why nothing is taken from the replay; None if it is exact."""
         if not len(self.device.events):
@@ -312,9 +322,10 @@ def where_of(stack: tuple[Frame, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
-    """What one line of the script holds at the peak of one snapshot and of another."""
+    """What one line of the script holds at the moments that two reports are about."""
 
     where: str
+    earlier: bool  # as `before` of `Place`
     before: int
     after: int
 
@@ -325,10 +336,10 @@ class PlaceChange:
 
 
 def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
-    """What the lines of the script hold at the peaks, the largest change first; the changes add up to that of the peaks."""
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    """What the lines of the script hold, the largest change first; the changes add up to that of `content_bytes`."""
+    totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
-            totals[place.where][number] += place.bytes
-    found = [PlaceChange(where, *sizes) for where, sizes in totals.items() if sizes[0] != sizes[1]]
+            totals[place.where, place.before][number] += place.bytes
+    found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
     return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))

@@ -132,6 +132,27 @@ def test_two_snapshots(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     assert "train.py:18" in capsys.readouterr().out
 
 
+def test_a_comparison_says_which_figures_it_compares(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=6).run()
+    bare = saved(program, tmp_path / "bare.pickle", device_traces=[[]])
+    program.events[-5]["addr"] += 512
+    unlike = saved(program, tmp_path / "unlike.pickle")
+    measures = []
+    for path in (snapshot, bare, unlike):
+        found = told(capsys, "diff", path, snapshot, code=int(path != snapshot))
+        one, other = found["before"], found["after"]
+        measures.append((one["compared"], one["compared_event"] is None))
+        assert sum(each["change_bytes"] for each in found["changes"]) == other["compared_bytes"] - one["compared_bytes"]
+        assert other["compared_bytes"] == other["peak_bytes"]
+    assert measures == [("used-peak", False), ("used-then", True), ("requested-peak", False)]
+    assert main(["memory", "diff", str(bare), str(bare), "--lang", "en"]) == 0
+    assert "peak" not in capsys.readouterr().out
+    assert main(["memory", "diff", str(bare), str(unlike), "--lang", "en"]) == 1
+    out = capsys.readouterr().out
+    assert "before: in use (at the time of the snapshot), after: peak, as asked for (after event " in out
+    assert "one side has the allocator's sizes" in out
+
+
 def test_both_languages_and_an_oom(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=2).run(1)
     program.events.append({"action": "oom", "device_free": 3 * MIB, "size": 40 * MIB, "stream": 0, "frames": TRAIN})

@@ -106,9 +106,12 @@ def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     after = report_of(saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "after.pickle"))
     changes = compare_snapshots(report, after)
-    (pair,) = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))[
-        "comparison"
-    ]
+    page = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))
+    (pair,) = page["comparison"]
+    peaks = [f"peak (after event {each.peak_event})" for each in (report, after)]
+    assert (
+        page["texts"]["compare-peaks"]["en"] == f"Before: {peaks[0]} {{before}}; now: {peaks[1]} {{after}}; {{change}}"
+    )
     assert (pair["before"], pair["after"]) == (report.peak_bytes, after.peak_bytes)
     assert sum(after - before for *_, before, after in pair["changes"]) == pair["after"] - pair["before"]
     assert max(pair["curve"]["used"]) == report.peak_bytes

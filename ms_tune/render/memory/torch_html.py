@@ -10,7 +10,7 @@ from ms_tune.memory.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.render.memory.bands import Lives, bands
 from ms_tune.render.memory.html_blocks import PageBlocks, most_telling, packed
 from ms_tune.render.memory.html_page import POINTS, both, document, texts
-from ms_tune.render.memory.torch_text import figures, moment, proof
+from ms_tune.render.memory.torch_text import figures, measured, moment, proof
 from ms_tune.render.memory.words import near, size
 from ms_tune.texts import Language, lookup, msg
 from ms_tune.trace.table import NONE, Coded
@@ -63,7 +63,7 @@ def snapshot_html(
         "worst": 0,
         "findings": list(_findings(report)),
         "comparison": [_comparison(lives, keys, *before)] if before else None,
-        "texts": texts() | _texts(lives, keys),
+        "texts": texts() | _texts(lives, keys, before[0].report if before else None),
     }
     return document(str(report.snapshot.path), data, language)
 
@@ -72,7 +72,7 @@ def _lines(lives: TorchLives) -> int:
     return sum(name not in _REST for name in lives.contents)
 
 
-def _texts(lives: TorchLives, keys: Sequence[str]) -> dict[str, Both]:
+def _texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
     """What the page calls otherwise than for traces, and the contents' names."""
     report = lives.report
     names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
@@ -83,6 +83,10 @@ def _texts(lives: TorchLives, keys: Sequence[str]) -> dict[str, Both]:
         now = moment(report, report.event)
         found["make-up"] = both(msg("snapshot.page.make-up", when=now))
         found["held"] = both(msg("snapshot.page.held", when=now, parts="{parts}"))
+    if other is not None:
+        amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
+        sides = {"was": measured(other), "now": measured(report)}
+        found["compare-peaks"] = both(msg("snapshot.page.compare-peaks", **sides, **amounts))
     for key, name in zip(keys, lives.contents, strict=True):
         found[f"content.{key}"] = dict.fromkeys(("en", "zh"), _short(name, lives)) if key != name else _rest(name)
     return found
@@ -274,7 +278,7 @@ def _comparison(
         "after": sum(now.values()),
         "curve": {"tick": curve.tick, "used": total},
         "changes": [
-            ["", change.where, _key(change.where, before=False, lives=lives, keys=keys), change.before, change.after]
+            ["", change.where, _key(change.where, change.earlier, lives, keys), change.before, change.after]
             for change in changes[: 5 * _TOP]
         ],
     }

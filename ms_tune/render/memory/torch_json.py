@@ -165,6 +165,9 @@ def comparison_json(
             "source": str(report.snapshot.path),
             "device": report.device.number,
             "replay": replay_json(report, console),
+            "compared": report.measure,
+            "compared_bytes": report.content_bytes,
+            "compared_event": report.event if len(report.device.events) else None,
             "peak_bytes": report.peak_bytes,
             "requested_peak_bytes": report.requested_peak_bytes,
             "reserved_peak_bytes": report.reserved_peak_bytes,
@@ -178,6 +181,7 @@ def comparison_json(
         "changes": [
             {
                 "where": change.where or None,
+                "before_recording": change.earlier,
                 "before_bytes": change.before,
                 "after_bytes": change.after,
                 "change_bytes": change.bytes,
