@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,7 @@ _TORCH = re.compile(
 )
 _SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
 _LEAST_LEAK = MIB
+_NAMED = 5  # actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,16 @@ class TorchReport:
     shortages: tuple[Shortage, ...]  # where the device had no more
     step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
+
+    @property
+    def passed_over(self) -> Message | None:
+        """What is said of events of actions that are not known here; None if there are none."""
+        unknown = self.device.events.unknown
+        if not unknown:
+            return None
+        named = [f"{name!r} ({count:,})" for name, count in islice(unknown.items(), _NAMED)]
+        names = ", ".join([*named, "…"] if len(unknown) > _NAMED else named)
+        return msg("snapshot.show.unknown", count=sum(unknown.values()), names=names)
 
     @property
     def at_peak(self) -> bool:

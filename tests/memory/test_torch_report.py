@@ -153,6 +153,26 @@ def test_a_comparison_says_which_figures_it_compares(snapshot: Path, tmp_path: P
     assert "one side has the allocator's sizes" in out
 
 
+def test_events_of_an_unknown_action_are_named(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=2).run()
+    known = [{"action": action, "frames": TRAIN} for action in ("user_defined", "workspace_snapshot", "snapshot")]
+    program.events += [*known, *[{"action": "segment_\x1b[2Jmoved", "addr": 512, "size": 4}] * 3, {"action": "x" * 99}]
+    path = saved(program, tmp_path / "s.pickle")
+    found = told(capsys, path)
+    assert found["unknown_actions"] == {"segment_\x1b[2Jmoved": 3, "x" * 40: 1}
+    assert found["replay"]["differences"] == 0
+    assert main(["memory", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"4 events are of actions that are not known here and were passed over: 'segment_\\x1b[2Jmoved' (3), '{'x' * 40}' (1)"
+        in out
+    )
+    for number in range(9):
+        program.events.append({"action": f"a{number}"})
+    assert main(["memory", "what-if", str(saved(program, tmp_path / "s.pickle"))]) == 0
+    assert "'a2' (1), …; if" in capsys.readouterr().out
+
+
 def test_both_languages_and_an_oom(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=2).run(1)
     program.events.append({"action": "oom", "device_free": 3 * MIB, "size": 40 * MIB, "stream": 0, "frames": TRAIN})

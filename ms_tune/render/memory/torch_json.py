@@ -28,6 +28,7 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "device": report.device.number,
         "devices": [device.number for device in report.snapshot.devices],
         "events": len(report.device.events),
+        "unknown_actions": dict(report.device.events.unknown),
         "timed": report.snapshot.timed,
         "replay": replay_json(report, console),
         "peak_bytes": report.peak_bytes,

@@ -83,11 +83,12 @@ def show_replay(report: TorchReport, console: Console) -> None:
 def proof(report: TorchReport) -> list[Message]:
     """Whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
+    unknown = [report.passed_over] if report.passed_over is not None else []
     if not len(report.device.events):
         return [reason] if reason is not None else []
     counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
     refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
-    return [msg("snapshot.show.replayed", **counts), *refused]
+    return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
 
 
 def _line(console: Console, name: str, amount: int, note: str) -> None:
