@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # Who may use whom at run time; rooms and single modules, without "ms_tune.". The command line may use everything.
-_FOUNDATION = {"errors", "texts", "units", "version"}
+_FOUNDATION = {"errors", "json_text", "texts", "units", "version"}
 _MAY_USE = {
     "errors": {"texts"},
     "texts": {"texts"},
+    "json_text": set[str](),
     "units": set[str](),
     "resources": set[str](),
     "extras": _FOUNDATION,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.errors import ConfigError, UsageError
+from ms_tune.json_text import json_text
 from ms_tune.texts import msg
 from ms_tune.units import whole_number
 
@@ -58,7 +58,7 @@ def stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 def present(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
     """Keep what ``--json`` prints in the run folder, and print it where it is asked for; whether words are wanted instead."""
     with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
-        write_atomically(folder / "report.json", (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(folder / "report.json", (json_text(report, indent=2) + "\n").encode())
     if arguments.json:
         console.write_json(report)
     return not arguments.json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentTypeError
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import new_file, written
+from ms_tune.json_text import json_text
 from ms_tune.texts import msg, render
 from ms_tune.units import parse_size
 
@@ -98,12 +98,12 @@ def write_tables(table: Table, arguments: Namespace, console: Console) -> None:
 
     if arguments.export_table:
         with written(arguments.export_table, console) as part:
-            part.write_text(json.dumps(table_json(table), indent=1) + "\n", encoding="utf-8")
+            part.write_text(json_text(table_json(table), indent=1) + "\n", encoding="utf-8")
     if not arguments.export_sapp:
         return
     exported = export_sapp(table, arguments.export_sapp.stem)
     with written(arguments.export_sapp, console) as part:
-        part.write_text(json.dumps(exported.content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.write_text(json_text(exported.content, indent=1) + "\n", encoding="utf-8")
     pipeline = exported.pipeline
     sizes: dict[str, object] = {
         "stages": pipeline.stages,

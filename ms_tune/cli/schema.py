@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -18,6 +17,7 @@ from ms_tune.config.write import write_atomically, write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.releases import release_of
+from ms_tune.json_text import json_text
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import msg
 
@@ -81,7 +81,7 @@ def _schema(dialect: Dialect, version: str | None) -> dict[str, object]:
 
 
 def _encoded(made: dict[str, object]) -> bytes:
-    return (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
+    return (json_text(made, indent=1) + "\n").encode()
 
 
 def _install(source: SourceFile, relative: str, write_schema: Callable[[], None]) -> None:

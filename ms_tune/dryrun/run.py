@@ -21,7 +21,7 @@ from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult
 from ms_tune.dryrun.rundir import (
     create_run_folder,
-    json_text,
+    file_text,
     manifest,
     told_where,
     write_config,
@@ -259,7 +259,7 @@ def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engin
 def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
     return Task(
         folder=folder,
-        files={JOB_FILE: json_text(run.job.to_json()), **run.files},
+        files={JOB_FILE: file_text(run.job.to_json()), **run.files},
         arguments=("-m", "ms_tune.dryrun.child", run.job.module, JOB_FILE),
         rank=run.rank,
         world_size=run.world_size,

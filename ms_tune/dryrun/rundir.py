@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import os
 import re
 import tempfile
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.errors import RunError, UsageError, reason_of
+from ms_tune.json_text import json_text
 from ms_tune.native.cache import cache_root
 from ms_tune.texts import msg
 from ms_tune.verdict.kept import FILE, to_json
@@ -84,13 +84,13 @@ def told_where(folder: Path, observer: Observer) -> Iterator[None]:
 def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write a JSON file so that a reader sees the old file or the new one, never a part."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json_text(value), encoding="utf-8")
+    fresh.write_text(file_text(value), encoding="utf-8")
     fresh.replace(path)
 
 
-def json_text(value: Mapping[str, object]) -> str:
+def file_text(value: Mapping[str, object]) -> str:
     """The text of a JSON file."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    return json_text(value, indent=2, default=str) + "\n"
 
 
 @contextlib.contextmanager

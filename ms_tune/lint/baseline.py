@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.write import write_atomically
 from ms_tune.errors import ConfigError, reason_of
+from ms_tune.json_text import json_text
 from ms_tune.lint.fingerprint import fingerprints
 from ms_tune.texts import msg
 
@@ -81,6 +82,6 @@ def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Finding
         ]
         if entries:
             files[relative_name(path, folder)] = entries
-    content = json.dumps({"version": VERSION, "files": dict(sorted(files.items()))}, ensure_ascii=False, indent=1)
+    content = json_text({"version": VERSION, "files": dict(sorted(files.items()))}, indent=1)
     write_atomically(file, f"{content}\n".encode())
     return sum(count for entries in files.values() for entry in entries if isinstance(count := entry["count"], int))

@@ -110,13 +110,14 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         host_moved_bytes=int(everything.size[~on_device].sum()),
         unread=tuple(unread),
     )
-    known = Known(table, contents, curve, report.recompute, report.lifetimes, report.theory)
-    report = replace(
-        report,
-        held=held_at_peak(known, parts.rows),
-        moments=moments_of(known),
-        remedies=remedies_of(known),
-    )
+    return _advised(report)
+
+
+def _advised(report: RankReport) -> RankReport:
+    """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
+    known = Known(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
+    held = held_at_peak(known, report.peak.rows)
+    report = replace(report, held=held, moments=moments_of(known), remedies=remedies_of(known))
     return replace(report, findings=findings_of(report))
 
 

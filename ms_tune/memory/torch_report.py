@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,7 @@ _TORCH = re.compile(
 )
 _SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
 _LEAST_LEAK = MIB
+_NAMED = 5  # actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,32 @@ class TorchReport:
     shortages: tuple[Shortage, ...]  # where the device had no more
     step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
+
+    @property
+    def passed_over(self) -> Message | None:
+        """What is said of events of actions that are not known here; None if there are none."""
+        unknown = self.device.events.unknown
+        if not unknown:
+            return None
+        named = [f"{name!r} ({count:,})" for name, count in islice(unknown.items(), _NAMED)]
+        names = ", ".join([*named, "…"] if len(unknown) > _NAMED else named)
+        return msg("snapshot.show.unknown", count=sum(unknown.values()), names=names)
+
+    @property
+    def at_peak(self) -> bool:
+        """Whether `contents` are those of the peak; without events there is none."""
+        peak = self.requested_peak_event if self.peak_event is None else self.peak_event
+        return len(self.device.events) > 0 and self.event == peak
+
+    @property
+    def measure(self) -> str:
+        """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
+        return f"{'used' if self.replay.exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
+
+    @property
+    def content_bytes(self) -> int:
+        """What `contents` add up to."""
+        return sum(place.bytes for place in self.contents)
 
     @property
     def refused_because(self) -> Message | None:
@@ -306,9 +334,10 @@ def where_of(stack: tuple[Frame, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
-    """What one line of the script holds at the peak of one snapshot and of another."""
+    """What one line of the script holds at the moments that two reports are about."""
 
     where: str
+    earlier: bool  # as `before` of `Place`
     before: int
     after: int
 
@@ -319,10 +348,10 @@ class PlaceChange:
 
 
 def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
-    """What the lines of the script hold at the peaks, the largest change first; the changes add up to that of the peaks."""
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    """What the lines of the script hold, the largest change first; the changes add up to that of `content_bytes`."""
+    totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
-            totals[place.where][number] += place.bytes
-    found = [PlaceChange(where, *sizes) for where, sizes in totals.items() if sizes[0] != sizes[1]]
+            totals[place.where, place.before][number] += place.bytes
+    found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
     return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SEARCH_SECONDS = 8.25  # default limit where the exact stage runs
 _SECONDS = 15.0  # default limit elsewhere
+_FURTHER = 1.0  # of them for looking for less, once the plan is within the capacity that is asked for
 _GRACE, _PATIENCE = 10.0, 20  # the clock ends what is counted in work at so many seconds and so many times the limit
 _ORDERING = 2e-7  # seconds for each block in order to make an order
 _NO_LIMIT = (1 << 63) - 2
@@ -61,6 +62,7 @@ class _Best:
     bound: int
     on_progress: Callable[[Progress], None]
     begin: float
+    enough: int | None = None  # the height from which on nobody waits long for less
     address: NDArray[np.int64] | None = None
     height: int | None = None
     method: str = "order"
@@ -73,6 +75,8 @@ class _Best:
         """Tell how far it is, and count what was used; how many seconds are left."""
         self.used += seconds
         self.on_progress(Progress(self.used, self.limit, self.bound, height))
+        if self.enough is not None and height is not None and height <= self.enough:
+            self.limit, self.enough = min(self.limit, self.used + _FURTHER), None
         left = self.limit - self.used
         self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
         return 0.0 if self.late else left
@@ -105,7 +109,7 @@ def plan(
     Args:
         problem: The blocks.
         engine: What runs the inner loops.
-        seconds: Time limit; None: 8.25 s where the exact stage runs, else 15.
+        seconds: Time limit; None: 8.25 s where the exact stage runs, else 15, and one more once the plan is within the capacity.
         on_progress: Told now and then how far it is.
     """
     begin = time.monotonic()
@@ -113,7 +117,8 @@ def plan(
     smaller = folded.problem if folded else problem
     exactly = len(smaller) <= MOST_BLOCKS and engine.searches > 0
     limit = seconds or (_SEARCH_SECONDS if exactly else _SECONDS)
-    result = _plan(smaller, engine, _Best(limit, 0, on_progress, begin), exactly=exactly)
+    enough = problem.capacity if seconds is None else None
+    result = _plan(smaller, engine, _Best(limit, 0, on_progress, begin, enough), exactly=exactly)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher

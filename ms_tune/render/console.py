@@ -6,13 +6,13 @@ never when ``NO_COLOR`` is set. With ``--json`` standard output holds exactly on
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ms_tune.json_text import json_text
 from ms_tune.render.columns import fold, folds, table, terminal_width, width_of
 from ms_tune.texts import Language, Message, msg, render
 
@@ -68,7 +68,7 @@ class Console:
 
     def write_json(self, value: Mapping[str, object]) -> None:
         """The result as one JSON object."""
-        self.write_whole(json.dumps(value, ensure_ascii=False, indent=2))
+        self.write_whole(json_text(value, indent=2))
 
     def note(self, text: str) -> None:
         """A line beside the result: progress, warnings, errors."""

@@ -12,7 +12,7 @@ import numpy as np
 from ms_tune.trace.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -67,6 +67,7 @@ class Events:
     stack: NDArray[np.int32]
     category: NDArray[np.int32]  # places in `categories`
     categories: Sequence[str]  # the texts
+    unknown: Mapping[str, int]  # how many events there are of each action that is not known here, the commonest first
 
     def __len__(self) -> int:
         return len(self.action)

@@ -8,6 +8,7 @@ Sizes of ``alloc`` and ``free_*`` events are those that were asked for; of ``seg
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
@@ -44,6 +45,9 @@ class _Actions(dict[str, int]):
 _ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if action is not Action.OTHER})
 _STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
 _ACTIONS["free"] = int(Action.FREE_COMPLETED)
+# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
+_MARKS = ("user_defined", "workspace_snapshot")
+_MOST_NAME, _MOST_NAMES = 40, 1000
 _KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
@@ -126,6 +130,7 @@ class _Reader:
         self._texts: dict[str, str] = {}
         self._timed = False
         self._categories: dict[str, int] = {"": 0}
+        self._unknown: Counter[str] = Counter()  # of one device
 
     def snapshot(self, content: object) -> TorchSnapshot:
         """The snapshot.
@@ -223,6 +228,7 @@ class _Reader:
         if not isinstance(trace, list):
             raise _BadValueError(what="device_traces")
         trace.reverse()
+        self._unknown.clear()
         parts = [self._columns([])]
         while trace:  # what was read is not kept: it takes more than what is made of it
             slab = trace[: -_SLAB - 1 : -1]
@@ -231,7 +237,9 @@ class _Reader:
         action, address, size, stream, stack, category = (np.concatenate(column) for column in zip(*parts, strict=True))
         if float(size.sum(dtype=np.float64)) >= _MOST_TOTAL:
             raise _BadValueError(what="size")
-        return Events(action, address, size, stream, stack, category, tuple(self._categories))
+        return Events(
+            action, address, size, stream, stack, category, tuple(self._categories), dict(self._unknown.most_common())
+        )
 
     def _columns(self, slab: list[object]) -> Columns:
         self._left -= len(slab)
@@ -243,6 +251,9 @@ class _Reader:
             raise _BadValueError(what="action")
         action = np.fromiter(map(_ACTIONS.__getitem__, cast("list[str]", names)), np.int8, len(rows))
         for place in np.flatnonzero(action >= Action.OOM).tolist():
+            if action[place] == Action.OTHER and names[place] not in _MARKS:
+                name = str(names[place])[:_MOST_NAME]
+                self._unknown[name if name in self._unknown or len(self._unknown) < _MOST_NAMES else "…"] += 1
             rows[place] = _lenient(rows[place], out_of_memory=int(action[place]) == Action.OOM)
         self._timed = self._timed or any(map(dict.__contains__, rows, repeat("time_us")))
         address = _whole_column(rows, "addr", _MOST_ADDRESS).astype(np.int64)

@@ -267,3 +267,17 @@ def test_a_search_marks_blocks_in_every_picture_of_a_snapshot(browser: Browser, 
     page.run("$('language').click()")
     assert page.run(faint) == 0
     _clean(page)
+
+
+def test_a_snapshot_without_a_history_is_about_one_moment(browser: Browser, tmp_path: Path) -> None:
+    snapshot = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle", device_traces=[[]])
+    page = _opened(browser, tmp_path, "memory", str(snapshot))
+    _clean(page)
+    assert page.text("make-up").startswith("What holds the memory at the time of the snapshot")
+    assert page.text("live-title").startswith("Alive at the time of the snapshot: ")
+    assert page.text("map-title") == "Address map at the time of the snapshot"
+    assert page.run("$('over-time').hidden && $('remedies').hidden")
+    shown = str(page.run("document.querySelector('main').innerText"))
+    assert "peak" not in shown
+    assert "event -1" not in shown
+    assert "never" not in shown

@@ -70,7 +70,7 @@ def test_a_snapshot_without_a_recording_has_no_peak(tmp_path: Path, capsys: CAPT
     assert main(["memory", str(path), "--lang", "en"]) == 0
     out = capsys.readouterr().out
     assert "in use, as asked for" in out
-    assert "when the snapshot was taken" in out
+    assert "at the time of the snapshot" in out
     assert "peak" not in out
     assert "event -1" not in out
     assert "replayed: 0" not in out
@@ -130,6 +130,47 @@ def test_two_snapshots(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     assert main(["memory", "diff", str(snapshot), str(tmp_path)]) == 2
     assert main(["memory", "diff", str(snapshot), str(other)]) == 1
     assert "train.py:18" in capsys.readouterr().out
+
+
+def test_a_comparison_says_which_figures_it_compares(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=6).run()
+    bare = saved(program, tmp_path / "bare.pickle", device_traces=[[]])
+    program.events[-5]["addr"] += 512
+    unlike = saved(program, tmp_path / "unlike.pickle")
+    measures = []
+    for path in (snapshot, bare, unlike):
+        found = told(capsys, "diff", path, snapshot, code=int(path != snapshot))
+        one, other = found["before"], found["after"]
+        measures.append((one["compared"], one["compared_event"] is None))
+        assert sum(each["change_bytes"] for each in found["changes"]) == other["compared_bytes"] - one["compared_bytes"]
+        assert other["compared_bytes"] == other["peak_bytes"]
+    assert measures == [("used-peak", False), ("used-then", True), ("requested-peak", False)]
+    assert main(["memory", "diff", str(bare), str(bare), "--lang", "en"]) == 0
+    assert "peak" not in capsys.readouterr().out
+    assert main(["memory", "diff", str(bare), str(unlike), "--lang", "en"]) == 1
+    out = capsys.readouterr().out
+    assert "before: in use (at the time of the snapshot), after: peak, as asked for (after event " in out
+    assert "one side has the allocator's sizes" in out
+
+
+def test_events_of_an_unknown_action_are_named(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=2).run()
+    known = [{"action": action, "frames": TRAIN} for action in ("user_defined", "workspace_snapshot", "snapshot")]
+    program.events += [*known, *[{"action": "segment_\x1b[2Jmoved", "addr": 512, "size": 4}] * 3, {"action": "x" * 99}]
+    path = saved(program, tmp_path / "s.pickle")
+    found = told(capsys, path)
+    assert found["unknown_actions"] == {"segment_\x1b[2Jmoved": 3, "x" * 40: 1}
+    assert found["replay"]["differences"] == 0
+    assert main(["memory", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"4 events are of actions that are not known here and were passed over: 'segment_\\x1b[2Jmoved' (3), '{'x' * 40}' (1)"
+        in out
+    )
+    for number in range(9):
+        program.events.append({"action": f"a{number}"})
+    assert main(["memory", "what-if", str(saved(program, tmp_path / "s.pickle"))]) == 0
+    assert "'a2' (1), …; if" in capsys.readouterr().out
 
 
 def test_both_languages_and_an_oom(tmp_path: Path, capsys: CAPTURE) -> None:

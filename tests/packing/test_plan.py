@@ -203,6 +203,17 @@ class TestCapacity:
         assert result.height <= 1020
         assert faults(result) == []
 
+    def test_once_it_is_reached_less_is_not_looked_for_long(self) -> None:
+        """But for as long as is asked for."""
+        rows = cut(400, 300, 1 << 20, 7)
+        used: dict[float | None, float] = {}
+        for seconds in (None, 3.0):
+            seen: list[Progress] = []
+            plan(problem(rows, capacity=2 << 20), compiled(), seconds, seen.append)
+            used[seconds] = seen[-1].limit
+        assert used[3.0] == 3.0
+        assert used[None] < 1.5
+
 
 class TestFacts:
     @given(problems())

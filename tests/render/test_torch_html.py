@@ -69,7 +69,8 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     leak = next(card for card in data["findings"] if card["title"]["en"] == "Looks like a leak")
     assert leak["stack"] == ["/workspace/train.py:12 keep"]
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
-    assert data["texts"]["tick"] == {"en": "event {tick}", "zh": "事件 {tick}"}
+    assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
+    assert data["texts"]["make-up"]["en"] == "What holds the peak"
 
 
 def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> None:
@@ -85,12 +86,32 @@ def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> No
     assert data_of(snapshot_html(lives, None, Language.ZH))["language"] == "zh"
 
 
+def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
+    path = saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle")
+    early = data_of(snapshot_html(lives_of_snapshot(report_of(path, at=1)), None, Language.EN))["texts"]
+    assert early["make-up"] == {"en": "What holds the memory after event 1", "zh": "在事件 1 之后的内存构成"}
+    assert early["held"]["en"] == "Held after event 1: {parts}"
+    assert early["go-peak"]["en"] == "go to that moment"
+    assert early["when.start"]["en"] == "before the first event"
+    bare = saved(Program(NPU, seed=5).run(), tmp_path / "bare.pickle", device_traces=[[]])
+    data = data_of(snapshot_html(lives_of_snapshot(report_of(bare)), None, Language.EN))
+    (device,), texts = data["ranks"], data["texts"]
+    assert texts["make-up"] == {"en": "What holds the memory at the time of the snapshot", "zh": "生成快照时的内存构成"}
+    assert texts["when.start"]["en"] == "at the time of the snapshot"
+    assert (device["held"], device["remedies"], len(device["bands"]["tick"])) == ([], [], 1)
+    assert device["verdict"]["word"]["en"] == "no history"
+    assert device["peak"] == sum(device["contents"].values()) > 0
+
+
 def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
     after = report_of(saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "after.pickle"))
     changes = compare_snapshots(report, after)
-    (pair,) = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))[
-        "comparison"
-    ]
+    page = data_of(snapshot_html(lives_of_snapshot(after), (lives_of_snapshot(report), changes), Language.EN))
+    (pair,) = page["comparison"]
+    peaks = [f"peak (after event {each.peak_event})" for each in (report, after)]
+    assert (
+        page["texts"]["compare-peaks"]["en"] == f"Before: {peaks[0]} {{before}}; now: {peaks[1]} {{after}}; {{change}}"
+    )
     assert (pair["before"], pair["after"]) == (report.peak_bytes, after.peak_bytes)
     assert sum(after - before for *_, before, after in pair["changes"]) == pair["after"] - pair["before"]
     assert max(pair["curve"]["used"]) == report.peak_bytes

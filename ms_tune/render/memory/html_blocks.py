@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.json_text import json_text
 from ms_tune.trace.memory_block import NEVER_FREED
 from ms_tune.trace.table import NONE, Coded
 
@@ -72,7 +72,7 @@ def packed_blocks(rank: RankReport) -> tuple[str, int]:
 
 def packed(blocks: PageBlocks) -> str:
     """Blocks as the page unpacks them."""
-    text = json.dumps(_columns(blocks), ensure_ascii=False, separators=(",", ":"))
+    text = json_text(_columns(blocks))
     data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
     return base64.b64encode(data).decode("ascii")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from ms_tune.json_text import json_text
 from ms_tune.texts import Language, Message, lookup, render, texts_of
 from ms_tune.version import __version__
 
@@ -79,7 +79,7 @@ def _policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
 
 def _island(value: object) -> str:
     """JSON that cannot end the script element that it stands in."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json_text(value)
     for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         text = text.replace(character, escape)
     return text.replace("\u2029", "\\u2029")

@@ -7,13 +7,13 @@ time.
 
 from __future__ import annotations
 
-import json
 from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.json_text import json_text
 from ms_tune.render.memory.bands import bands_of
 from ms_tune.render.memory.json import phase_name
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -43,9 +43,7 @@ def write_perfetto(file: TextIO, report: MemoryReport) -> None:
 def write_events(file: TextIO, events: Iterable[Mapping[str, object]]) -> None:
     """Write events as one JSON object."""
     file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-    file.writelines(
-        (",\n" if number else "") + json.dumps(event, ensure_ascii=False) for number, event in enumerate(events)
-    )
+    file.writelines((",\n" if number else "") + json_text(event) for number, event in enumerate(events))
     file.write("\n]}\n")
 
 

@@ -10,7 +10,7 @@ from ms_tune.memory.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.render.memory.bands import Lives, bands
 from ms_tune.render.memory.html_blocks import PageBlocks, most_telling, packed
 from ms_tune.render.memory.html_page import POINTS, both, document, texts
-from ms_tune.render.memory.torch_text import figures
+from ms_tune.render.memory.torch_text import figures, measured, moment, proof
 from ms_tune.render.memory.words import near, size
 from ms_tune.texts import Language, lookup, msg
 from ms_tune.trace.table import NONE, Coded
@@ -63,7 +63,7 @@ def snapshot_html(
         "worst": 0,
         "findings": list(_findings(report)),
         "comparison": [_comparison(lives, keys, *before)] if before else None,
-        "texts": texts() | _texts(lives, keys),
+        "texts": texts() | _texts(lives, keys, before[0].report if before else None),
     }
     return document(str(report.snapshot.path), data, language)
 
@@ -72,16 +72,21 @@ def _lines(lives: TorchLives) -> int:
     return sum(name not in _REST for name in lives.contents)
 
 
-def _texts(lives: TorchLives, keys: Sequence[str]) -> dict[str, Both]:
+def _texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
     """What the page calls otherwise than for traces, and the contents' names."""
-    found = {
-        name: _text(f"snapshot.page.{name}") for name in ("footprint", "tick", "ticks", "layers", "blocks", "search")
-    }
-    found |= {
-        name: _text(f"snapshot.page.{name}")
-        for name in ("live", "flame", "addresses", "addresses-hint", "outside", "remedies", "remedies-hint")
-    }
-    found["column.layer"] = _text("snapshot.page.column.line")
+    report = lives.report
+    names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
+    names += ["remedies", "remedies-hint"] if report.at_peak else ["remedies", "remedies-hint", "go-peak"]
+    found = {name: _text(f"snapshot.page.{name}") for name in names}
+    found |= {"column.layer": _text("snapshot.page.column.line"), "when.start": both(moment(report, -1))}
+    if not report.at_peak:
+        now = moment(report, report.event)
+        found["make-up"] = both(msg("snapshot.page.make-up", when=now))
+        found["held"] = both(msg("snapshot.page.held", when=now, parts="{parts}"))
+    if other is not None:
+        amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
+        sides = {"was": measured(other), "now": measured(report)}
+        found["compare-peaks"] = both(msg("snapshot.page.compare-peaks", **sides, **amounts))
     for key, name in zip(keys, lives.contents, strict=True):
         found[f"content.{key}"] = dict.fromkeys(("en", "zh"), _short(name, lives)) if key != name else _rest(name)
     return found
@@ -129,8 +134,10 @@ def _device(
         "layers": [_group(place, lives, keys) for place in report.contents[:_TOP]],
         "parameters": [],
         "activations": [],
-        "held": [
-            ["unknown", key, amount] for key, amount in sorted(totals.items(), key=lambda item: -item[1]) if amount
+        "held": [  # without a history there is no peak that could be lowered
+            ["unknown", key, amount]
+            for key, amount in sorted(totals.items(), key=lambda item: -item[1])
+            if amount and len(report.device.events)
         ],
         "remedies": [_remedy(remedy) for remedy in remedies],
         "promptPeak": 0,
@@ -158,13 +165,10 @@ def _remedy(remedy: TorchRemedy) -> dict[str, object]:
 
 def _verdict(report: TorchReport) -> dict[str, object]:
     """Whether the figures are proved takes the place of whether they fit."""
-    replay, reason = report.replay, report.refused_because
-    counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    lines = [both(msg("snapshot.show.replayed", **counts))] if len(report.device.events) else []
-    if reason is not None:
-        lines.append(both(msg("snapshot.show.refused", reason=reason)))
-    word = "exact" if reason is None else "not-exact"
-    return {"kind": "good" if reason is None else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
+    exact = report.refused_because is None
+    word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
+    lines = [both(line) for line in proof(report)]
+    return {"kind": "good" if exact else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
 
 
 def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
@@ -274,7 +278,7 @@ def _comparison(
         "after": sum(now.values()),
         "curve": {"tick": curve.tick, "used": total},
         "changes": [
-            ["", change.where, _key(change.where, before=False, lives=lives, keys=keys), change.before, change.after]
+            ["", change.where, _key(change.where, change.earlier, lives, keys), change.before, change.after]
             for change in changes[: 5 * _TOP]
         ],
     }

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.torch_remedies import TorchRemedy
-    from ms_tune.memory.torch_report import Cause, Place, PlaceChange, TorchReport
+    from ms_tune.memory.torch_report import Cause, Place, PlaceChange, Shortage, Survivors, TorchReport
     from ms_tune.memory.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.render.console import Console
 
@@ -19,8 +19,6 @@ VERSION = 1
 
 def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> dict[str, object]:
     """The object that ``ms-tune memory SNAPSHOT --json`` prints."""
-    fragments = [cause for cause in report.causes if cause.fragments]
-    largest = sorted(report.causes, key=lambda cause: (-cause.taken, cause.event))
     return {
         "version": VERSION,
         "kind": "torch-snapshot",
@@ -28,58 +26,76 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "device": report.device.number,
         "devices": [device.number for device in report.snapshot.devices],
         "events": len(report.device.events),
+        "unknown_actions": dict(report.device.events.unknown),
         "timed": report.snapshot.timed,
         "replay": replay_json(report, console),
+        **_peaks(report),
+        "event": report.event,
+        "contents": [_place(place) for place in report.contents],
+        "cached_bytes": report.cached_bytes,
+        "survivors": [_survivors(each, top) for each in report.survivors[:top]],
+        "remedies": [_remedy(remedy, console) for remedy in remedies],
+        "step_ends": list(report.step_ends),
+        "step_growth": [
+            {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
+            for each in report.step_growth
+        ],
+        **_growths(report.causes, top),
+        "out_of_memory": [_shortage(each) for each in report.shortages[:top]],
+    }
+
+
+def _peaks(report: TorchReport) -> dict[str, object]:
+    return {
         "peak_bytes": report.peak_bytes,
         "peak_event": report.peak_event,
         "requested_peak_bytes": report.requested_peak_bytes,
         "requested_peak_event": report.requested_peak_event,
         "reserved_peak_bytes": report.reserved_peak_bytes,
         "reserved_peak_event": report.reserved_peak_event,
-        "event": report.event,
-        "contents": [_place(place) for place in report.contents],
-        "cached_bytes": report.cached_bytes,
-        "survivors": [
-            {
-                "where": each.where or None,
-                "bytes": each.bytes,
-                "count": each.count,
-                "events": list(each.events[:top]),
-                "leak": each.leak,
-            }
-            for each in report.survivors[:top]
-        ],
-        "remedies": [
-            {
-                "name": remedy.name,
-                "of": "reserved" if remedy.held else "used",
-                "title": console.say(remedy.title),
-                "bytes_freed": remedy.bytes_freed,
-                "peak_after_bytes": remedy.peak_after,
-                "price": console.say(remedy.price),
-                "how": remedy.how,
-            }
-            for remedy in remedies
-        ],
-        "step_ends": list(report.step_ends),
-        "step_growth": [
-            {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
-            for each in report.step_growth
-        ],
-        "growths": len(report.causes),
+    }
+
+
+def _survivors(each: Survivors, top: int) -> dict[str, object]:
+    return {
+        "where": each.where or None,
+        "bytes": each.bytes,
+        "count": each.count,
+        "events": list(each.events[:top]),
+        "leak": each.leak,
+    }
+
+
+def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
+    return {
+        "name": remedy.name,
+        "of": "reserved" if remedy.held else "used",
+        "title": console.say(remedy.title),
+        "bytes_freed": remedy.bytes_freed,
+        "peak_after_bytes": remedy.peak_after,
+        "price": console.say(remedy.price),
+        "how": remedy.how,
+    }
+
+
+def _growths(causes: Sequence[Cause], top: int) -> dict[str, object]:
+    fragments = [cause for cause in causes if cause.fragments]
+    largest = sorted(causes, key=lambda cause: (-cause.taken, cause.event))
+    return {
+        "growths": len(causes),
         "growths_by_fragments": len(fragments),
         "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
         "largest_growths": [_cause(cause) for cause in largest[:top]],
-        "out_of_memory": [
-            {
-                "event": each.event,
-                "wanted_bytes": each.wanted,
-                "device_free_bytes": each.device_free,
-                "reserved_bytes": each.reserved,
-                "used_bytes": each.used,
-            }
-            for each in report.shortages[:top]
-        ],
+    }
+
+
+def _shortage(each: Shortage) -> dict[str, object]:
+    return {
+        "event": each.event,
+        "wanted_bytes": each.wanted,
+        "device_free_bytes": each.device_free,
+        "reserved_bytes": each.reserved,
+        "used_bytes": each.used,
     }
 
 
@@ -165,6 +181,9 @@ def comparison_json(
             "source": str(report.snapshot.path),
             "device": report.device.number,
             "replay": replay_json(report, console),
+            "compared": report.measure,
+            "compared_bytes": report.content_bytes,
+            "compared_event": report.event if len(report.device.events) else None,
             "peak_bytes": report.peak_bytes,
             "requested_peak_bytes": report.requested_peak_bytes,
             "reserved_peak_bytes": report.reserved_peak_bytes,
@@ -178,6 +197,7 @@ def comparison_json(
         "changes": [
             {
                 "where": change.where or None,
+                "before_recording": change.earlier,
                 "before_bytes": change.before,
                 "after_bytes": change.after,
                 "change_bytes": change.bytes,

@@ -30,9 +30,7 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         console.write(console.text("snapshot.show.devices", devices=", ".join(others)))
     show_replay(report, console)
     console.write("")
-    for name, amount, when in figures(report):
-        note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
-        _line(console, name, amount, console.say(note))
+    _show_figures(report, console)
     for remedy in remedies[:top]:
         sizes = {"freed": size(remedy.bytes_freed), "after": size(remedy.peak_after)}
         name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
@@ -49,34 +47,48 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     console.write(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
 
 
+def _show_figures(report: TorchReport, console: Console) -> None:
+    for name, amount, when in figures(report):
+        note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
+        _line(console, name, amount, console.say(note))
+
+
 def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
     """The figures that are known, each with its name in the texts, its bytes, and when that was."""
-    asked = "requested" if len(report.device.events) else "requested-then"
+    recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.exact else None
     known: tuple[tuple[str, int | None, int | None], ...] = (
-        ("peak", report.peak_bytes, report.peak_event),
-        (asked, report.requested_peak_bytes, report.requested_peak_event),
+        ("used-peak", report.peak_bytes, report.peak_event) if recorded else ("used-then", used, report.event),
+        ("requested-peak" if recorded else "requested-then", report.requested_peak_bytes, report.requested_peak_event),
         ("reserved", report.reserved_peak_bytes, report.reserved_peak_event),
         ("cached", report.cached_bytes, report.event),
     )
     for name, amount, event in known:
         if amount is not None:
-            yield name, amount, _when(report, event)
+            yield name, amount, moment(report, event)
 
 
-def _when(report: TorchReport, event: int | None) -> Message:
+def moment(report: TorchReport, event: int | None) -> Message:
+    """A moment as part of a sentence."""
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
     return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
 
 
 def show_replay(report: TorchReport, console: Console) -> None:
-    """The line that says whether the figures are proved."""
+    """The lines that say whether the figures are proved."""
+    for line in proof(report):
+        console.write(console.say(line))
+
+
+def proof(report: TorchReport) -> list[Message]:
+    """Whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
-    params = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
-    if len(report.device.events):
-        console.write(console.text("snapshot.show.replayed", **params))
-    if reason is not None:
-        console.write(console.text("snapshot.show.refused", reason=console.say(reason)))
+    unknown = [report.passed_over] if report.passed_over is not None else []
+    if not len(report.device.events):
+        return [reason] if reason is not None else []
+    counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
+    refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
+    return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
 
 
 def _line(console: Console, name: str, amount: int, note: str) -> None:
@@ -84,8 +96,12 @@ def _line(console: Console, name: str, amount: int, note: str) -> None:
 
 
 def _name(place: Place, console: Console) -> str:
-    where = near(place.where) if place.where else console.text(f"snapshot.where.{'before' if place.before else 'none'}")
+    where = _where(place.where, place.before, console)
     return f"{where} [{place.category}]" if place.category else where
+
+
+def _where(line: str, before: bool, console: Console) -> str:  # noqa: FBT001 - as Place has it
+    return near(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
 
 
 def _show_contents(report: TorchReport, console: Console, top: int) -> None:
@@ -95,7 +111,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
         for place in report.contents[:top]
     ]
     console.write("")
-    console.write(console.text("snapshot.show.contents", when=_when(report, report.event)))
+    console.write(console.text("snapshot.show.contents", when=moment(report, report.event)))
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
@@ -109,7 +125,7 @@ def _show_growth(report: TorchReport, console: Console, top: int) -> None:
         console.write("")
         console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
     for growth in report.step_growth[:top]:
-        where = near(growth.where) if growth.where else console.text("snapshot.where.none")
+        where = _where(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
         console.write(console.text("snapshot.show.step-growth", where=where, size=size(growth.bytes_per_step)))
 
 
@@ -189,13 +205,14 @@ def _written(outcome: TorchOutcome) -> str:
 def show_comparison(
     before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console, top: int
 ) -> None:
-    """What grew, what vanished."""
+    """What grew, what vanished, and of which figures that is told."""
     for name, report in (("before", before), ("after", after)):
-        peak = report.peak_bytes if report.peak_bytes is not None else report.requested_peak_bytes
-        held = size(report.reserved_peak_bytes) if report.reserved_peak_bytes is not None else "–"
-        params = {"path": report.snapshot.path, "peak": size(peak), "reserved": held}
-        console.write(console.text(f"snapshot.diff.{name}", **params))
+        console.write(console.text(f"snapshot.diff.{name}", path=report.snapshot.path))
         show_replay(report, console)
+        _show_figures(report, console)
+        console.write("")
+    if before.replay.exact != after.replay.exact:
+        console.write(console.text("snapshot.diff.unlike"))
     if not changes:
         console.write(console.text("memory.diff.same"))
         return
@@ -204,9 +221,15 @@ def show_comparison(
             signed(change.bytes),
             size(change.before),
             size(change.after),
-            near(change.where) if change.where else console.text("snapshot.where.none"),
+            _where(change.where, change.earlier, console),
         ]
         for change in changes[:top]
     ]
-    console.write("")
+    console.write(console.text("snapshot.diff.lines", before=measured(before), after=measured(after)))
     show_table(console, ["change", "before", "after", "where"], rows)
+
+
+def measured(report: TorchReport) -> Message:
+    """Which figure the report's contents add up to."""
+    figure = msg(f"snapshot.show.{report.measure}")
+    return msg("snapshot.diff.figure", figure=figure, when=moment(report, report.event))

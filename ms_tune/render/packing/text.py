@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from typing import TYPE_CHECKING
 
+from ms_tune.json_text import json_text
 from ms_tune.render.columns import text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
@@ -100,8 +100,8 @@ def plan_file(report: PlanReport) -> str:
         {"id": problem.name(number), **dict(zip(keys, row, strict=True))}
         for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
-    head = json.dumps({"format": _FORMAT, "source": report.source, **to_json(report)}, ensure_ascii=False, indent=1)
-    lines = ",\n".join(f"  {json.dumps(block, ensure_ascii=False)}" for block in blocks)
+    head = json_text({"format": _FORMAT, "source": report.source, **to_json(report)}, indent=1)
+    lines = ",\n".join(f"  {json_text(block)}" for block in blocks)
     return f'{head.removesuffix(chr(10) + "}")},\n "plan": [\n{lines}\n ]\n}}\n'
 
 

@@ -28,7 +28,7 @@ function holesIn(blocks, { from, to, live }) {
 }
 
 function drawAddresses() {
-  $("map-title").textContent = say("addresses", { tick: whole(State.tick) });
+  $("map-title").textContent = say("addresses", { when: when(State.tick) });
   const canvas = $("map"), blocks = State.blocks;
   MAP.boxes = [];
   if (!blocks) { canvas.height = 1; $("map-hint").textContent = ""; return; }

@@ -35,6 +35,9 @@ function bytes(amount) {
   return `${sign}${size} B`;
 }
 
+// A moment as part of a sentence; before the first event of a snapshot there is one, too.
+const when = (tick) => say(tick < 0 ? "when.start" : "when", { tick: whole(tick) });
+
 const signed = (amount) => (amount > 0 ? "+" : "") + bytes(amount);
 const whole = (number) => number.toLocaleString("en");
 

@@ -5,13 +5,13 @@ const MOST_LINES = 300;
 function drawLive() {
   const blocks = State.blocks, title = $("live-title");
   if (!blocks) {
-    title.textContent = say("tick", { tick: whole(State.tick) });
+    title.textContent = when(State.tick);
     $("matches").textContent = rank().blocks ? say(typeof DecompressionStream === "function" ? "loading" : "no-unpack") : say("no-blocks");
     $("live").replaceChildren();
     return;
   }
   const live = liveAt(blocks, State.tick), total = sizeOf(blocks, live);
-  title.textContent = say("live", { tick: whole(State.tick), count: whole(live.length), size: bytes(total) });
+  title.textContent = say("live", { when: when(State.tick), count: whole(live.length), size: bytes(total) });
   const chosen = State.only ? live.filter((block) => Page.contents[blocks.content[block]] === State.only) : live;
   const found = State.found ? chosen.filter((block) => State.found[block]) : chosen;
   const exact = curve(), at = usedAt(exact, State.tick), rest = at >= 0 && rank().blockCount < rank().counted ? exact.used[at] - total : 0;

@@ -16,7 +16,7 @@ function flamePath(blocks, block) {
 }
 
 function flameTree(blocks) {
-  const root = { name: say("tick", { tick: whole(State.tick) }), size: 0, strong: false, parts: new Map(), content: new Map(), parent: null };
+  const root = { name: when(State.tick), size: 0, strong: false, parts: new Map(), content: new Map(), parent: null };
   for (const block of liveAt(blocks, State.tick)) {
     const size = blocks.size[block], content = Page.contents[blocks.content[block]];
     let at = root;
@@ -37,7 +37,7 @@ function mainContent(node) {
 }
 
 function drawFlame() {
-  $("flame-title").textContent = say("flame", { tick: whole(State.tick) });
+  $("flame-title").textContent = say("flame", { when: when(State.tick) });
   $("flame-layer").setAttribute("aria-pressed", String(State.flame === "layer"));
   $("flame-stack").setAttribute("aria-pressed", String(State.flame === "stack"));
   const holder = $("flame");

@@ -38,7 +38,8 @@ function drawAll() {
   drawTexts();
   drawFacts();
   drawMakeUp();
-  if (rank().bands.tick.length) drawTimeline();
+  $("over-time").hidden = rank().bands.tick.length < 2;
+  if (!$("over-time").hidden) drawTimeline();
   drawRemedies();
   drawFindings();
   drawComparison();

@@ -9,7 +9,7 @@ function drawFacts() {
   $("facts").replaceChildren(...[
     make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
       ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
-    ...(own ?? [fact(bytes(peak), say("peak"), say("tick", { tick: whole(peakTick) })),
+    ...(own ?? [fact(bytes(peak), say("peak"), when(peakTick)),
       fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
       fact(bytes(holes[1]), say("largest-hole"), say("holes", { size: bytes(holes[0]) })),
       fact(bytes(promptPeak), say("prompt")),

@@ -156,7 +156,7 @@ function pointed(event) {
   const exact = curve(), at = usedAt(exact, tick);
   if (at < 0) return;
   const block = State.blocks ? blockUnder(State.blocks, tick, value) : -1;
-  const head = make("b", {}, `${say("tick", { tick: whole(tick) })} · ${bytes(exact.used[at])}`);
+  const head = make("b", {}, `${when(tick)} · ${bytes(exact.used[at])}`);
   showTip(event, block < 0 ? [head] : [head, ...blockLines(State.blocks, block, tick)]);
 }
 

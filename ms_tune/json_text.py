@@ -1,0 +1,46 @@
+"""JSON as RFC 8259 has it, whatever the values are: all that ms-tune writes for others to read goes through here."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: names of files that are no UTF-8 have such
+
+
+def json_text(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
+    """The text of a value; without an indentation without blanks, too.
+
+    JSON has no infinite numbers and none that is no number, which YAML and logs have: they become ``null``. Halves of
+    characters, which UTF-8 cannot hold, are escaped.
+
+    Args:
+        value: What it is made of.
+        indent: Blanks a level; None for one line.
+        default: Turns what JSON has no form for into something else.
+    """
+    separators = (",", ":") if indent is None else None
+
+    def written(each: object) -> str:
+        return json.dumps(
+            each, ensure_ascii=False, indent=indent, separators=separators, default=default, allow_nan=False
+        )
+
+    try:
+        text = written(value)
+    except ValueError:
+        text = written(_finite(value))
+    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
