@@ -1,8 +1,10 @@
 """Reads the layers that SAPP's pipeline balance plans with (``layers/NAME.json``).
 
-The meaning of each key is that of ``toolkit/pipeline_balance/utils/layer.py`` and ``utils/recompute.py`` in MindFormers 1.5: ``time``
-is a forward and a backward pass together, a third of it the forward pass where ``forward_time`` is absent; a kind of recompute
-without a memory figure above zero is not offered; sizes are in MB (of 1024 x 1024 bytes, as MindSpore prints them).
+The meaning of each key is that of ``perftool/autoparallel/pipeline_balance/utils/layer.py`` (``compute_internal_time``) and
+``utils/recompute.py`` in mindspore-toolkits since March 2025: a backward pass takes twice ``time``, a forward pass ``forward_time``,
+or ``time`` where that is absent. Before, in MindFormers, ``time`` was both together, which makes every time a third and changes no plan
+where ``forward_time`` is absent. A kind of recompute without a memory figure above zero is not offered; sizes are in MB (of
+1024 x 1024 bytes, as MindSpore prints them).
 """
 
 from __future__ import annotations
@@ -99,10 +101,10 @@ def _number(row: dict[str, Any], key: str, source: str) -> float | None:
 
 
 def _end(rows: list[dict[str, Any]], source: str) -> End:
-    """SAPP sums up what stands at one end, and takes a third of the time for the forward pass."""
+    """SAPP sums up what stands at one end; its backward pass takes twice as long."""
     times = [_number(row, "time", source) or 0.0 for row in rows]
     sizes = [_number(row, "memory_parameter", source) or 0.0 for row in rows]
-    return End(math.fsum(times) / 3, round(math.fsum(sizes) * MIB))
+    return End(math.fsum(times), round(math.fsum(sizes) * MIB))
 
 
 def _layer(row: dict[str, Any], source: str) -> LayerKind:
@@ -110,10 +112,10 @@ def _layer(row: dict[str, Any], source: str) -> LayerKind:
     time, forward = _number(row, "time", source), _number(row, "forward_time", source)
     if not isinstance(name, str) or not name or isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
-    if not 1 <= count <= MOST_LAYERS or (time is None and forward is None):
+    time = forward if time is None else time
+    if not 1 <= count <= MOST_LAYERS or time is None:
         raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
-    forward = time / 3 if forward is None and time is not None else forward or 0.0
-    backward = 2 * forward if time is None else time * 2 / 3
+    forward, backward = time if forward is None else forward, 2 * time
     recompute = {}
     for kind, names in KINDS.items():
         size = _number(row, names.memory, source)

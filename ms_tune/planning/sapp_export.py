@@ -43,15 +43,14 @@ def _fixed(table: Table) -> tuple[int, int, int]:
 
 
 def _end(kind: str, end: End, size: int) -> dict[str, object]:
-    return {"name": kind.lower(), "type": kind, "time": 3 * end.forward, "nb_layer": 1, "memory_parameter": size / MIB}
+    return {"name": kind.lower(), "type": kind, "time": end.forward, "nb_layer": 1, "memory_parameter": size / MIB}
 
 
 def _layer(layer: LayerKind) -> dict[str, object]:
     row: dict[str, object] = {
         "name": layer.name,
         "type": "BODY",
-        "time": 3 * layer.forward,
-        "forward_time": layer.forward,
+        "time": layer.forward,
         "nb_layer": layer.count,
         "memory_parameter": layer.bytes / MIB,
     }

@@ -117,7 +117,7 @@ def test_the_layers_of_sapp_are_planned(capsys: pytest.CaptureFixture[str], tmp_
     result = run_json(capsys, "--sapp-layers", path, *sizes, "--effort", "quick")
     assert result["fits"]
     assert sum(result["plan"]["offset"][0]) == 0
-    assert read_table(json.dumps(result), "x").layers[0].forward == 180
+    assert read_table(json.dumps(result), "x").layers[0].forward == 540
 
 
 @pytest.mark.parametrize(

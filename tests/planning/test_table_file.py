@@ -127,7 +127,7 @@ SAPP: dict[str, Any] = {
             "memory_activation": 826,
             "memory_select_rec": 700.5,
             "memory_recompute": 32,
-            "recompute_time": 500,
+            "recompute_time": 1500,
             "memory_select_comm": 0,
         },
         {"name": "Head", "type": "TAIL", "time": 90, "nb_layer": 1, "memory_parameter": 2000},
@@ -138,16 +138,24 @@ PIPELINE = Pipeline(16, 1, 16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
 
 
 def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
-    """``compute_internal_time`` of ``utils/layer.py``: a third forward, and a kind without memory is not offered."""
+    """``compute_internal_time`` of ``utils/layer.py``: ``time`` forward, twice that backward; no kind without memory."""
     table = read_sapp(json.dumps(SAPP), "s.json", PIPELINE)
     kinds = {
         Recompute.NONE: Kept(826 * MIB),
         Recompute.SELECT: Kept(round(700.5 * MIB), 0.04),
-        Recompute.FULL: Kept(32 * MIB, round(500 / 360 - 1, 9)),
+        Recompute.FULL: Kept(32 * MIB, round(1500 / 1080 - 1, 9)),
     }
-    assert table.layers == (LayerKind("Layer", 96, 180.0, 1583 * MIB, kinds),)
-    assert (table.head, table.tail) == (End(10.0, 11_000 * MIB), End(31.0, 2_473 * MIB))
+    assert table.layers == (LayerKind("Layer", 96, 540.0, 1583 * MIB, kinds),)
+    assert (table.head, table.tail) == (End(30.0, 11_000 * MIB), End(93.0, 2_473 * MIB))
     assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
+
+
+def test_a_backward_pass_takes_twice_time_whatever_a_forward_pass_takes() -> None:
+    data = copy.deepcopy(SAPP)
+    data["layers_description"][1].update({"forward_time": 600, "recompute_time": None})
+    (layer,) = read_sapp(json.dumps(data), "s.json", PIPELINE).layers
+    assert layer.forward == 600.0
+    assert 2 * 600 * (1 + layer.recompute[Recompute.FULL].backward_extra) == pytest.approx(2 * 540 * 1.5)
 
 
 @pytest.mark.parametrize(
