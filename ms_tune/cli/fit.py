@@ -142,5 +142,5 @@ def _pipeline(arguments: Namespace) -> Pipeline:
         micro_batches=arguments.micro_batches,
         limit_bytes=arguments.limit,
         order=Schedule(arguments.order),
-        constant_bytes=arguments.constant or 0,
+        constant_bytes=arguments.constant,
     )

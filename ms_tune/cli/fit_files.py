@@ -105,15 +105,14 @@ def write_tables(table: Table, arguments: Namespace, console: Console) -> None:
     with written(arguments.export_sapp, console) as part:
         part.write_text(json_text(exported.content, indent=1) + "\n", encoding="utf-8")
     pipeline = exported.pipeline
-    sizes: dict[str, object] = {
+    sizes = {
         "stages": pipeline.stages,
         "chunks": pipeline.chunks,
         "micro-batches": pipeline.micro_batches,
         "limit": f"{pipeline.limit_bytes}B",
         "order": pipeline.order.value,
-        "constant": f"{pipeline.constant_bytes}B" if pipeline.constant_bytes else None,
     }
-    options = " ".join(f"--{name} {value}" for name, value in sizes.items() if value is not None)
+    options = " ".join(f"--{name} {value}" for name, value in sizes.items())
     console.note(console.text("fit.sapp.written", file=arguments.export_sapp, options=options))
     for what in exported.left:
         console.note(console.say(msg("fit.sapp.left", what=what)))

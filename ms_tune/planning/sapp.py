@@ -51,7 +51,7 @@ class Pipeline(NamedTuple):
     micro_batches: int
     limit_bytes: int
     order: Schedule
-    constant_bytes: int = 0
+    constant_bytes: int | None = None  # None: what the file says
 
 
 def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
@@ -60,8 +60,9 @@ def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
     Raises:
         ConfigError: The text is no such file, or the table contradicts itself.
     """
-    data = parse_json(text, source)
-    rows = data.get("layers_description") if isinstance(data, dict) else None
+    parsed = parse_json(text, source)
+    data: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
+    rows = data.get("layers_description")
     if not isinstance(rows, list) or not 0 < len(rows) <= _MOST_ROWS or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(msg("planning.sapp.no-layers", most=_MOST_ROWS), path=source)
     by_type: dict[str, list[dict[str, Any]]] = {"HEAD": [], "BODY": [], "TAIL": []}
@@ -72,8 +73,10 @@ def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
         by_type[kind].append({**row, "": index})
     if not by_type["BODY"]:
         raise ConfigError(msg("planning.sapp.no-body"), path=source)
+    size = _number(data, "stage_const_mem", source) or 0.0
+    constant = round(size * MIB) if pipeline.constant_bytes is None else pipeline.constant_bytes
     table = Table(
-        **pipeline._asdict(),
+        **{**pipeline._asdict(), "constant_bytes": constant},
         layers=tuple(_layer(row, source) for row in by_type["BODY"]),
         head=_end(by_type["HEAD"], source),
         tail=_end(by_type["TAIL"], source),
@@ -81,8 +84,8 @@ def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
     return check(table, source)
 
 
-def _at(index: int, what: Message) -> Message:
-    return msg("planning.file.at", where=f"layers_description[{index}]", what=what)
+def _at(index: int | None, what: Message) -> Message:
+    return what if index is None else msg("planning.file.at", where=f"layers_description[{index}]", what=what)
 
 
 def _number(row: dict[str, Any], key: str, source: str) -> float | None:
@@ -96,7 +99,7 @@ def _number(row: dict[str, Any], key: str, source: str) -> float | None:
         or not math.isfinite(value)
         or not 0 <= value <= _MOST
     ):
-        raise ConfigError(_at(row[""], msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
+        raise ConfigError(_at(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
     return float(value)
 
 

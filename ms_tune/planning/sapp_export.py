@@ -30,8 +30,10 @@ def export_sapp(table: Table, name: str) -> Exported:
         *(_layer(layer) for layer in table.layers),
         _end("TAIL", table.tail, tail),
     ]
-    pipeline = Pipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order, constant)
-    return Exported({"name": name, "layers_description": rows}, pipeline, tuple(_left(table)))
+    pipeline = Pipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order)
+    return Exported(
+        {"name": name, "stage_const_mem": constant / MIB, "layers_description": rows}, pipeline, tuple(_left(table))
+    )
 
 
 def _fixed(table: Table) -> tuple[int, int, int]:

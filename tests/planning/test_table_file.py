@@ -150,6 +150,15 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
     assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
 
 
+@pytest.mark.parametrize(("said", "asked", "held"), [(955.3, None, round(955.3 * MIB)), (955.3, 7, 7), (None, None, 0)])
+def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(said: float | None, asked: int | None, held: int) -> None:
+    """``get_stage_const_mem`` of SAPP's ``utils/config.py``."""
+    text = json.dumps({**SAPP, "stage_const_mem": said})
+    assert read_sapp(text, "s.json", PIPELINE._replace(constant_bytes=asked)).constant_bytes == held
+    with pytest.raises(ConfigError, match="stage_const_mem is not a number"):
+        read_sapp(json.dumps({**SAPP, "stage_const_mem": -1}), "s.json", PIPELINE)
+
+
 def test_a_backward_pass_takes_twice_time_whatever_a_forward_pass_takes() -> None:
     data = copy.deepcopy(SAPP)
     data["layers_description"][1].update({"forward_time": 600, "recompute_time": None})
