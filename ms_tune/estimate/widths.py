@@ -29,6 +29,11 @@ def widths_of(model: Model) -> Widths | None:
         return None
     experts = whole_number(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
+    expert = whole_number(model, "moe_ffn_hidden_size") or inner
+    # All shared experts are one, as wide as they are together where no width is written (`TransformerConfig.__post_init__`).
+    shared = model.number("moe_shared_expert_intermediate_size")
+    if shared is None and experts:
+        shared = (whole_number(model, "shared_expert_num") or 0) * expert
     # Both legacy networks have a gate and no key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
     gated = model.facts.legacy or model.value("gated_linear_unit") is True
     gated = gated or str(model.value("hidden_act")).lower() in _GATED
@@ -41,8 +46,8 @@ def widths_of(model: Model) -> Widths | None:
         gated=gated,
         experts=experts,
         chosen=(whole_number(model, "moe_router_topk") or 1) if experts else 0,
-        expert=whole_number(model, "moe_ffn_hidden_size") or inner,
-        shared=whole_number(model, "moe_shared_expert_intermediate_size") or 0,
+        expert=expert,
+        shared=max(shared or 0, 0),
     )
 
 

@@ -126,9 +126,12 @@ def rank_before(line: str) -> tuple[int | None, str]:
     return int(next(part for part in found.groups() if part)), line[found.end() :]
 
 
-def steps_in(line: str) -> Iterator[StepLine | None]:
-    """The steps that a line tells about; several where lines ran into each other, None for one that is damaged."""
-    for form, spans in _places(line):
+def steps_in(line: str, *, whole: bool = True) -> Iterator[StepLine | None]:
+    """The steps that a line tells about; several where lines ran into each other, None for one that is damaged.
+
+    Of a line that is not `whole`, as the last of a log that is being written, the last figure may be cut off.
+    """
+    for form, spans in _places(line, whole=whole):
         yield step_of(form, {name: line[start:end] for name, (start, end) in spans.items()})
 
 
@@ -181,14 +184,14 @@ def layout_of(line: bytes) -> tuple[Kind, Callable[[bytes], tuple[bytes, ...]]] 
     return Kind(form, names), itemgetter(*(known[name] for name in names), *([slice(0)] if len(names) == 1 else []))
 
 
-def _places(line: str) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
+def _places(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:
     """Where a line says what of each of its steps: names of :func:`step_of`, with the beginnings and ends of their values."""
     if "per_step_time" in line:
         for start, end in _pieces(line, _BRACE):
             yield _mindformers(line, start, end)
     elif "elapsed time per iteration" in line:
         for start, end in _pieces(line, _ITERATION):
-            yield Form.MEGATRON, _megatron(line, start, end)
+            yield Form.MEGATRON, _megatron(line, start, end, whole=whole and end == len(line))
     elif found := _OLD.search(line):
         loss = found[3]
         start = found.start(3) + len(loss) - len(loss.lstrip("[],()"))
@@ -212,14 +215,15 @@ def _mindformers(line: str, start: int, end: int) -> tuple[Form, Mapping[str, tu
     return Form.STATIC if "epoch" in spans else Form.DYNAMIC, spans
 
 
-def _megatron(line: str, start: int, end: int) -> Mapping[str, tuple[int, int]]:
+def _megatron(line: str, start: int, end: int, *, whole: bool) -> Mapping[str, tuple[int, int]]:
     head = _ITERATION.match(line, start, end)
     if head is None:
         return {}
     spans = {"number": head.span(1), "total": head.span(2)}
     at = head.end()
-    # What stands behind the last bar may be cut off.
-    for part in line[at:end].split("|")[:-1]:
+    parts = line[at:end].split("|")
+    # What stands behind the last bar may be cut off where the line does not end.
+    for part in parts if whole else parts[:-1]:
         key, _, value = part.partition(":")
         name = _named(key)
         if name is not None and name not in spans:

@@ -273,7 +273,7 @@ class _Reader:
         rank, text = rank_before(line)
         rank = self._tailed if rank is None else rank
         found = False
-        for step in steps_in(text):
+        for step in steps_in(text, whole=whole):
             found = True
             if step is None:
                 self._damage(number)

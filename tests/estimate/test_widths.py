@@ -80,6 +80,23 @@ def test_latent_attention() -> None:
     assert found.attention == Attention(4, 4, 3, 3, 0, 5, 0)
 
 
+@pytest.mark.parametrize(
+    ("written", "shared"),
+    [
+        ({}, 6),  # the class has one
+        ({"n_shared_experts": 3}, 18),
+        ({"n_shared_experts": 0}, 0),
+        ({"n_shared_experts": 3, "moe_shared_expert_intermediate_size": 10}, 10),
+    ],
+    ids=str,
+)
+def test_shared_experts_are_as_wide_as_they_are_together(written: dict[str, int], shared: int) -> None:
+    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
+    found = widths_of(of_section(model_type="deepseek_v3", **MLA, **experts, **written))
+    assert found is not None
+    assert (found.experts, found.expert, found.shared) == (8, 6, shared)
+
+
 def test_ranks_mean_nothing_in_a_model_whose_attention_is_not_latent() -> None:
     found = widths_of(of_section(model_type="qwen3", head_dim=6, num_key_value_heads=2, **MLA))
     assert found is not None

@@ -151,7 +151,9 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
 
 
 @pytest.mark.parametrize(("said", "asked", "held"), [(955.3, None, round(955.3 * MIB)), (955.3, 7, 7), (None, None, 0)])
-def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(said: float | None, asked: int | None, held: int) -> None:
+def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
+    said: float | None, asked: int | None, held: int
+) -> None:
     """``get_stage_const_mem`` of SAPP's ``utils/config.py``."""
     text = json.dumps({**SAPP, "stage_const_mem": said})
     assert read_sapp(text, "s.json", PIPELINE._replace(constant_bytes=asked)).constant_bytes == held

@@ -201,6 +201,16 @@ class TestBroken:
         assert log.cut_off
         assert len(log.runs[0].ranks[0]) == 2
 
+    def test_the_last_figure_needs_no_bar_but_an_end_of_its_line(self, tmp_path: Path) -> None:
+        bare = megatron_line(1, 100).partition(" grad norm")[0] + " grad norm: 5"
+        for text, norms in (
+            (f"{bare}\n{bare.replace('1/', '2/', 1)}\n", [5, 5]),
+            (f"{bare}\n{bare.replace('1/', '2/', 1)}.2", [5, math.nan]),
+            (f"{bare} {megatron_line(2, 100)}", [math.nan, 2]),
+        ):
+            found = list(read(tmp_path, text).runs[0].ranks[0].norm)
+            assert found == pytest.approx(norms, nan_ok=True)
+
     def test_a_cut_off_rate_is_not_taken(self, tmp_path: Path) -> None:
         text = static_line(1, 1000) + static_line(2, 1000)
         log = read(tmp_path, text[: text.rfind("1.00000") + 4] + " samples/s/p")
