@@ -27,6 +27,7 @@ _UNEVEN = 1.05  # the longest computing rank, of the mean
 _TINY = 0.25  # of the kernels, below 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU
 _IDLE = (Cause.HOST, Cause.DEPENDENCY, Cause.FREE)
+_NO_LAUNCHES = ("no-trace", "no-launches")  # problems that leave open whether the host was late
 # What the host does in a gap, by words in its events' names, and the advice for it.
 _HOST_DOES = {
     "synchronize": ("synchronize", "streamsync"),
@@ -69,15 +70,28 @@ def judged(
     idle = next((gap for gap in gaps if gap.cause in _IDLE), None)
     if idle is not None and not idle.host and any(problem.id == "idle-window" for problem in problems):
         return Verdict(Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),))
-    causes = _blamed(shares, imbalance)
-    order = sorted(causes, key=lambda cause: -causes[cause])
-    first, second = order[0], order[1] if len(order) > 1 else None
-    lead = causes[first] - (causes[second] if second else 0.0)
-    if lead < _LEAD and second is not None and _BOUNDS[first] is not _BOUNDS[second]:
-        bound = Bound.MIXED
-    else:
-        bound = _BOUNDS[first]
     waits = _waits_for_stages(ranks)
+    causes = _blamed(shares, imbalance)
+    bound = _bound(causes, imbalance, waits)
+    unknown = max(causes, key=lambda cause: causes[cause])
+    if any(problem.id in _NO_LAUNCHES for problem in problems):
+        late = dict(shares)
+        late[Cause.HOST] = late.get(Cause.HOST, 0.0) + late.pop(Cause.FREE, 0.0)
+        if _bound(_blamed(late, imbalance), imbalance, waits) is not bound:
+            bound, unknown = Bound.UNKNOWN, Cause.FREE
+    evidence = [*_shares(shares), *_why(bound, shares, causes), *_beside(ranks, imbalance, waits)]
+    steps = [msg(f"profile.next.{bound.value}"), *_advice(ranks, bound), *_of_gaps(gaps)]
+    if bound is Bound.UNKNOWN:
+        steps = [msg(f"profile.next.unknown.{unknown.value}"), msg("profile.capture")]
+    return Verdict(bound, tuple(evidence), tuple(steps))
+
+
+def _bound(causes: dict[Cause, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
+    """What the shares say, with a rank that waits for other stages where there is one."""
+    first, *others = sorted(causes, key=lambda cause: -causes[cause])
+    bound = _BOUNDS[first]
+    if others and causes[first] - causes[others[0]] < _LEAD and bound is not _BOUNDS[others[0]]:
+        bound = Bound.MIXED
     uneven = imbalance is not None and imbalance > _UNEVEN
     # A mean hides that the ranks which compute less wait for the one that computes most.
     long = bound in (Bound.MIXED, Bound.OPERATOR) and causes.get(Cause.WAITING, 0.0) >= _QUARTER
@@ -85,11 +99,7 @@ def judged(
         bound = Bound.IMBALANCE
     if waits is not None and (bound in (Bound.MIXED, Bound.UNKNOWN) or (bound is Bound.OPERATOR and uneven)):
         bound = Bound.IMBALANCE
-    evidence = [*_shares(shares), *_why(bound, shares, causes), *_beside(ranks, imbalance, waits)]
-    steps = [msg(f"profile.next.{bound.value}"), *_advice(ranks, bound), *_of_gaps(gaps)]
-    if bound is Bound.UNKNOWN:
-        steps = [msg(f"profile.next.unknown.{first.value}"), msg("profile.capture")]
-    return Verdict(bound, tuple(evidence), tuple(steps))
+    return bound
 
 
 def _blamed(shares: dict[Cause, float], imbalance: float | None) -> dict[Cause, float]:

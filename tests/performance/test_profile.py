@@ -242,6 +242,24 @@ class TestDoubts:
         assert report.gaps == ()
         assert set(report.shares) == {Cause.COMPUTE, Cause.COMMUNICATION, Cause.FREE}
 
+    @pytest.mark.parametrize("missing", ["file", "flows"])
+    def test_what_a_late_host_would_change_is_unknown_without_launches(self, tmp_path: Path, missing: str) -> None:
+        def seen(step: Step) -> ProfileReport:
+            folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+            trace = step.write(folder) / "trace_view.json"
+            if missing == "file":
+                trace.unlink()
+            else:
+                events = [event for event in json.loads(trace.read_text("utf-8")) if event["name"] != "HostToDevice"]
+                trace.write_text(json.dumps(events), "utf-8")
+            return api.profile(folder)
+
+        late = host_bound()
+        assert seen(late).verdict.bound is Bound.UNKNOWN  # ranks that wait, or hosts that are late on all of them
+        assert any("capture the host too" in str(line) for line in seen(late).verdict.next_steps)
+        assert max(seen(late).shares, key=seen(late).shares.__getitem__) is Cause.WAITING
+        assert seen(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
+
     def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
         operator_bound().write(tmp_path / "a", 0, level=0)
         operator_bound().write(tmp_path / "b", 0, level=2, stacks=True)
