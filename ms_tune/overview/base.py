@@ -99,19 +99,20 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
         return found.after_bytes - _held(other, found.stage, found.after_bytes)
 
     less = list(map(freed, changes))
-    if max(less) <= 0 and len(changes) > 1:  # none of them alone is to blame
-        return found
     best = changes[less.index(max(less))]
     key, old, new = _words_of(best)
     share = _share(max(less), found.after_bytes - found.before_bytes)
-    return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share))
+    alone = max(less) > 0 or len(changes) == 1
+    return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
 
 
 def _by_estimates(was: Estimate, now: Estimate) -> Difference:
     stage = now.fullest
     old = was.stages[min(stage.stage, len(was.stages) - 1)].peak_bytes
-    worse = now.outlook is Outlook.OVER and was.outlook is not Outlook.OVER
-    outcome = "over" if worse else "more" if stage.peak_bytes > old else "less"
+    was_over, is_over = (one.outlook is Outlook.OVER for one in (was, now))
+    outcome = "more" if stage.peak_bytes > old else "less"
+    if is_over and (outcome == "more" or not was_over):
+        outcome = "still" if was_over else "over"
     return Difference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
 
 
@@ -169,6 +170,8 @@ def _by_dryrun(before: Look, after: Look) -> Difference | None:
     outcome = "more" if new > old else "less"
     if now.verdict.severity > was.verdict.severity:
         outcome = "over" if now.verdict.outcome is Fit.DOES_NOT_FIT else "tight"
+    elif outcome == "more" and now.verdict.outcome is Fit.DOES_NOT_FIT:
+        outcome = "still"
     blame = _blame(before, after, now.stage) if outcome != "less" else None
     return Difference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
 
@@ -184,11 +187,12 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
     estimate, old = after.seen.estimate, before.seen.estimate
     if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
         return None
-    best, share = keys[0], None
+    best, share, alone = keys[0], None, True
     if estimate is not None:
         peak = estimate.stages[stage].peak_bytes
         freed = {key: peak - _without(after, key, was.get(key, MISSING), stage, peak) for key in keys}
         best = max(keys, key=lambda key: freed[key])
+        alone = freed[best] > 0 or len(keys) == 1
         share = _share(freed[best], peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
     value, other = now.get(best, MISSING), was.get(best, MISSING)
     return Blame(
@@ -197,6 +201,7 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
         old=None if other is MISSING else other,
         new=None if value is MISSING else value,
         share=share,
+        alone=alone,
     )
 
 

@@ -72,7 +72,7 @@ def _script(
     if text is None:
         return screen
     found = difference_of_scripts(text, content(path), partial(estimate_of_text, request, path))
-    if found is not None and found.is_worse and screen.stages:  # whether it fits is told by the dryrun
+    if found is not None and found.is_short and screen.stages:  # whether it fits is told by the dryrun
         found = replace(found, outcome="more")
     return replace(screen, against=found)
 

@@ -85,6 +85,7 @@ class Blame:
     old: object  # what it was; None if it was not there
     new: object  # what it is; None if it is gone
     share: float | None  # the part of what was added that goes with it; None where no estimate tells
+    alone: bool = True  # False for the first of several changes none of which accounts for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +96,14 @@ class Difference:
     before_bytes: int  # what it held; of a job with fewer stages, the last of them
     after_bytes: int  # what it holds
     limit_bytes: int  # what it may take
-    outcome: str  # what became of it: `over`, `tight`, `more` or `less`
+    outcome: str  # what became of it: `over`, `tight`, `still` (over as before, and more), `more` or `less`
     estimated: bool  # by closed forms; otherwise by dryruns
     blame: Blame | None  # which key did it; None where nothing in the file was changed that tells
 
     @property
-    def is_worse(self) -> bool:
-        """Whether the job fits worse than before."""
-        return self.outcome in ("over", "tight")
+    def is_short(self) -> bool:
+        """Whether it says that memory is short."""
+        return self.outcome in ("over", "tight", "still")
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,8 @@ class TestDryrun:
             ((20, 20), (30, 70), "over"),
             ((20, 20), (56.5, 30), "tight"),  # of 56.8 GiB, and what is outside wants a part of them
             ((20, 20), (30, 20), "more"),
-            ((70, 20), (80, 20), "more"),  # it was too much before
+            ((70, 20), (80, 20), "still"),
+            ((80, 20), (70, 20), "less"),
             ((30, 20), (20, 20), "less"),
             ((20,), (20, 30), "more"),  # there was no such stage: beside the fullest of those that there were
         ],
@@ -386,7 +387,7 @@ class TestBase:
         edited(repository / "train.yaml", hidden_size=2048)
         found = api.check("train.yaml", base="HEAD").against
         assert found is not None
-        assert (found.outcome, found.is_worse, found.blame) == ("less", False, None)
+        assert (found.outcome, found.is_short, found.blame) == ("less", False, None)
 
     def test_without_a_file_those_that_were_changed(self, capsys: pytest.CaptureFixture[str], repository: Path) -> None:
         assert screen(capsys, "--base", "HEAD") == (
@@ -511,7 +512,7 @@ class TestBase:
             _, out, _ = screen(capsys, "a b.yaml", "--lang", language)
             assert "ms-tune lint --fix 'a b.yaml'\n" in out
 
-    def test_no_line_of_a_script_is_to_blame_where_none_alone_adds_anything(self) -> None:
+    def test_no_line_of_a_script_accounts_for_it_where_none_alone_adds_anything(self) -> None:
         of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
         assert of_stage is not None
         (stage, *_), was, now = of_stage.stages, "--layers 8\n--seq 1\n", "--layers 9\n--seq 2\n"
@@ -522,7 +523,44 @@ class TestBase:
         found = difference_of_scripts(was, now, estimate)
         assert found is not None
         assert found.after_bytes - found.before_bytes == 8 * GIB
-        assert found.blame is None
+        assert found.blame is not None
+        assert (found.blame.alone, found.blame.line, found.blame.path) == (False, 1, ("--layers",))
+
+    @pytest.mark.parametrize(
+        ("language", "words"),
+        [
+            ("en", "no single change accounts for it; among them"),
+            ("zh", "没有哪一处改动能单独解释；其中"),
+        ],
+    )
+    def test_no_key_accounts_for_it_where_none_alone_adds_anything(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        repository: Path,
+        language: str,
+        words: str,
+    ) -> None:
+        monkeypatch.setattr("ms_tune.overview.base._without", lambda *given: given[-1])
+        edited(repository / "train.yaml", num_layers=34, seed=7)
+        _, out, _ = screen(capsys, "train.yaml", "--base", "HEAD", "--lang", language)
+        assert words in " ".join(out.split())
+        told = json.loads(screen(capsys, "train.yaml", "--base", "HEAD", "--json")[1])["files"][0]["against"]
+        assert told["key"] is None
+        assert told["line"]
+
+    def test_what_was_over_before_and_takes_more_is_still_over(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        edited(repository / "train.yaml", num_layers=60)
+        self.git(repository, "commit", "-q", "-a", "-m", "too much")
+        edited(repository / "train.yaml", num_layers=64)
+        code, out, _ = screen(capsys, "train.yaml", "--base", "HEAD", "--device-memory", "16GB", "--format", "github")
+        assert code == ExitCode.FINDINGS
+        (line,) = (one for one in out.splitlines() if "still out of memory" in one)
+        assert line.startswith("::error")
+        assert "num_layers: 60 became 64" in line
+        assert len([one for one in out.splitlines() if one.startswith("::error")]) == 1
 
     def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")

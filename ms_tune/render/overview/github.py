@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _TITLE = "ms-tune check"
-_OUTCOMES = {"over": "error", "tight": "warning", "more": "notice", "less": "notice"}
+_OUTCOMES = {"over": "error", "still": "error", "tight": "warning", "more": "notice", "less": "notice"}
 
 
 def write_github(overviews: Sequence[Overview], console: Console) -> None:
@@ -33,7 +33,7 @@ def _memory(one: Overview, console: Console) -> Iterator[str]:
     if found is not None:
         line = found.blame.line if found.blame is not None else 1
         yield annotation(_OUTCOMES[found.outcome], _place(one.path, line), _TITLE, against(found, console))
-        if found.is_worse:
+        if found.is_short:
             return
     told = memory(one)
     if told is not None and one.is_over:

@@ -107,6 +107,6 @@ def _against(one: Overview, console: Console) -> dict[str, Any] | None:
         "limit_bytes": found.limit_bytes,
         "estimated": found.estimated,
         "text": against(found, console),
-        "key": None if blame is None else ".".join(map(str, blame.path)),
+        "key": ".".join(map(str, blame.path)) if blame is not None and blame.alone else None,
         "line": None if blame is None else blame.line,
     }

@@ -35,7 +35,7 @@ def against(difference: Difference, console: Console) -> str:
         return text
     key = ".".join(map(str, blame.path)) or console.text("check.base.line", line=blame.line)
     share = f"{blame.share:.0%}" if blame.share is not None else ""
-    id_ = "check.base.key" if share else "check.base.changed"
+    id_ = "check.base.key" if share else "check.base.changed" if blame.alone else "check.base.among"
     what = console.text(id_, key=key, old=_short(blame.old, console), new=_short(blame.new, console), share=share)
     return console.text("check.base.and", told=text, what=what)
 
