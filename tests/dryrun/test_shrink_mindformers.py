@@ -368,6 +368,14 @@ def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
     assert caught.value.location() == "config.yaml"
 
 
+def test_a_layer_count_that_is_left_to_the_class_is_wanted_too() -> None:
+    """`LlamaConfig` has 32: the config is none that its framework would refuse."""
+    with pytest.raises(UnsupportedError) as caught:
+        prepare_mindformers({"model": {"model_config": {"type": "LlamaConfig"}}})
+    assert (caught.value.message.id, caught.value.message.params["layers"]) == ("plans.layers-of-class", 32)
+    assert caught.value.hint is not None
+
+
 def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     sizes = {

@@ -56,8 +56,6 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
     key = layer_count_key(config)
-    if key is None:
-        raise ConfigError(msg("dryrun.no-layer-count"), msg("dryrun.no-layer-count.hint"), path=source.path)
     plan = layer_plan(config)
     warnings += _check_plan(plan, source, shrunk=request.layers is not None)
     model = cut(config, plan, CutRequest(key, request.stage, stages, request.layers))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
-from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import model_of
+from ms_tune.frameworks.models import Origin, model_of
 from ms_tune.layers.conversion.convert import convert
 from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
@@ -61,9 +61,21 @@ class CutModel:
         return self.layers != self.full_layers
 
 
-def layer_count_key(config: ConfigCopy) -> str | None:
-    """The dotted key under which the config names its layers."""
-    return next((".".join(field.path) for field in _model(config).written("num_layers") if field.path), None)
+def layer_count_key(config: ConfigCopy) -> str:
+    """The dotted key under which the config names its layers.
+
+    Raises:
+        ConfigError: It names none, and its model's class has none of its own.
+        UnsupportedError: It leaves them to its model's class.
+    """
+    model = _model(config)
+    path = next((field.path for field in model.written("num_layers") if field.path), None)
+    if path is not None:
+        return ".".join(path)
+    hint, own = msg("dryrun.no-layer-count.hint"), model.field("num_layers")
+    if own.origin is Origin.CLASS_DEFAULT:
+        raise UnsupportedError(msg("plans.layers-of-class", layers=own.value), hint)
+    raise ConfigError(msg("dryrun.no-layer-count"), hint, path=config.path)
 
 
 def layer_plan(config: ConfigCopy) -> NormalizedPlan | None:
