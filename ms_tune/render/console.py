@@ -1,7 +1,7 @@
 """The output conventions of every command.
 
 Results go to standard output; progress, notes and errors go to standard error. Colour is used on a terminal only, and
-never when ``NO_COLOR`` is set. With ``--json`` standard output holds exactly one JSON object.
+never when ``NO_COLOR`` is set or the terminal is ``dumb``. With ``--json`` standard output holds exactly one JSON object.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def wants_colour(stream: TextIO) -> bool:
     """Whether to colour what is written to the stream (https://no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def usage_hint(program: str) -> Message:

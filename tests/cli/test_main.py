@@ -464,6 +464,9 @@ class TestColour:
     def test_an_empty_no_color_counts_as_unset(self) -> None:
         assert b"\033[1;31m" in self.output(NO_COLOR="")
 
+    def test_a_terminal_that_knows_none_gets_none(self) -> None:
+        assert self.output(TERM="dumb").startswith(b"error: ")
+
     def test_a_pipe_gets_none(self) -> None:
         assert b"\033" not in process("nonsense").stderr
 
