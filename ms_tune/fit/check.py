@@ -46,7 +46,7 @@ def check_probe(job: PlannedJob) -> Probe:
     """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
     stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
     full: Rows = [[count - count // 2 for count in row] for row in job.placement]
-    loaded = job.small(full_first(full))
+    loaded = job.small(full_first(job.placement, full))
     return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
 
 

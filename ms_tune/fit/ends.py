@@ -17,7 +17,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import uniform
 from ms_tune.fit.lines import phases_alike
 from ms_tune.fit.measure import Probe
-from ms_tune.fit.probes import sizes
+from ms_tune.fit.probes import of_most, sizes
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import Recompute
 
@@ -42,7 +42,7 @@ def emptied_probes(job: PlannedJob, model: Model) -> list[Probe]:
         loaded = _written(job, stage)
         if loaded is not None:
             # The other cells keep a layer each: with one in this stage's, too, there would be fewer layers than cells, which is refused.
-            _, more = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
+            _, more = sizes(job.chunks, model.whole[stage], model.least[stage])
             found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
     return found
 
@@ -51,10 +51,8 @@ def _written(job: PlannedJob, stage: int) -> LoadedConfig | None:
     """The config with an end of the pipeline emptied; None where the framework refuses that."""
     if job.stages == 1:
         return None
-    counts, base = _emptied(job, stage), job.layers // (job.stages * job.chunks)
-    offset = [[count - base for count in row] for row in counts]
     try:
-        return job.small(replace(uniform(counts, Recompute.NONE.value), offset=offset))
+        return of_most(job, uniform(_emptied(job, stage), Recompute.NONE.value))
     except MsTuneError:
         return None
 

@@ -172,6 +172,17 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
             continue  # the framework refuses this kind, or so few layers in a cell
 
 
+def offset_of(cells: Sequence[Sequence[int]]) -> Rows | None:
+    """The offset that places layers so; None where all cells have as many, which is what lists without an offset mean.
+
+    Args:
+        cells: Layers of each cell.
+    """
+    base = sum(map(sum, cells)) // (len(cells) * len(cells[0]))
+    offset = [[count - base for count in row] for row in cells]
+    return offset if any(map(any, offset)) else None
+
+
 def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     """The lists that have every layer do the same; the placement stays.
 
@@ -182,7 +193,7 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     everything: Rows = [list(row) for row in cells]
     nothing: Rows = [[0] * len(row) for row in cells]
     return SappLists(
-        None,
+        offset_of(cells),
         everything if kind == "full" else nothing,
         everything if kind in ("full", "select", "both") else nothing,
         everything if kind in ("full", "comm", "both") else nothing,
@@ -190,10 +201,15 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     )
 
 
-def full_first(counts: Sequence[Sequence[int]]) -> SappLists:
-    """The lists that have so many layers of each cell recomputed in full, and the others do nothing; the placement stays."""
+def full_first(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) -> SappLists:
+    """The lists that have some layers of each cell recomputed in full, and the others do nothing; the placement stays.
+
+    Args:
+        cells: Layers of each cell.
+        counts: How many of them.
+    """
     full: Rows = [list(row) for row in counts]
-    return SappLists(None, full, full, full, swap=[[0] * len(row) for row in counts])
+    return SappLists(offset_of(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 
 
 def _whole(layer: LayerPlan) -> bool:

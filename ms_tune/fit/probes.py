@@ -13,7 +13,7 @@ from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
 from ms_tune.frameworks.models import model_of
-from ms_tune.layers.stage import DENSE, cell_of
+from ms_tune.layers.stage import DENSE, cell_of, shares
 from ms_tune.planning.table import Recompute
 from ms_tune.texts import msg
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.request import PreparedRun
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.layers.conversion.sapp import SappLists
     from ms_tune.layers.conversion.sapp import Table as Rows
     from ms_tune.texts import Message
 
@@ -49,6 +51,7 @@ class Model:
 
     counts: dict[str, int]  # how many there are of each, in the order of the model
     whole: tuple[int, ...]  # layers of each stage
+    least: tuple[int, ...]  # layers of each stage's smallest run (:func:`sizes`)
     compiled: bool = False  # it is a static graph: each small run takes long
 
     @property
@@ -68,7 +71,7 @@ def model_in(job: PlannedJob) -> Model:
     Raises:
         UnsupportedError: Layers of different makes alternate: a table has runs of equal layers.
     """
-    runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
+    runs = _stages(job, job.loaded)
     cells: dict[tuple[int, int], list[str]] = {}
     for run in runs:
         for kind in run.kinds or {"layer": run.layers}:
@@ -82,7 +85,31 @@ def model_in(job: PlannedJob) -> Model:
     for run in runs:
         for kind, count in (run.kinds or {"layer": run.layers}).items():
             counts[cell_of(kind)[1]] += count
-    return Model(counts, tuple(run.layers for run in runs), job.compiled)
+    model = Model(counts, tuple(run.layers for run in runs), (), job.compiled)
+    shown = _stages(job, _dense_first(job, job.loaded, 1)) if len(counts) > 1 else runs
+    return replace(model, least=tuple(_least_of(run, model.main, job) for run in shown))
+
+
+def _stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
+    """All stages of a config as they would be run whole."""
+    return [prepare(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
+
+
+def _least_of(run: PreparedRun, main: str, job: PlannedJob) -> int:
+    """The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others.
+
+    A small run has one of each kind that a stage has (ms_tune.layers.stage.resized): the difference of a run with one layer with
+    experts and one that has a dense layer beside it is what the dense one holds.
+    """
+    cells: dict[tuple[int, str], int] = {}
+    for kind, count in (run.kinds or {"layer": run.layers}).items():
+        cells[cell_of(kind)] = cells.get(cell_of(kind), 0) + count
+    counts, least = list(cells.values()), (1 if job.compiled else _LEAST) * job.chunks
+    for few in range(least, run.layers - job.chunks + 1):
+        steps = zip(cells, shares(counts, few), shares(counts, few + job.chunks), strict=True)
+        if all(made_of == main or less == more for (_, made_of), less, more in steps):
+            return few
+    return least
 
 
 def stages_to_probe(stages: int) -> tuple[int, ...]:
@@ -95,7 +122,7 @@ def middle_of(last: int) -> int:
     return min(1, max(last - 1, 0))
 
 
-def sizes(chunks: int, whole: int, *, compiled: bool = False) -> tuple[int, int]:
+def sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
     """Two numbers of layers that differ by one in each chunk: two and three, or one and two where there are no more.
 
     A layer that is alone in its cell is its first and its last at once, and in the dynamic graph the line through it is another
@@ -104,13 +131,12 @@ def sizes(chunks: int, whole: int, *, compiled: bool = False) -> tuple[int, int]
     Args:
         chunks: Chunks of a stage.
         whole: Layers of the stage.
-        compiled: It is a static graph.
+        least: Of the smaller run, if the stage has so many.
 
     Raises:
         UnsupportedError: The stage has too few.
     """
-    least = 1 if compiled else _LEAST
-    few = least * chunks if (least + 1) * chunks <= whole else whole - chunks
+    few = min(least, whole - chunks)
     if few < chunks:
         raise UnsupportedError(msg("fitting.few-layers", layers=whole), msg("fitting.few-layers.hint"))
     return few, few + chunks
@@ -131,14 +157,14 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     notes = []
     for kind in dict.fromkeys((Recompute.NONE, *kinds)):
         try:
-            loaded = job.small(uniform(job.placement, kind.value))
+            loaded = of_most(job, uniform(job.placement, kind.value))
         except MsTuneError as error:
             if kind is Recompute.NONE:
                 raise
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
-            both = sizes(job.chunks, model.whole[stage], compiled=job.compiled)
+            both = sizes(job.chunks, model.whole[stage], model.least[stage])
             wanted = both[: _runs(job, kind, stage, alike=model.alike)]
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
@@ -168,7 +194,8 @@ def some_recomputed(job: PlannedJob) -> list[Probe]:
     size = _some(job)
     found = []
     for some in (1, 2) if size else ():
-        loaded = job.small(full_first([[_of(size, some, count) for count in row] for row in job.placement]))
+        counts = [[_of(size, some, count) for count in row] for row in job.placement]
+        loaded = of_most(job, full_first(job.placement, counts))
         found += [Probe(f"some {some}", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
     return found
 
@@ -183,7 +210,7 @@ def some_of_first_chunk(job: PlannedJob) -> list[Probe]:
     if not size or job.chunks == 1:
         return []
     counts: Rows = [[0 if chunk else _of(size, 2, n) for n in row] for chunk, row in enumerate(job.placement)]
-    loaded = job.small(full_first(counts))
+    loaded = of_most(job, full_first(job.placement, counts))
     return [Probe("some 2 of chunk 0", loaded, stage, size * job.chunks) for stage in _ends(job.stages)]
 
 
@@ -212,9 +239,9 @@ def first_chunk_recomputed(job: PlannedJob, model: Model, stages: Sequence[int] 
     if job.chunks == 1:
         return []
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
-    loaded = job.small(full_first(counts))
+    loaded = of_most(job, full_first(job.placement, counts))
     return [
-        Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage], compiled=job.compiled)[1])
+        Probe("first chunk", loaded, stage, sizes(job.chunks, model.whole[stage], model.least[stage])[1])
         for stage in (_ends(job.stages) if stages is None else stages)
     ]
 
@@ -228,22 +255,35 @@ def _dense(job: PlannedJob, model: Model, kind: Recompute, loaded: LoadedConfig)
     """Layers without experts, where most have them: the first stage with nothing else."""
     if model.main == DENSE or DENSE not in model.counts:
         return
-    made = _all_dense(job, loaded, model.whole[0])
-    if made is None:
-        return
-    both = sizes(job.chunks, model.whole[0], compiled=job.compiled)
+    # Its last chunk's layers stand behind those that the other stages have of the chunks before.
+    made = _dense_first(job, loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
+    if made is loaded:
+        return  # no key says how many are
+    both = sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
         yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is Recompute.NONE))
 
 
-def _all_dense(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig | None:
-    """The config with the first layers dense; None where no key says how many are."""
+def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:
+    """The config for a small run about what most layers are made of: one layer is of another make, where some are.
+
+    With as many as the job has, a run of few layers may have more of them than of the others, and how many depends on its size.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+        UsageError: The framework does not get through the result.
+    """
+    return _dense_first(job, job.small(lists), 1)
+
+
+def _dense_first(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig:
+    """The config with so many dense layers before those with experts; as it is where it has none, or no key says how many."""
     source = followed(loaded.source)
     field = model_of(source, loaded.dialect, job.now.framework_version, source.beside).field("first_k_dense_replace")
-    if field.path is None:
-        return None
+    if field.path is None or field.value in (None, 0):
+        return loaded
     try:
         setting = Setting(field.path, str(layers))
         return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
     except MsTuneError:
-        return None
+        return loaded

@@ -116,7 +116,7 @@ def resized(stage: Stage, layers: int) -> Stage:
         for layer in chunk.layers:
             if not layer.mtp:
                 groups.setdefault((number, layer.kind), []).append(layer)
-    kept = dict(zip(groups, _shares([len(group) for group in groups.values()], layers), strict=True))
+    kept = dict(zip(groups, shares([len(group) for group in groups.values()], layers), strict=True))
     chunks = []
     for number, chunk in enumerate(stage.chunks):
         chosen = [
@@ -130,7 +130,7 @@ def resized(stage: Stage, layers: int) -> Stage:
     return replace(stage, chunks=tuple(chunks))
 
 
-def _shares(counts: Sequence[int], total: int) -> list[int]:
+def shares(counts: Sequence[int], total: int) -> list[int]:
     """How many of each group are kept.
 
     Every group gets one, the largest first; then, one by one, the group that is furthest below its share, the first

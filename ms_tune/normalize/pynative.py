@@ -77,23 +77,11 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     """
     release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
     model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
-    counts = layer_counts(source, model, layers)
     try:
-        values = _load(source.data)
+        inputs = _inputs(source, model, release, layers)
     except FrameworkStop as error:
         problem = failure_problem("load", FRAMEWORK, error)
         return NormalizedPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
-    for key in ("stages", "chunks"):
-        if values[key] > _MOST:
-            raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
-    inputs = PynativeInputs(
-        layers=counts[0],
-        mtp_layers=counts[1],
-        version=release,
-        modules=_modules(source, model, *counts),
-        comm_known=False,
-        **values,
-    )
     plan = normalize_pynative(inputs)
     if _more_than_one_device(source.data):
         # With so many ways to split the job, it runs on more than one device for sure.
@@ -104,6 +92,36 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         message = msg("plans.layers-of-class", layers=count.value)
         plan = replace(plan, problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
     return plan
+
+
+def unplaced(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """What each layer of a config would do on one stage; the arguments and errors are those of :func:`normalize_source`.
+
+    What the framework says of the placement that is written does not count.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    try:
+        inputs = _inputs(source, model, release, layers)
+    except FrameworkStop:
+        return normalize_source(source, version, layers)
+    return normalize_pynative(replace(inputs, stages=1, chunks=1))
+
+
+def _inputs(source: SourceFile, model: Model, release: str, layers: int | None) -> PynativeInputs:
+    """What the framework reads of a config.
+
+    Raises:
+        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
+        FrameworkStop: The framework does not load it.
+    """
+    counts = layer_counts(source, model, layers)
+    values = _load(source.data)
+    for key in ("stages", "chunks"):
+        if values[key] > _MOST:
+            raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
+    modules = _modules(source, model, *counts)
+    return PynativeInputs(*counts, version=release, modules=modules, comm_known=False, **values)
 
 
 def _modules(source: SourceFile, model: Model, layers: int, mtp_layers: int) -> Modules | None:

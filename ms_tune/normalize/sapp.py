@@ -23,7 +23,7 @@ from ms_tune.layers.conversion.convert import Converted, convert
 from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.layers.mindformers.recompute import is_patterns
 from ms_tune.layers.pynative.layer_specs import write_specs
-from ms_tune.layers.result import Effect, Problem, Severity
+from ms_tune.layers.result import Effect, LayerPlan, Problem, Severity
 from ms_tune.normalize import mindformers, pynative
 from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
 from ms_tune.normalize.read_back import Target, with_experts
@@ -359,9 +359,11 @@ def _dynamic(
     source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
 ) -> Iterator[tuple[KeyPath, object]]:
     target = Target(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
+    behind = _predicting(source, plan, layers)
+    plan = replace(plan, layers=(*plan.layers, *behind))
     there = side_in(source, plan, layers, problems)
     core = counterpart(there.model, "core")
-    here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), 0)
+    here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), len(behind))
     converted = convert_named(plan, here, target, [], there)
     if not any(source.get(_PLACES[target.dialect][kind]) for kind in KEYS[2:]):
         problems += converted.problems
@@ -381,6 +383,14 @@ def _dynamic(
                 yield (*path, pattern), specs
         elif old != value and not (old is None and value in (None, False, [], "None")):
             yield path, value
+
+
+def _predicting(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[LayerPlan]:
+    """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
+    last = plan.layers[-1]
+    there = pynative.unplaced(source, plan.framework_version, layers).layers[len(plan.layers) :]
+    does = [Effect.FULL if layer.recompute is Effect.FULL else Effect.NONE for layer in there]
+    return [LayerPlan(layer.layer, last.stage, last.chunk, do) for layer, do in zip(there, does, strict=True)]
 
 
 _PLACES: Mapping[Dialect, Mapping[str, KeyPath]] = {

@@ -9,7 +9,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError
 from ms_tune.estimate.stage import Outlook
-from ms_tune.fit.job import read_job
+from ms_tune.fit.job import offset_of, read_job
 from ms_tune.fit.layouts import keys_of, sequence_parallel
 from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.layers.result import Effect
@@ -118,7 +118,7 @@ def _lists(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> Sap
         added = min(more, job.placement[chunk][stage] - row[stage])
         row[stage] += added
         more -= added
-    return SappLists(None, wanted, None, None)
+    return SappLists(offset_of(job.placement), wanted, None, None)
 
 
 def _estimated(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,8 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import Costs, costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
-from ms_tune.fit.job import present_plan, read_job, uniform
+from ms_tune.fit.explain import table_without_sizes
+from ms_tune.fit.job import full_first, present_plan, read_job, uniform
 from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import (
     asked,
@@ -29,6 +31,7 @@ from ms_tune.fit.probes import (
     stages_to_probe,
 )
 from ms_tune.fit.table import table_of
+from ms_tune.fit.verify import lists_of
 from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
@@ -38,11 +41,23 @@ from tests.dryrun import configs
 from tests.fit.world import MIB, World
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.fit.job import PlannedJob
 
 KINDS = (Recompute.NONE, Recompute.FULL, Recompute.COMM, Recompute.SELECT)
+
+
+TEMPLATES = sorted(data_folder("yaml_templates").glob("*/*.yaml"))
+
+
+def job_in(config: Path) -> PlannedJob:
+    """A shipped config as a job; one whose layers have no stages of their own is skipped."""
+    try:
+        return read_job(DryrunRequest(config=config))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
 
 
 def job_of(folder: Path, stages: int = 4, chunks: int = 1, layers: int = 32, micro_batches: int = 8) -> PlannedJob:
@@ -219,13 +234,13 @@ class TestProbes:
         ]
 
     def test_sizes_differ_by_a_layer_in_each_chunk(self) -> None:
-        assert [sizes(1, 8), sizes(2, 8), sizes(3, 9), sizes(3, 8)] == [(2, 3), (4, 6), (6, 9), (5, 8)]
-        assert [sizes(1, 2), sizes(2, 4)] == [(1, 2), (2, 4)]
+        assert [sizes(1, 8, 2), sizes(2, 8, 4), sizes(3, 9, 6), sizes(3, 8, 6)] == [(2, 3), (4, 6), (6, 9), (5, 8)]
+        assert [sizes(1, 2, 2), sizes(2, 4, 4)] == [(1, 2), (2, 4)]
 
     @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
     def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:
         with pytest.raises(UnsupportedError) as caught:
-            sizes(chunks, whole)
+            sizes(chunks, whole, 2 * chunks)
         assert str(whole) in str(caught.value)
 
     def test_few_runs(self, tmp_path: Path) -> None:
@@ -270,6 +285,38 @@ class TestProbes:
         assert model.main == "moe"
         probes, _ = asked(job, model, (Recompute.NONE,))
         assert {one.made_of for one in probes} == {"dense", "moe"}
+
+    @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
+    def test_one_more_layer_is_one_of_those_that_most_layers_are(self, config: Path) -> None:
+        """Else what a dense layer holds is taken for what a layer with experts does."""
+        job = job_in(config)
+        model = model_in(job)
+        probes, _ = asked(job, model, (Recompute.NONE, Recompute.FULL))
+        runs: dict[tuple[str, Recompute, int], list[Mapping[str, int]]] = {}
+        for one in probes:
+            cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
+            kinds = prepare(cut, one.probe.loaded).kinds or {model.main: one.probe.layers}
+            runs.setdefault((one.made_of, one.kind, one.probe.stage), []).append(kinds)
+        compared = 0
+        for (made_of, _, _), found in runs.items():
+            for few, more in pairwise(found):
+                added = {cell_of(kind)[1] for kind, count in more.items() if count > few.get(kind, 0)}
+                assert added == {made_of}
+                compared += 1
+        assert compared >= min(3, job.stages)
+
+    @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
+    def test_layers_stay_where_they_are(self, config: Path) -> None:
+        """Also where cells have unlike numbers of them: every run is about the job's own placement."""
+        job = job_in(config)
+        tried = [uniform(job.placement, kind) for kind in ("none", "full")]
+        tried.append(full_first(job.placement, [[min(1, count) for count in row] for row in job.placement]))
+        for lists in tried:
+            assert read_job(job.request, job.with_lists(lists)).placement == job.placement
+        plan = present_plan(job, table_without_sizes(job, Costs()))
+        if plan is not None:
+            again = read_job(job.request, job.with_lists(lists_of(job, plan)))
+            assert (again.placement, again.now.layers) == (job.placement, job.now.layers)
 
 
 class TestStaticGraph:

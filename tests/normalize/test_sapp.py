@@ -13,6 +13,7 @@ from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.errors import ConfigError, UsageError
+from ms_tune.layers.result import Effect
 from ms_tune.texts import Language, render
 
 OFFSET = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
@@ -349,3 +350,13 @@ def test_layers_that_predict_come_behind_those_that_sapp_plans() -> None:
     merged = api.merge_sapp(PLAN, source(text))
     assert len(merged.plan.layers) == 49
     assert essence(merged.plan)[:48] == essence(api.from_sapp(PLAN, **SIZES))
+
+
+@pytest.mark.parametrize("full", ["['0-48']", "['48']", "['0-10']", "[]"])
+def test_layers_that_predict_go_on_doing_what_the_config_says(full: str) -> None:
+    """Lists count the layers before them only."""
+    text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
+    text = text.replace("{mode: None}", f"{{mode: full, full_recompute_layer: {full}}}")
+    merged = api.merge_sapp(PLAN, source(text)).plan
+    assert (merged.layers[48].layer, merged.layers[48].recompute is Effect.FULL) == (48, "48" in full)
+    assert essence(merged)[:48] == essence(api.from_sapp(PLAN, **SIZES))
