@@ -276,6 +276,9 @@ class _Reader:
             if field.value != found[0].value:
                 first, second = ((one.path or ("",))[-1] for one in (found[0], field))
                 self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
+        for own, field in model.clashes_of(name):
+            second = (field.path or ("",))[-1]
+            self.fail(field.path or _MODEL, msg("normalize.clashing-names", own=own, second=second))
         return found[0] if found else None
 
     def field(self, model: Model, name: str, *, minimum: int, otherwise: int = 0) -> int:

@@ -186,7 +186,10 @@ def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
     written = [field for field in model.written(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
-        raise source.wrong(("model", second), msg("plans.two-names", first=first, second=second), at_key=True)
+        raise source.wrong(("model", second), msg("normalize.two-names", first=first, second=second), at_key=True)
+    for own, other in model.clashes_of(name):
+        second = (other.path or ("",))[-1]
+        raise source.wrong(("model", second), msg("normalize.clashing-names", own=own, second=second), at_key=True)
     field = written[0] if written else model.field(name)
     value = field.value
     if value in (None, UNKNOWN) and not least:

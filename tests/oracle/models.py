@@ -18,6 +18,18 @@ class Made:
     error: str | None = None
     text: str = ""
 
+    @property
+    def two_counts(self) -> bool:
+        """Whether two names for a number of layers were refused."""
+        return told_of_two_counts(self.text)
+
+
+def told_of_two_counts(text: str) -> bool:
+    """Whether an error of a release says that two names stand for a number of layers."""
+    return any(
+        f"target key'{name}' is mapped by multiple source keys" in text for name in ("num_layers", "mtp_num_layers")
+    )
+
 
 class Models(Child):
     """Asks a release about sections.

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ms_tune.config.source import parse_source
+from ms_tune.errors import ConfigError
 from ms_tune.layers.tree import Tree, dynamic_model
 from ms_tune.normalize.pynative import normalize_source
 from tests.oracle import pynative
@@ -86,6 +87,10 @@ def compare(release: Release, config: dict[str, Any]) -> str:
     text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
     data = yaml.load(text, Loader=LOADER)  # noqa: S506 - one of the safe loaders
     made = release.made(data["model"])
+    if made.error is not None and made.two_counts:
+        with pytest.raises(ConfigError, match=r"second name|two names"):
+            normalize_source(parse_source(text, Path("config.yaml")), release.version)
+        return "two numbers of layers"
     if made.error is not None:
         return "no network"
     kind = data["model"]["model_type"]

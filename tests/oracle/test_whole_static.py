@@ -25,6 +25,7 @@ from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import text_of
+from tests.oracle.models import told_of_two_counts
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def compare(framework: Framework, text: str) -> str:
         meant = "not 0" in str(plan)  # of layers; MindFormers takes it, and nobody means it
         assert meant or "error" in answer, f"ms-tune: {plan}\n{text}"
         return "refused while it is read"
+    assert not told_of_two_counts(str(answer.get("text"))), f"MindFormers: {answer['text']}\n{text}"
     failure = None if plan.failure is None else (plan.failure.exception, plan.failure.text)
     if "error" in answer:
         raised = (answer["error"], answer["text"])

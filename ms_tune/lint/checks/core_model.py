@@ -100,9 +100,12 @@ def unconverted(context: Context) -> Iterator[Violation]:
 
 
 def conflicting(context: Context) -> Iterator[Violation]:
-    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
+    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'.
+
+    The option ``section`` names the model's section.
+    """
     model = context.model
-    section = context.mapping("model.model_config")
+    section = context.mapping(str(context.options["section"]))
     for own, field in model.clashes():
         if field.path is not None and (own in model.facts.defaults or own not in section):
             yield Violation(field.path, params={"own": own, "field": field.name}, at_key=True)
