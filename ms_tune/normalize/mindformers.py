@@ -22,6 +22,7 @@ from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeVa
 from ms_tune.layers.mindformers.plan import normalize
 from ms_tune.layers.plans import from_recompute_plan
 from ms_tune.layers.result import Problem, Severity
+from ms_tune.normalize.counts import second_names
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -169,7 +170,9 @@ def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proble
     if written != inputs.stages and not splits(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
-    field = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside).field("num_layers")
+    model = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
+    yield from second_names(model)
+    field = model.field("num_layers")
     if field.origin is Origin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
@@ -276,9 +279,6 @@ class _Reader:
             if field.value != found[0].value:
                 first, second = ((one.path or ("",))[-1] for one in (found[0], field))
                 self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
-        for own, field in model.clashes_of(name):
-            second = (field.path or ("",))[-1]
-            self.fail(field.path or _MODEL, msg("normalize.clashing-names", own=own, second=second))
         return found[0] if found else None
 
     def field(self, model: Model, name: str, *, minimum: int, otherwise: int = 0) -> int:

@@ -18,6 +18,7 @@ from ms_tune.layers.plans import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_o
 from ms_tune.layers.pynative.inputs import PynativeInputs
 from ms_tune.layers.pynative.plan import FRAMEWORK, normalize_pynative
 from ms_tune.layers.result import FrameworkStop, Problem, Severity, stop
+from ms_tune.normalize.counts import second_names
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         # With so many ways to split the job, it runs on more than one device for sure.
         kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
         plan = replace(plan, problems=kept)
+    plan = replace(plan, problems=(*plan.problems, *second_names(model)))
     count = model.field("num_layers")
     if layers is None and count.origin is Origin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
@@ -187,9 +189,6 @@ def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
         raise source.wrong(("model", second), msg("normalize.two-names", first=first, second=second), at_key=True)
-    for own, other in model.clashes_of(name):
-        second = (other.path or ("",))[-1]
-        raise source.wrong(("model", second), msg("normalize.clashing-names", own=own, second=second), at_key=True)
     field = written[0] if written else model.field(name)
     value = field.value
     if value in (None, UNKNOWN) and not least:

@@ -31,7 +31,7 @@ parallel_config:
 model:
   model_config:
     model_type: qwen3
-    num_layers: 48
+    num_hidden_layers: 48
     pp_interleave_num: 2
     offset: [[0,0,0,0,4],   # by hand
              [0,0,0,0,4]]
@@ -48,7 +48,7 @@ parallel_config:
 model:
   model_config:
     model_type: qwen3
-    num_layers: 48
+    num_hidden_layers: 48
     pp_interleave_num: 2
     offset: [[0,1,1,1,1],   # by hand
              [1,1,1,1,0]]
@@ -193,7 +193,7 @@ def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
             "2 chunk(s) and 5 stage(s); the config has 2 chunk(s) and 4 stage(s)",
         ),
         ("pipeline_interleave: True", "pipeline_interleave: False", "the config has 1 chunk(s) and 5 stage(s)"),
-        ("num_layers: 48", "num_layers: 49", "hold 48 layers, or fewer than none, and the model has 49"),
+        ("num_hidden_layers: 48", "num_hidden_layers: 49", "hold 48 layers, or fewer than none, and the model has 49"),
     ],
 )
 def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) -> None:
@@ -278,7 +278,9 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
 
 def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Sizes from a base, layers from the model's ``config.json``: the lists go into the config, the others stay."""
-    base = STATIC.replace("    num_layers: 48\n", "").replace("use_legacy", "pretrained_model_dir: model\nuse_legacy")
+    base = STATIC.replace("    num_hidden_layers: 48\n", "").replace(
+        "use_legacy", "pretrained_model_dir: model\nuse_legacy"
+    )
     (tmp_path / "base.yaml").write_text(base)
     (tmp_path / "model").mkdir()
     model = tmp_path / "model/config.json"
@@ -327,7 +329,7 @@ def test_a_list_of_zeros_asks_for_nothing(count: int, value: object) -> None:
 def test_lists_without_an_offset_leave_the_configs_own() -> None:
     own = "offset: [[0, 0, 0, 0, 1], [0, 0, 0, 0, -1]]"
     start, end = STATIC.index("offset"), STATIC.index("recompute_config") - 1
-    config = f"{STATIC[:start]}{own}{STATIC[end:]}".replace("num_layers: 48", "num_layers: 40")
+    config = f"{STATIC[:start]}{own}{STATIC[end:]}".replace("num_hidden_layers: 48", "num_hidden_layers: 40")
     nothing = [[0] * 5] * 2
     merged = api.merge_sapp(f"recompute: {nothing}", source(config))
     assert merged.plan.placement == ((4, 4, 4, 4, 5), (4, 4, 4, 4, 3))

@@ -32,7 +32,8 @@ def to_mindformers(draft: Draft, *, legacy: bool) -> None:
         draft.values["use_legacy"] = False
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
-    draft.values["model.model_config.num_layers"] = len(cells.layers)
+    # Models that are not legacy ones have a value for that name, and MindFormers refuses a second one.
+    draft.values[f"model.model_config.{'num_layers' if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
     draft.values["model.model_config.offset"] = squeeze(cells, offset) if any(map(any, offset)) else 0
     if cells.chunks > 1:
