@@ -92,7 +92,8 @@ def _static(random: Random, release: str) -> dict[str, Any]:
     known = ["qwen3", "deepseek_v3", "qwen3_moe", *(["telechat3"] if release not in {"1.7", "1.8"} else [])]
     name = random.choice(known) if core else random.choice(list(LEGACY_MODELS))
     dense = random.randrange(layers + 1) if name == "deepseek_v3" else 0
-    model: dict[str, Any] = {"num_layers": layers, "offset": offset if chunks > 1 else offset[0]}
+    count = "num_hidden_layers" if core else "num_layers"
+    model: dict[str, Any] = {count: layers, "offset": offset if chunks > 1 else offset[0]}
     if core:
         model |= {"model_type": name, "first_k_dense_replace": dense, "moe_layer_freq": 1, "hidden_act": "silu"}
         if name == "deepseek_v3":

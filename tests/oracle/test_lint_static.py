@@ -52,12 +52,16 @@ def errors(text: str, version: str) -> list[str]:
     return [f"{one.id} {one.message.say(Language.EN)}" for one in told]
 
 
+# MindFormers takes a model of no layers, and nobody means it; data sets are not built here, nor is the shape of attention worked out.
+_UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569")
+
+
 def compare(framework: Framework, text: str) -> str:
     """How the two answer; they have to agree."""
     refusal, told = framework.refusal(text), errors(text, framework.version)
     assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
-    if not refusal:  # MindFormers takes a model of no layers, and nobody means it; data sets are not built here
-        told = [one for one in told if " 0 layers" not in one and "'train_dataset.data_loader' needs" not in one]
+    if not refusal:
+        told = [one for one in told if not any(part in one for part in _UNSEEN)]
     assert bool(told) == bool(refusal), f"MindFormers: {refusal}\nlint: {told}\n{text}"
     return refusal.step if refusal else "fine"
 
