@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import Figures
 
 _NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
+_ALIKE = Fraction(1, 100)  # of a layer's slope: a difference that says nothing about micro-batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Line:
     slope: Fraction  # bytes that one more layer adds
     lasting: Fraction  # what of it is weights, optimizer state and gradients
     in_flight: Fraction  # Micro-batches in flight of a layer: the mean of the stage's chunks
+    even: bool = True  # it was drawn through as many layers more in each chunk
 
     def at(self, layers: int) -> Fraction:
         """What the stage holds with so many layers."""
@@ -43,11 +45,13 @@ def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
     total = sum(added.values())
     held = few.in_flight or (1,)
     in_flight = Fraction(sum(count * held[chunk] for (chunk, _), count in added.items()), total)
+    by_chunk = [sum(count for (chunk, _), count in added.items() if chunk == one) for one in range(len(held))]
     found = []
     for phase in sorted(few.peaks.keys() & more.peaks.keys()):
         slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
         lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
-        found.append(Line(few.stage, phase, few.peaks[phase] - slope * few.layers, slope, lasting, in_flight))
+        base = few.peaks[phase] - slope * few.layers
+        found.append(Line(few.stage, phase, base, slope, lasting, in_flight, len(set(by_chunk)) == 1))
     return tuple(found)
 
 
@@ -132,13 +136,28 @@ def layer_bytes(lines: Sequence[Line]) -> LayerBytes:
     Args:
         lines: Of different stages; with one alone all that is not lasting is taken for activations.
     """
-    first = max(lines, key=lambda line: line.in_flight)
-    last = min(lines, key=lambda line: line.in_flight)
+    first, last = _farthest(lines)
     lasting = first.lasting
     if first.in_flight == last.in_flight:
         return LayerBytes(lasting, (first.slope - lasting) / first.in_flight, Fraction(0))
+    if abs(first.slope - last.slope) <= first.slope * _ALIKE and first.slope < last.slope:
+        # Nothing to speak of is kept of a micro-batch, and what lies on top of both differs by a tensor or two.
+        return LayerBytes(lasting, Fraction(0), last.slope - lasting)
     activations = (first.slope - last.slope) / (first.in_flight - last.in_flight)
     return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
+
+
+def _farthest(lines: Sequence[Line]) -> tuple[Line, Line]:
+    """The lines with the most and the least in flight.
+
+    How many micro-batches of a chunk are in flight at a stage's peak depends on its layers: while the sum over chunks stays, one has
+    more and another one fewer. Layers that were added to all chunks alike are in flight as often as that sum in any case; a line
+    through others is used where there are not two such lines. Seen with four layers of one chunk and one of the other, whose peak
+    was at another moment with two and one.
+    """
+    even = [line for line in lines if line.even]
+    found = even if len({line.in_flight for line in even}) > 1 else lines
+    return max(found, key=lambda line: line.in_flight), min(found, key=lambda line: line.in_flight)
 
 
 def between(lines: Sequence[tuple[Fraction, Fraction]], at: Fraction) -> Fraction:

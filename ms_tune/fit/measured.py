@@ -135,8 +135,10 @@ class Measured:
     def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
         """What a layer adds to any stage."""
         runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
-        if len(runs) == 1 < len(self.stages(made_of)):
-            return self._beside_plain(made_of, kind, runs[0])
+        if not any((made_of, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
+            self.stages(made_of)
+        ):
+            return self._beside_plain(made_of, kind, runs)
         lines = self.deciding(made_of, kind)
         if kind is Recompute.FULL and made_of == self.model.main and self.freed:
             lines = [freed.line for freed in self.freed.values()]
@@ -144,15 +146,22 @@ class Measured:
             lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, made_of: str, kind: Recompute, stage: int) -> LayerBytes | None:
-        """What a layer adds whose kind was run on one stage: less than one that recomputes nothing, for each micro-batch in flight."""
-        plain = self.kept(made_of, Recompute.NONE)
-        usual = self.usual(made_of, Recompute.NONE, stage)
-        line = self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) or self.highest(made_of, kind, stage)
-        if plain is None or line is None or line.phase not in usual:
+    def _beside_plain(self, made_of: str, kind: Recompute, stages: Sequence[int]) -> LayerBytes | None:
+        """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
+
+        Where two stages tell, what is less however many are in flight is told apart.
+        """
+        plain, freed = self.kept(made_of, Recompute.NONE), []
+        for stage in stages:
+            usual = self.usual(made_of, Recompute.NONE, stage)
+            phase = self.phase(made_of, stage)
+            line = self.usual(made_of, kind, stage).get(phase) or self.highest(made_of, kind, stage)
+            if line is not None and line.phase in usual:
+                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
+        if plain is None or not freed:
             return None
-        freed = (usual[line.phase].slope - line.slope) / line.in_flight
-        return replace(plain, activations=plain.activations - freed)
+        less = layer_bytes(freed)
+        return replace(plain, activations=plain.activations - less.activations, once=plain.once - less.once)
 
     @cached_property
     def hidden(self) -> bool:

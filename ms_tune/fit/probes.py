@@ -168,7 +168,7 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
             wanted = both[: _runs(job, kind, stage, alike=model.alike)]
             needed = kind is Recompute.NONE
             found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
-        found += _dense(job, model, kind, loaded)
+        found += _dense(job, model, kind)
     return found, notes
 
 
@@ -251,14 +251,18 @@ def _ends(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
 
 
-def _dense(job: PlannedJob, model: Model, kind: Recompute, loaded: LoadedConfig) -> Iterator[Asked]:
+def _dense(job: PlannedJob, model: Model, kind: Recompute) -> Iterator[Asked]:
     """Layers without experts, where most have them: the first stage with nothing else."""
     if model.main == DENSE or DENSE not in model.counts:
         return
     # Its last chunk's layers stand behind those that the other stages have of the chunks before.
-    made = _dense_first(job, loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
-    if made is loaded:
+    dense = _dense_first(job, job.loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
+    if dense is job.loaded:
         return  # no key says how many are
+    try:
+        made = replace(job, loaded=dense).small(uniform(job.placement, kind.value))
+    except MsTuneError:
+        return  # the kind is of what experts do
     both = sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
         yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is Recompute.NONE))
@@ -268,12 +272,13 @@ def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:
     """The config for a small run about what most layers are made of: one layer is of another make, where some are.
 
     With as many as the job has, a run of few layers may have more of them than of the others, and how many depends on its size.
+    Patterns of recompute are named by what layers are made of, so that the lists come last.
 
     Raises:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the result.
     """
-    return _dense_first(job, job.small(lists), 1)
+    return replace(job, loaded=_dense_first(job, job.loaded, 1)).small(lists)
 
 
 def _dense_first(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig:

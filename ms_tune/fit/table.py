@@ -147,10 +147,10 @@ def _again(
         return None, 0
     if not measured.freed:
         # No run tells of some layers that are recomputed: those in which all are must do.
-        kinds = (Recompute.FULL, Recompute.NONE)
         sizes = [
-            measured.base(main, kinds[0], stage) - measured.base(main, kinds[1], stage)
+            _base(job, measured, layers, Recompute.FULL, stage) - _base(job, measured, layers, Recompute.NONE, stage)
             for stage in ([] if measured.hidden else measured.stages(main))
+            if measured.usual(main, Recompute.FULL, stage)
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
@@ -195,21 +195,34 @@ def _phase(measured: Measured, stage: int, last: int) -> str:
 
 def _bases(job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]]) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
-    main, last = measured.model.main, job.stages - 1
-    seen = {}
-    for stage in range(job.stages):
-        few = measured.few(main, Recompute.NONE, stage)
-        if few is not None:
-            held = sum(
-                (
-                    layers.get(made, layers[main])[Recompute.NONE].in_flight(in_flight_of(job, stage, chunk)) * count
-                    for (chunk, made), count in few.cells.items()
-                ),
-                Fraction(0),
-            )
-            seen[stage] = few.peaks.get(_phase(measured, stage, last), few.peak) - held
+    every, none = range(job.stages), Recompute.NONE
+    runs = [stage for stage in every if measured.few(measured.model.main, none, stage) is not None]
+    seen = {stage: _base(job, measured, layers, none, stage) for stage in runs}
     middle = [(in_flight_of(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
-    return [seen[stage] if stage in seen else between(middle, in_flight_of(job, stage)) for stage in range(job.stages)]
+    return [seen[stage] if stage in seen else between(middle, in_flight_of(job, stage)) for stage in every]
+
+
+def _base(
+    job: PlannedJob,
+    measured: Measured,
+    layers: Mapping[str, Mapping[Recompute, LayerBytes]],
+    kind: Recompute,
+    stage: int,
+) -> Fraction:
+    """What a stage holds beside its layers where all of them do the same, by its smallest run."""
+    main = measured.model.main
+    few = measured.few(main, kind, stage)
+    assert few is not None  # noqa: S101 - there are runs
+    held = sum(
+        (
+            layers.get(made, layers[main])[kind].in_flight(in_flight_of(job, stage, chunk)) * count
+            for (chunk, made), count in few.cells.items()
+        ),
+        Fraction(0),
+    )
+    if kind is Recompute.NONE:
+        return few.peaks.get(_phase(measured, stage, job.stages - 1), few.peak) - held
+    return max(few.peaks[phase] for phase in measured.usual(main, kind, stage)) - held
 
 
 def in_flight_of(job: PlannedJob, stage: int, chunk: int | None = None) -> Fraction:
