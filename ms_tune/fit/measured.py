@@ -215,14 +215,17 @@ class Measured:
         return found
 
     def _others(self, stage: int) -> Fraction:
-        """What a dense layer frees if it is recomputed in full, where most have experts."""
+        """What a dense layer of the first chunk frees if it is recomputed in full, where most have experts."""
         if self.model.main == DENSE:
             return Fraction(0)
         phase = self.phase(self.model.main, stage)
         kinds = (Recompute.NONE, Recompute.FULL)
         lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
         plain, full = lines
-        return plain.slope - full.slope if plain is not None and full is not None else Fraction(0)
+        few = self.few(DENSE, Recompute.NONE, stage)
+        if plain is None or full is None or few is None:
+            return Fraction(0)
+        return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
 
     def on_top(self, stage: int) -> OnTop:
         """What a stage holds on top while its layers are computed once more."""

@@ -32,7 +32,9 @@ class Freed:
 
     line: Line  # of layers that recompute everything, at the moment that decides where some do not
     each: Fraction  # bytes that one more recomputed layer frees
-    others: Fraction  # the same of a layer of another make than most, which the stage has before them
+    others: (
+        Fraction  # the same of a layer of another make than most, which the stage has before them, in its first chunk
+    )
     first: Fraction  # bytes that the stage holds on top as soon as one layer is recomputed
     # As `each`, of a layer of the first chunk; None where nothing tells the chunks apart.
     in_first_chunk: Fraction | None = None
@@ -52,12 +54,24 @@ def recomputed_kinds(figures: Figures) -> list[tuple[str, int]]:
     return [(cell_of(kind)[1], count) for kind, count in figures.kinds.items() if FULL_RECOMPUTE in kind]
 
 
-def recomputed_in(figures: Figures, main: str) -> tuple[int, int]:
-    """Layers that are recomputed in full: of what most are made of, and others."""
-    found = [0, 0]
-    for made_of, count in recomputed_kinds(figures):
-        found[made_of != main] += count
-    return found[0], found[1]
+def recomputed_in(figures: Figures, main: str) -> tuple[Fraction, int]:
+    """Layers that are recomputed in full: of what most are made of, and others.
+
+    The former count as often as their chunk's micro-batches are in flight beside the mean of all chunks.
+    """
+    held, weighed, others = figures.in_flight or (1,), Fraction(0), 0
+    for kind, count in figures.kinds.items():
+        chunk, made_of = cell_of(kind)
+        if FULL_RECOMPUTE in kind and made_of == main:
+            weighed += Fraction(held[chunk] * count * len(held), sum(held))
+        elif FULL_RECOMPUTE in kind:
+            others += count
+    return weighed, others
+
+
+def _of_main(figures: Figures, main: str) -> int:
+    """Layers of what most are made of that are recomputed in full."""
+    return sum(count for made_of, count in recomputed_kinds(figures) if made_of == main)
 
 
 def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction) -> Freed | None:
@@ -71,19 +85,22 @@ def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction)
         main: What most layers are made of.
         others: What a recomputed layer of another make frees.
     """
-    seen = {(0, 0): Fraction(0)}
+    seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
         if plain.phase in figures.peaks:
             seen[recomputed_in(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
-    points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
+    points = [(count, rest, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
-        (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
+        (rest == other, (freed - before) / (count - fewer))
+        for (fewer, other, before), (count, rest, freed) in pairwise(points)
+        if count > fewer
     ]
     if not steps:
         return None
-    each = max(steps)
+    # What layers of another make free is known less well: steps without one more of them tell, where there are such.
+    each = max(step for alone, step in steps if alone or not any(alone for alone, _ in steps))
     # The run with the fewest is the farthest from the moment at which all are recomputed.
-    first = max(Fraction(0), each * points[1][0] - points[1][1])
+    first = max(Fraction(0), each * points[1][0] - points[1][2])
     return Freed(replace(plain, slope=plain.slope - each), each, others, first)
 
 
@@ -96,7 +113,7 @@ def told_apart(freed: Freed, plain: Line, figures: Figures, main: str) -> Freed:
         figures: A run in which layers of the first chunk are recomputed, and no others.
         main: What most layers are made of.
     """
-    count, others = recomputed_in(figures, main)
+    count, (_, others) = _of_main(figures, main), recomputed_in(figures, main)
     if plain.phase not in figures.peaks or not count:
         return freed
     alone = plain.at(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
@@ -136,9 +153,8 @@ def on_top_alone(freed: Freed, plain: Line, figures: Figures, main: str) -> OnTo
         figures: Such a run.
         main: What most layers are made of.
     """
-    held = figures.in_flight or (1,)
-    share = held[0] * len(held) / Fraction(sum(held))
-    count, others = recomputed_in(figures, main)
-    each = freed.each * share if freed.in_first_chunk is None else freed.in_first_chunk
-    least = plain.at(figures.layers) - each * count - freed.others * others * share + freed.first
+    weighed, others = recomputed_in(figures, main)
+    first = freed.in_first_chunk
+    less = freed.each * weighed if first is None else first * _of_main(figures, main)
+    least = plain.at(figures.layers) - less - freed.others * others + freed.first
     return OnTop(max(figures.peak - least, Fraction(0)))
