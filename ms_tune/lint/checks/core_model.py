@@ -75,6 +75,23 @@ def refused(context: Context) -> Iterator[Violation]:
         yield Violation(_place(fields, names), params=_params(fields, names))
 
 
+def decided(context: Context) -> Iterator[Violation]:
+    """A setting of which the network that is built says itself what it is, whatever is written.
+
+    The option ``networks`` gives what each network says, by key, under any of its names; ``section`` names the model's section.
+    """
+    networks, section = context.options["networks"], str(context.options["section"])
+    if not isinstance(networks, dict):
+        raise TypeError(networks)
+    for key, fixed in networks.get(context.model.architecture, {}).items():
+        value = context.mapping(section).get(key)
+        path = (*section.split("."), key)
+        if fixed is None and isinstance(value, int) and value:
+            yield Violation(path, at_key=True)
+        elif fixed is not None and isinstance(value, bool) and value is not fixed:
+            yield Violation(path, "fixed", {"fixed": fixed}, at_key=True)
+
+
 def unweighted(context: Context) -> Iterator[Violation]:
     """Layers that predict further tokens, in a model that divides the weight of their loss, and no such weight: it has no default.
 
