@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.performance.figures import shown
 from ms_tune.performance.result import Problem
 from ms_tune.texts import msg
+from ms_tune.trace.step_lines import Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +66,11 @@ def of_run(run: LoggedRun, steps: RankSteps, times: StepTimes) -> Iterator[Probl
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def impossible(inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Problem]:
+def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Problem]:
     """Figures that no device reaches.
 
     Args:
+        form: Who wrote the log.
         inputs: What the figures are made of.
         rate: TFLOP/s of a card by the config's model, if there is one.
         fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
@@ -81,7 +83,7 @@ def impossible(inputs: Inputs, rate: float | None, fastest: float) -> Iterator[P
             yield Problem(
                 "impossible-mfu",
                 msg(text, tflops=shown(known.value), peak=shown(limit)),
-                _why_impossible(known.value, inputs.cards.value, limit),
+                _why_impossible(form, known.value, inputs.cards.value, limit),
                 serious=True,
             )
             break
@@ -94,8 +96,8 @@ def impossible(inputs: Inputs, rate: float | None, fastest: float) -> Iterator[P
         )
 
 
-def _why_impossible(tflops: float, cards: float | None, peak: float) -> Message:
-    if cards and tflops / cards <= peak:
+def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float) -> Message:
+    if form is Form.STATIC and cards and tflops / cards <= peak:
         return msg("metrics.problem.impossible.cards", tflops=shown(round(tflops / cards, 2)))
     return msg("metrics.problem.impossible.hint")
 

@@ -181,7 +181,7 @@ def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics
         counted_otherwise=_otherwise(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
-        problems=(*of_run(run, steps, times), *impossible(inputs, rate, fastest_peak())),
+        problems=(*of_run(run, steps, times), *impossible(steps.form, inputs, rate, fastest_peak())),
         curve=_curve(steps, {one.number for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
