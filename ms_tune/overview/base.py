@@ -6,6 +6,7 @@ import copy
 import difflib
 import subprocess
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ms_tune.texts import msg
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ms_tune.config.source import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 30.0  # seconds for git
 _MOST_KEYS = 64  # changed keys that are tried one by one
+_MOST_PAIRED = 8  # of which every two are tried together
 _NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
 
 
@@ -181,19 +183,25 @@ def _worst(verdicts: Sequence[StageVerdict]) -> StageVerdict:
 
 
 def _blame(before: Look, after: Look, stage: int) -> Blame | None:
-    """Each changed key is taken back alone: the one without which the stage holds least is to blame."""
+    """Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it together."""
     now, was = after.loaded.source, before.loaded.source
-    keys = list(_changed(now.data, was.data, ()))[:_MOST_KEYS]
+    keys = tuple(_changed(now.data, was.data, ()))[:_MOST_KEYS]
     estimate, old = after.seen.estimate, before.seen.estimate
     if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
         return None
-    best, share, alone = keys[0], None, True
+    chosen: tuple[KeyPath, ...] = keys[:1]
+    share, alone = None, True
     if estimate is not None:
         peak = estimate.stages[stage].peak_bytes
-        freed = {key: peak - _without(after, key, was.get(key, MISSING), stage, peak) for key in keys}
-        best = max(keys, key=lambda key: freed[key])
-        alone = freed[best] > 0 or len(keys) == 1
-        share = _share(freed[best], peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
+
+        def freed(back: tuple[KeyPath, ...]) -> int:
+            return peak - _without(after, {key: was.get(key, MISSING) for key in back}, stage, peak)
+
+        chosen, less = _freeing_most(keys, freed)
+        alone = less > 0 or len(keys) == 1
+        share = _share(less, peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
+    # A number says more than the list that had to follow it.
+    best = min(chosen, key=lambda key: isinstance(now.get(key, MISSING), (list, dict, str)))
     value, other = now.get(best, MISSING), was.get(best, MISSING)
     return Blame(
         path=best,
@@ -202,19 +210,36 @@ def _blame(before: Look, after: Look, stage: int) -> Blame | None:
         new=None if value is MISSING else value,
         share=share,
         alone=alone,
+        together=tuple(key for key in chosen if key != best),
     )
 
 
-def _without(after: Look, key: KeyPath, value: object, stage: int, peak: int) -> int:
-    """What the stage holds with one key as it was; as now where such a config is none."""
+def _freeing_most(
+    keys: Sequence[KeyPath], freed: Callable[[tuple[KeyPath, ...]], int]
+) -> tuple[tuple[KeyPath, ...], int]:
+    """The key without whose change a stage holds least, and the bytes; two keys where no one frees anything.
+
+    A number of layers and the list that places them go together: with one of them as it was the framework refuses the config.
+    """
+    for size in (1, 2) if len(keys) <= _MOST_PAIRED else (1,):
+        sizes = {back: freed(back) for back in combinations(keys, size)}
+        best, less = max(sizes.items(), key=lambda one: one[1], default=((), 0))
+        if less > 0:
+            return best, less
+    return tuple(keys[:1]), 0
+
+
+def _without(after: Look, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
+    """What the stage holds with some keys as they were; as now where such a config is none."""
     data = copy.deepcopy(after.loaded.source.data)
-    place: Any = data
-    for name in key[:-1]:
-        place = place.setdefault(name, {}) if isinstance(place, dict) else place[name]
-    if value is MISSING:
-        place.pop(key[-1], None)
-    else:
-        place[key[-1]] = copy.deepcopy(value)
+    for key, value in back.items():
+        place: Any = data
+        for name in key[:-1]:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else place[name]
+        if value is MISSING:
+            place.pop(key[-1], None)
+        else:
+            place[key[-1]] = copy.deepcopy(value)
     try:
         loaded: LoadedConfig = replace(after.loaded, source=source_of(data, after.loaded.source.path))
         found = after.again(loaded).estimate

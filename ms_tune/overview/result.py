@@ -86,6 +86,7 @@ class Blame:
     new: object  # what it is; None if it is gone
     share: float | None  # the part of what was added that goes with it; None where no estimate tells
     alone: bool = True  # False for the first of several changes none of which accounts for it
+    together: tuple[KeyPath, ...] = ()  # changed keys without which it accounts for nothing
 
 
 @dataclass(frozen=True, slots=True)

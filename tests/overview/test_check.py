@@ -549,6 +549,24 @@ class TestBase:
         assert told["key"] is None
         assert told["line"]
 
+    def test_a_number_of_layers_and_the_list_that_places_them_are_one_change(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        """The framework refuses either of them alone."""
+        config = repository / "train.yaml"
+        shutil.copy(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_13b_vpp.yaml", config)
+        self.git(repository, "commit", "-q", "-a", "-m", "placed")
+        text = config.read_text("utf-8").replace("num_layers: 40", "num_layers: 42")
+        config.write_text(text.replace("[[5, 5, 5, 5], [5, 5, 5, 5]]", "[[6, 5, 5, 5], [5, 5, 5, 6]]"), "utf-8")
+        arguments = ("train.yaml", "--base", "HEAD", "--device-memory", "30GB")
+        _, out, _ = screen(capsys, *arguments, "--format", "github")
+        (line,) = (one for one in out.splitlines() if "stage 3 run out of memory" in one)
+        number = next(at for at, one in enumerate(text.splitlines(), 1) if "num_layers: 42" in one)
+        assert f"line={number}," in line
+        assert "num_layers: 40 became 42, together with parallel_config.num_layer_list, which is 100%25 of it" in line
+        told = json.loads(screen(capsys, *arguments, "--json")[1])["files"][0]["against"]
+        assert (told["key"], told["with"]) == ("model_config.num_layers", ["parallel_config.num_layer_list"])
+
     def test_what_was_over_before_and_takes_more_is_still_over(
         self, capsys: pytest.CaptureFixture[str], repository: Path
     ) -> None:

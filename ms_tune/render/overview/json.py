@@ -108,5 +108,6 @@ def _against(one: Overview, console: Console) -> dict[str, Any] | None:
         "estimated": found.estimated,
         "text": against(found, console),
         "key": ".".join(map(str, blame.path)) if blame is not None and blame.alone else None,
+        "with": [".".join(map(str, path)) for path in blame.together] if blame is not None else [],
         "line": None if blame is None else blame.line,
     }

@@ -30,13 +30,18 @@ def against(difference: Difference, console: Console) -> str:
         "limit": gib(difference.limit_bytes),
     }
     text = console.text(f"check.base.{difference.outcome}", stage=difference.stage, estimated=estimated, **sizes)
+    if difference.estimated and difference.outcome == "over" and difference.before_bytes > difference.limit_bytes:
+        text += console.text("check.base.unsure")
     blame = difference.blame
     if blame is None:
         return text
     key = ".".join(map(str, blame.path)) or console.text("check.base.line", line=blame.line)
     share = f"{blame.share:.0%}" if blame.share is not None else ""
     id_ = "check.base.key" if share else "check.base.changed" if blame.alone else "check.base.among"
-    what = console.text(id_, key=key, old=_short(blame.old, console), new=_short(blame.new, console), share=share)
+    id_ = "check.base.together" if share and blame.together else id_
+    others = ", ".join(".".join(map(str, path)) for path in blame.together)
+    old, new = _short(blame.old, console), _short(blame.new, console)
+    what = console.text(id_, key=key, old=old, new=new, share=share, others=others)
     return console.text("check.base.and", told=text, what=what)
 
 
