@@ -76,17 +76,18 @@ def release_of(version: str, *dialects: Dialect) -> str:
     Raises:
         UnsupportedError: It is not served.
     """
-    release = _release(version)
     wanted = dialects or tuple(Dialect)
-    if not any(release in served(dialect) for dialect in wanted):
-        lists = "; ".join(f"{dialect.value} {', '.join(served(dialect))}" for dialect in wanted)
-        raise UnsupportedError(msg("frameworks.version", version=version, served=lists))
-    return release
+    for dialect in wanted:
+        release = _release_in(version, dialect)
+        if release in served(dialect):
+            return release
+    lists = "; ".join(f"{dialect.value} {', '.join(served(dialect))}" for dialect in wanted)
+    raise UnsupportedError(msg("frameworks.version", version=version, served=lists))
 
 
 def release_or_default(version: str, dialect: Dialect) -> str:
     """The release that a version belongs to; the default if it is empty, or of no release that is served."""
-    release = _release(version)
+    release = _release_in(version, dialect)
     return release if release in served(dialect) else default_release(dialect)
 
 
@@ -109,6 +110,15 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
 def _not_after(release: str, releases: Iterable[str]) -> str | None:
     found = [one for one in releases if release and order(one) <= order(release)]
     return max(found, key=order, default=None)
+
+
+def _release_in(version: str, dialect: Dialect) -> str:
+    """The release of a dialect that a version names: a launch script's may be MindSpeed-Core-MS's, which fetches a MindSpeed-LLM."""
+    release = _release(version)
+    if dialect is not Dialect.MEGATRON or not release or release in served(dialect):
+        return release
+    fetched = {_release(tag): parts["MindSpeed-LLM"] for tag, parts in load("stack")["releases"].items()}
+    return _release(fetched.get(release, version))
 
 
 def _release(version: str | None) -> str:

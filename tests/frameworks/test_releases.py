@@ -11,7 +11,14 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.frameworks import releases
 from ms_tune.frameworks.data import load
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.releases import Release, default_release, release_for, release_of, served
+from ms_tune.frameworks.releases import (
+    Release,
+    default_release,
+    release_for,
+    release_of,
+    release_or_default,
+    served,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +66,7 @@ def test_what_is_served_has_facts(dialect: Dialect) -> None:
         assert set(served(dialect)) <= set(load("models")["releases"])
 
 
-@pytest.mark.parametrize("version", ["0.3", "1.4", "1.5.0", "2.4", "2.10", "99", "", "new", "1.9x", "1.9/..", "²·¹"])
+@pytest.mark.parametrize("version", ["0.7", "1.4", "1.5.0", "2.4", "2.10", "99", "", "new", "1.9x", "1.9/..", "²·¹"])
 def test_no_other_release_is_taken(version: str) -> None:
     with pytest.raises(UnsupportedError, match=r"served: mindformers 1\.6, 1\.7.*; mindspeed-ms 0\.1"):
         release_of(version)
@@ -81,6 +88,20 @@ def test_commands_refuse_it_with_the_list(
     assert version in shown.err
     assert "1.6, 1.7, 1.8, 1.9, 2.0, 2.1" in shown.err
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "release"), [("r0.3.0", "2.1"), ("0.4", "2.2"), ("r0.5.0", "2.3"), ("2.2.0", "2.2"), ("26.0.0", "26.0")]
+)
+def test_a_release_of_mindspeed_core_ms_stands_for_what_it_fetches(asked: str, release: str) -> None:
+    """Its ``auto_convert`` scripts check out a MindSpeed-LLM; people know the release that they ran them of."""
+    assert release_of(asked, Dialect.MEGATRON) == release_of(asked) == release
+    assert release_or_default(asked, Dialect.MEGATRON) == release
+    for version in ("0.6", "r0.2.0"):
+        with pytest.raises(UnsupportedError):
+            release_of(version, Dialect.MEGATRON)
+    with pytest.raises(UnsupportedError):
+        release_of("r0.4.0", Dialect.MINDFORMERS, Dialect.MINDSPEED_MS)
 
 
 def test_a_release_of_another_dialect_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
