@@ -67,6 +67,8 @@ class Facts(NamedTuple):
     stages: bool = False  # whether the dynamic graph can cut it into pipeline stages
     ties: bool = True  # whether the dynamic graph's network reads `tie_word_embeddings`
     latent: bool = False  # whether its attention has latent queries, keys and values
+    # What the network of each mode says itself of its layers, by field: what a config says of that is not read.
+    says: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     ignored: frozenset[str] = frozenset()  # keys that the class throws away
     around: frozenset[str] = frozenset()  # keys that are no fields and let through
     twice: frozenset[str] = frozenset()  # keys that are read twice, which is refused as if they were two
@@ -301,6 +303,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             at(one["stages"], release),
             at(one["ties"], release),
             latent,
+            at(one["says"], release),
             frozenset(at(one["ignored"], release)),
             around,
             frozenset(at(one["twice"], release)),
@@ -314,6 +317,14 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
         )
     listed = order(release) < _FREE
     return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
+
+
+@cache
+def keys_for(name: str, release: str) -> frozenset[str]:
+    """Every key that some class of a release, or the general one, reads a field from."""
+    data = load("models")
+    rules = [data["aliases"], *(one["aliases"] for one in data["classes"].values() if not one["legacy"])]
+    return frozenset((name, *(key for rule in rules for key, to in all_at(rule, release).items() if to[0] == name)))
 
 
 @cache

@@ -192,12 +192,27 @@ def describe(found: Found) -> dict[str, Any]:
     }
 
 
+def said_of_layers(text: str) -> dict[str, Any]:
+    """What a network's source says of its layers whatever the config has, by field.
+
+    Constants of ``get_gpt_layer_local_spec``; where it is told of no experts, and no other function makes the layers, there are none.
+    """
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    called = [(getattr(call.func, "id", ""), {one.arg: one.value for one in call.keywords}) for call in calls]
+    made = [given for name, given in called if name == "get_gpt_layer_local_spec"]
+    if len(made) != 1 or any(name == "get_gpt_decoder_block_spec" for name, _ in called):
+        return {}
+    (given,) = made
+    found = {str(name): value.value for name, value in given.items() if isinstance(value, ast.Constant)}
+    return found if "num_experts" in given else {**found, "num_moe_experts": None}
+
+
 def networks(wheel: str) -> dict[str, dict[str, Any]]:
     """Of each folder of models the classes of networks and the modes that they train in.
 
     Beside them whether attention is latent, and whether the dynamic graph's network is made for some of the layers only:
     ``pynative/distributed/pipeline_parallel.py`` makes every stage with ``layer_start`` and ``layer_end``. And whether the
-    dynamic graph's network hands ``tie_word_embeddings`` on.
+    dynamic graph's network hands ``tie_word_embeddings`` on. And what its networks say themselves of their layers, by mode.
     """
     found: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(wheel) as archive:
@@ -206,12 +221,13 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
             if parts[:2] != ["mindformers", "models"] or len(parts) != 4 or not name.endswith(".py"):
                 continue
             text = archive.read(name).decode()
-            empty = {"architectures": [], "modes": [], "latent": False, "stages": False, "ties": True}
+            empty = {"architectures": [], "modes": [], "latent": False, "stages": False, "ties": True, "says": {}}
             folder = found.setdefault(parts[2], empty)
             modes = {"static": parts[3].endswith("_train.py"), "dynamic": parts[3].endswith("_pynative.py")}
             folder["modes"] += [mode for mode, there in modes.items() if there]
             folder["stages"] |= modes["dynamic"] and "layer_start" in text
             folder["ties"] &= not modes["dynamic"] or "tie_word_embeddings" in text
+            folder["says"] |= {mode: said_of_layers(text) for mode, there in modes.items() if there}
             folder["latent"] |= parts[3].startswith("modeling_") and "is_mla_model=True" in text
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ClassDef) and re.search("For(CausalLM|ConditionalGeneration)$", node.name):

@@ -134,6 +134,7 @@ def models() -> dict[str, Any]:
                     "modes",
                     "stages",
                     "ties",
+                    "says",
                     "latent",
                     "ignored",
                     "twice",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import UNKNOWN, Model, known_since
+from ms_tune.frameworks.models import UNKNOWN, Model, facts_of, keys_for, known_since
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
@@ -75,21 +75,23 @@ def refused(context: Context) -> Iterator[Violation]:
         yield Violation(_place(fields, names), params=_params(fields, names))
 
 
-def decided(context: Context) -> Iterator[Violation]:
-    """A setting of which the network that is built says itself what it is, whatever is written.
+def _section(context: Context) -> tuple[str, ...]:
+    """Where a config has what it says of its model."""
+    return _MODEL if context.dialect is Dialect.MINDFORMERS else _MODEL[:1]
 
-    The option ``networks`` gives what each network says, by key, under any of its names; ``section`` names the model's section.
-    """
-    networks, section = context.options["networks"], str(context.options["section"])
-    if not isinstance(networks, dict):
-        raise TypeError(networks)
-    for key, fixed in networks.get(context.model.architecture, {}).items():
-        value = context.mapping(section).get(key)
-        path = (*section.split("."), key)
-        if fixed is None and isinstance(value, int) and value:
-            yield Violation(path, at_key=True)
-        elif fixed is not None and isinstance(value, bool) and value is not fixed:
-            yield Violation(path, "fixed", {"fixed": fixed}, at_key=True)
+
+def decided(context: Context) -> Iterator[Violation]:
+    """A setting of which the network that is built says itself what it is, whatever is written."""
+    model = context.model
+    mode, section = "static" if context.dialect is Dialect.MINDFORMERS else "dynamic", _section(context)
+    network = facts_of(model.release, architecture=model.architecture)
+    for name, fixed in network.says.get(mode, {}).items() if model.architecture in network.architectures else ():
+        for key in sorted(keys_for(name, model.release)):
+            value = context.mapping(".".join(section)).get(key)
+            if fixed is None and isinstance(value, int) and value:
+                yield Violation((*section, key), at_key=True)
+            elif fixed is not None and isinstance(value, bool) and value is not fixed:
+                yield Violation((*section, key), "fixed", {"fixed": fixed}, at_key=True)
 
 
 def unweighted(context: Context) -> Iterator[Violation]:
@@ -117,12 +119,9 @@ def unconverted(context: Context) -> Iterator[Violation]:
 
 
 def conflicting(context: Context) -> Iterator[Violation]:
-    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'.
-
-    The option ``section`` names the model's section.
-    """
+    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
     model = context.model
-    section = context.mapping(str(context.options["section"]))
+    section = context.mapping(".".join(_section(context)))
     for own, field in model.clashes():
         if field.path is not None and (own in model.facts.defaults or own not in section):
             yield Violation(field.path, params={"own": own, "field": field.name}, at_key=True)

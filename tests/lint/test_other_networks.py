@@ -1,0 +1,55 @@
+"""Settings of which the network that is built says itself what they are: warned of where it does, under any name, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ms_tune.config.source import parse_source
+from ms_tune.frameworks.dialect import Dialect
+from ms_tune.lint.checks.core_model import decided
+from ms_tune.lint.context import Context
+
+WHERE = {
+    Dialect.MINDFORMERS: "use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n",
+    Dialect.MINDFORMERS_PYNATIVE: "training: {{}}\nmodel: {{{model}}}\n",
+}
+QWEN = "model_type: qwen3, architectures: [Qwen3ForCausalLM]"
+MOE = "model_type: qwen3_moe, architectures: [Qwen3MoeForCausalLM]"
+DEEPSEEK = "model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM"
+
+
+def told(dialect: Dialect, model: str, release: str) -> list[str]:
+    """The keys that are warned of."""
+    source = parse_source(WHERE[dialect].format(model=model), Path("a.yaml"))
+    return [str(one.path[-1]) for one in decided(Context(source, dialect, {}, release))]
+
+
+@pytest.mark.parametrize(
+    "setting", ["num_experts: 8", "n_routed_experts: 8", "qk_layernorm: False", "use_qk_norm: False"]
+)
+@pytest.mark.parametrize(
+    ("dialect", "release"),
+    [*((Dialect.MINDFORMERS, one) for one in ("1.7", "1.9", "2.1")), (Dialect.MINDFORMERS_PYNATIVE, "2.1")],
+)
+def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str, setting: str) -> None:
+    assert told(dialect, f"{QWEN}, {setting}", release) == [setting.partition(":")[0]]
+    assert told(dialect, f"{DEEPSEEK}, {setting}", release) == []
+    same = "qk_layernorm: True" if "norm" in setting else f"{setting.partition(':')[0]}: null"
+    assert told(dialect, f"{QWEN}, {same}", release) == []
+
+
+def test_a_network_with_experts_reads_their_number() -> None:
+    assert told(Dialect.MINDFORMERS, f"{MOE}, num_experts: 8", "1.9") == []
+    assert told(Dialect.MINDFORMERS, f"{MOE}, qk_layernorm: False", "1.9") == ["qk_layernorm"]
+
+
+def test_the_network_counts_and_not_the_class() -> None:
+    """``architectures`` names what is built."""
+    other = "model_type: qwen3, architectures: [Qwen3MoeForCausalLM]"
+    assert told(Dialect.MINDFORMERS, f"{other}, num_experts: 8", "1.9") == []
+
+
+def test_a_release_that_does_not_train_it_says_nothing() -> None:
+    assert told(Dialect.MINDFORMERS, f"{QWEN}, num_experts: 8", "1.6") == []
