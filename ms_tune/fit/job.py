@@ -172,14 +172,19 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
             continue  # the framework refuses this kind, or so few layers in a cell
 
 
-def offset_of(cells: Sequence[Sequence[int]]) -> Rows | None:
-    """The offset that places layers so; None where all cells have as many, which is what lists without an offset mean.
+def offsets(cells: Sequence[Sequence[int]]) -> Rows:
+    """The offset that places layers so: what each cell has beyond the even share of all.
 
     Args:
         cells: Layers of each cell.
     """
     base = sum(map(sum, cells)) // (len(cells) * len(cells[0]))
-    offset = [[count - base for count in row] for row in cells]
+    return [[count - base for count in row] for row in cells]
+
+
+def offset_of(cells: Sequence[Sequence[int]]) -> Rows | None:
+    """The same; None where all cells have as many, which is what lists without an offset mean."""
+    offset = offsets(cells)
     return offset if any(map(any, offset)) else None
 
 
@@ -241,9 +246,12 @@ def present_plan(job: PlannedJob, table: Table) -> Plan | None:
             if first + counts["swap"][layer.chunk][layer.stage] != rank - 1:
                 return None
             counts["swap"][layer.chunk][layer.stage] += 1
-    base = table.layer_count // table.cells
-    offset = [[count - base for count in row] for row in job.placement]
-    plan = Plan(*(tuple(map(tuple, rows)) for rows in (offset, counts["full"], counts["select"], counts["comm"])))
+    plan = Plan(
+        *(
+            tuple(map(tuple, rows))
+            for rows in (offsets(job.placement), counts["full"], counts["select"], counts["comm"])
+        )
+    )
     if any(map(any, counts["swap"])):
         plan = replace(plan, swap=tuple(map(tuple, counts["swap"])))
     try:

@@ -10,6 +10,7 @@ from ms_tune.config.edits import with_settings as with_values
 from ms_tune.config.source import MISSING, parse_source
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.fit.job import offsets
 from ms_tune.frameworks.data import load
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
@@ -109,11 +110,9 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
         wanted[keys.sequence] = True
     wanted.update({path: value for path, value in keys.places.items() if source.get(path) is not None})
     source = _changed(loaded, wanted)
-    base = layers // (layout.pipeline * layout.chunks)
-    offset = [[count - base for count in row] for row in placed(layers, layout)]
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
-    merged = merge(source, SappLists(offset, nothing, select, comm, swap=nothing), version)
+    merged = merge(source, SappLists(offsets(placed(layers, layout)), nothing, select, comm, swap=nothing), version)
     return replace(loaded, source=parse_source(merged.text, source.path))
 
 

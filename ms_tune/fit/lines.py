@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import Figures
 
 _NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
-_ALIKE = Fraction(1, 100)  # of a layer's slope: a difference that says nothing about micro-batches
+_ALIKE = Fraction(1, 50)  # of a layer's slope: a difference that says nothing about micro-batches
 
 
 @dataclass(frozen=True, slots=True)

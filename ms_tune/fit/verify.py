@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.plan import plan as planned
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.run import dryrun
-from ms_tune.fit.job import offset_of
 from ms_tune.layers.conversion.sapp import SappLists
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def lists_of(job: PlannedJob, plan: Plan) -> SappLists:
     selects = swaps or any(layer.select_patterns for layer in job.now.layers)
     communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
     return SappLists(
-        _rows(plan.offset) if placed != counts else offset_of(counts),
+        _rows(plan.offset) if placed != counts or any(map(any, plan.offset)) else None,
         _rows(plan.recompute),
         _rows(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
         _rows(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,

@@ -564,6 +564,9 @@ class TestBase:
         number = next(at for at, one in enumerate(text.splitlines(), 1) if "num_layers: 42" in one)
         assert f"line={number}," in line
         assert "num_layers: 40 became 42, together with parallel_config.num_layer_list, which is 100%25 of it" in line
+        # The older one was near the limit, too: an estimate tells neither way.
+        assert "25.91 GiB before (2.20 GiB more), which an estimate did not tell from the limit" in line
+        assert "did not tell" not in screen(capsys, *arguments[:-1], "31GB", "--format", "github")[1]
         told = json.loads(screen(capsys, *arguments, "--json")[1])["files"][0]["against"]
         assert (told["key"], told["with"]) == ("model_config.num_layers", ["parallel_config.num_layer_list"])
 

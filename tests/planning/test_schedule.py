@@ -172,6 +172,38 @@ def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -
             assert largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, more), chunks)) == expected
 
 
+INTERLEAVED = [one for one in Schedule if one.value.startswith("interleaved")]
+
+
+def held_with_all_gradients(order: list[Pass], chunks: int) -> list[tuple[int, ...]]:
+    """What is held once every chunk has had a backward pass, which makes its gradients; without what other moments outdo."""
+    now, begun = [0] * chunks, set[int]()
+    found = set()
+    for one in order:
+        now[one.chunk] += 1 if one.forward else -1
+        begun |= set() if one.forward else {one.chunk}
+        if len(begun) == chunks:
+            found.add(tuple(now))
+    return sorted(
+        one
+        for one in found
+        if not any(one != other and all(a <= b for a, b in zip(one, other, strict=True)) for other in found)
+    )
+
+
+@pytest.mark.parametrize("schedule", INTERLEAVED)
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 2), (3, 3), (4, 4), (8, 2)])
+def test_with_enough_micro_batches_all_that_is_ever_in_flight_meets_all_gradients(
+    schedule: Schedule, stages: int, chunks: int
+) -> None:
+    enough, fewer = enough_micro_batches(stages, chunks), []
+    for stage in range(stages):
+        ever = held_with_all_gradients(passes(schedule, stage, stages, chunks, 8 * stages), chunks)
+        assert held_with_all_gradients(passes(schedule, stage, stages, chunks, enough), chunks) == ever
+        fewer.append(held_with_all_gradients(passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever)
+    assert not all(fewer)  # one round less is not enough
+
+
 Moment = tuple[tuple[int, ...], int, frozenset[int]]
 
 

@@ -67,18 +67,20 @@ def _few_steps(words: Words, names: Mapping[str, Any]) -> None:
 
 
 def _few_micro_batches(words: Words, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
-    """Twice as many micro-batches as there are stages: further ones only repeat them.
+    """Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them.
 
-    1F1B has at most as many in flight as there are stages; interleaved, ``2 (p - 1) + (v - 1) p + 1`` chunks of them, which
-    is less than the chunks of ``2 p`` (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``). The
-    peak needs no more; fragments grow a little with what is repeated.
+    1F1B has at most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``);
+    of chunks :func:`~ms_tune.planning.schedule.enough_micro_batches` tells. The peak needs no more; fragments grow a little with what
+    is repeated.
     """
     micro, whole = words.number(names["micro_batch"]), words.number(names["global_batch"])
     ranks = parallel.tensor * parallel.pipeline * parallel.context
     if micro is None or whole is None or world % ranks:
         return
     each = micro * (world // ranks)
-    enough = 2 * parallel.pipeline
+    layers = load("launchers")["layers"]
+    chunks = any(layers[option] in words for option in ("chunks", "of_chunk"))
+    enough = (3 if chunks else 2) * parallel.pipeline
     if not whole % each and whole // each > enough:
         words.put(names["global_batch"], str(each * enough))
         if names["samples"] in words:

@@ -87,13 +87,15 @@ class TestSimulated:
             ("", 4, 4),
             ("--global-batch-size 4", 8, 4),  # no more than the script has
             ("--micro-batch-size 2", 8, 16),
+            ("--num-virtual-stages-per-pipeline-rank 2", 8, 12),
+            ("--num-layers-per-virtual-pipeline-stage 7", 8, 12),
             ("--context-parallel-size 2", 8, 4),
             ("--pipeline-model-parallel-size 1", 8, 8),
             ("--global-batch-size 7", 8, 7),  # the program itself will refuse it
             ("", 6, 64),
         ],
     )
-    def test_twice_as_many_micro_batches_as_stages(self, tmp_path: Path, line: str, world: int, batch: int) -> None:
+    def test_micro_batches_for_each_stage(self, tmp_path: Path, line: str, world: int, batch: int) -> None:
         assert words(f"{BASE} {line}", tmp_path, world).number("--global-batch-size") == batch
 
     def test_samples_in_the_place_of_steps(self, tmp_path: Path) -> None:

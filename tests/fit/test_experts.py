@@ -1,0 +1,161 @@
+"""The table of layers with experts in several chunks, from small dryruns that were run: it foretells stages that were run whole.
+
+``tests/data/fit/experts.json`` has what dryruns of MindSpore 2.9.0 held (the reference transformer, simulation level 1): a template of 671
+billion parameters, whose last stage has four layers of one chunk and one of the other, and a small model of the same kind.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.fit.check import foretold
+from ms_tune.fit.costs import Costs
+from ms_tune.fit.job import PlannedJob, read_job
+from ms_tune.fit.measure import Figures, Probe
+from ms_tune.fit.measured import Measured, Seen
+from ms_tune.fit.probes import Asked, asked, model_in
+from ms_tune.fit.table import table_of
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.table import Recompute, Table
+from ms_tune.resources import data_folder
+from tests.fit.world import MIB
+
+LARGE, SMALL = json.loads((Path(__file__).parents[1] / "data" / "fit" / "experts.json").read_text("utf-8"))
+TEMPLATE = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml"
+KINDS = (Recompute.FULL, Recompute.SELECT, Recompute.COMM, Recompute.BOTH)
+SIZES: dict[str, dict[str, Any]] = {
+    "model": {
+        "num_hidden_layers": 32,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 16,
+        "kv_lora_rank": 256,
+        "q_lora_rank": 512,
+        "moe_intermediate_size": 1024,
+        "n_routed_experts": 32,
+        "n_group": 4,
+        "topk_group": 2,
+        "num_experts_per_tok": 4,
+        "vocab_size": 64000,
+    },
+    "parallelism": {
+        "tensor_parallel": 2,
+        "expert_parallel": 4,
+        "pipeline_parallel": 4,
+        "data_parallel_shard": 4,
+        "pipeline_parallel_layers_per_stage": "auto",
+    },
+    "training": {"global_batch_size": 64},
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> PlannedJob:
+    data = yaml.safe_load(TEMPLATE.read_text("utf-8"))
+    for section, values in SIZES.items():
+        data[section] |= values
+    data["recompute"] = {"mode": "None"}
+    config = tmp_path_factory.mktemp("experts") / "train.yaml"
+    config.write_text(yaml.safe_dump(data, sort_keys=False), "utf-8")
+    return read_job(DryrunRequest(config=config))
+
+
+@pytest.fixture(scope="module")
+def large() -> PlannedJob:
+    return read_job(DryrunRequest(config=TEMPLATE))
+
+
+def figures(run: dict[str, Any]) -> Figures:
+    given = {name: run[name] for name in ("stage", "kinds", "peaks", "lasting", "footprint")}
+    return Figures(**given, in_flight=tuple(run["in_flight"]))
+
+
+def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
+    seen = []
+    for run in runs["probes"]:
+        found, kind = figures(run), Recompute(run["kind"])
+        seen.append(Seen(Asked(run["made_of"], kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found))
+    made = Measured(seen, model_in(job))
+    made.with_some([figures(run) for run in runs["some"]])
+    made.with_first([figures(run) for run in runs["first"]])
+    return made
+
+
+def table(job: PlannedJob, runs: dict[str, Any]) -> Table:
+    return table_of(job, measured(job, runs), Costs(), 60 << 30)
+
+
+def off(made: Table, whole: dict[str, Any]) -> float:
+    """How much a stage that was run whole is foretold too much, as a part of its peak."""
+    cells = [{Recompute.NONE: 0} for _ in range(made.cells)]
+    for chunk, (layers, full) in enumerate(zip(whole["layers"], whole["full"], strict=True)):
+        cells[chunk * made.stages + whole["stage"]] = {Recompute.FULL: full, Recompute.NONE: layers - full}
+    # The dense layers come first and lie on the first stage: the others have as many layers behind them as ever.
+    before = made.layers[0].count if whole["stage"] else 0
+    cells[0] = {Recompute.NONE: before} if whole["stage"] else cells[0]
+    costs = costs_of(made)
+    return float(costs.peaks(costs.state(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
+
+
+@pytest.mark.parametrize("runs", [LARGE, SMALL], ids=lambda runs: str(runs["job"]))
+def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    """Else what was recorded would tell of another ms-tune."""
+    job = request.getfixturevalue("large" if runs is LARGE else "small")
+    probes, _ = asked(job, model_in(job), KINDS)
+    wanted = [(one.made_of, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
+    assert wanted == [(run["made_of"], run["kind"], run["stage"], sum(run["kinds"].values())) for run in runs["probes"]]
+
+
+def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob) -> None:
+    """The last stage's peak is at another moment with two and one layers than with four and one."""
+    made = table(large, LARGE)
+    dense, moe = made.layers
+    assert (dense.name, moe.name) == ("dense", "moe")
+    assert moe.recompute[Recompute.NONE].activation_bytes / MIB == pytest.approx(439.7, abs=0.5)
+    assert [abs(off(made, whole)) < limit for whole, limit in zip(LARGE["whole"], (0.001, 0.01), strict=True)] == [
+        True
+    ] * 2
+
+
+def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) -> None:
+    """Its runs are compared with the like of layers that recompute nothing, not with lines of their own."""
+    for layer in table(large, LARGE).layers:
+        for kind in (Recompute.SELECT, Recompute.COMM, Recompute.BOTH):
+            assert layer.recompute[kind] == layer.recompute[Recompute.NONE]._replace(
+                backward_extra=layer.recompute[kind].backward_extra, forward_extra=layer.recompute[kind].forward_extra
+            )
+
+
+def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) -> None:
+    """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
+    made = measured(large, LARGE)
+    assert not made.hidden
+    full = made.kept("moe", Recompute.FULL)
+    assert full is not None
+    assert full.activations == 0
+    assert round(full.once / MIB) == 2705
+
+
+@pytest.mark.parametrize(("runs", "most"), [(LARGE, 0.009), (SMALL, 0.004)], ids=lambda one: str(one)[:20])
+def test_the_check_run(runs: dict[str, Any], most: float, request: pytest.FixtureRequest) -> None:
+    job = request.getfixturevalue("large" if runs is LARGE else "small")
+    run = figures(runs["check"][0])
+    assert abs(foretold(job, table(job, runs), run.stage) / run.peak - 1) < most
+
+
+@pytest.mark.parametrize("whole", SMALL["whole"], ids=lambda one: f"stage {one['stage']}, full {one['full']}")
+def test_stages_of_plans_that_were_run(small: PlannedJob, whole: dict[str, Any]) -> None:
+    """Dense layers are in the first chunk, with more in flight than the mean."""
+    assert -0.001 < off(table(small, SMALL), whole) < 0.035
+
+
+def test_what_a_dense_layer_of_the_first_chunk_frees(small: PlannedJob) -> None:
+    """Stage 0 with three of three layers recomputed, two of them dense: taken for the mean of both chunks it was 5.6 % too little."""
+    whole = next(one for one in SMALL["whole"] if one["full"] == [3, 1])
+    assert abs(off(table(small, SMALL), whole)) < 0.01
