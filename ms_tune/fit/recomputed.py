@@ -89,18 +89,15 @@ def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction)
     for figures in mixed:
         if plain.phase in figures.peaks:
             seen[recomputed_in(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
-    points = [(count, rest, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
+    points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
-        (rest == other, (freed - before) / (count - fewer))
-        for (fewer, other, before), (count, rest, freed) in pairwise(points)
-        if count > fewer
+        (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
     ]
     if not steps:
         return None
-    # What layers of another make free is known less well: steps without one more of them tell, where there are such.
-    each = max(step for alone, step in steps if alone or not any(alone for alone, _ in steps))
+    each = max(steps)
     # The run with the fewest is the farthest from the moment at which all are recomputed.
-    first = max(Fraction(0), each * points[1][0] - points[1][2])
+    first = max(Fraction(0), each * points[1][0] - points[1][1])
     return Freed(replace(plain, slope=plain.slope - each), each, others, first)
 
 

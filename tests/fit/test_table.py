@@ -306,6 +306,21 @@ class TestProbes:
         assert compared >= min(3, job.stages)
 
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
+    def test_whatever_they_recompute_small_runs_have_the_same_layers(self, config: Path) -> None:
+        """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
+        job = job_in(config)
+        kinds = (Recompute.NONE, Recompute.FULL, Recompute.SELECT, Recompute.COMM, Recompute.BOTH)
+        made: dict[tuple[str, int, int], set[tuple[tuple[tuple[int, str], int], ...]]] = {}
+        probes, _ = asked(job, model_in(job), kinds)
+        for one in probes:
+            cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
+            cells = Counter[tuple[int, str]]()
+            for kind, count in (prepare(cut, one.probe.loaded).kinds or {}).items():
+                cells[cell_of(kind)] += count
+            made.setdefault((one.made_of, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
+        assert [key for key, several in made.items() if len(several) > 1] == []
+
+    @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_layers_stay_where_they_are(self, config: Path) -> None:
         """Also where cells have unlike numbers of them: every run is about the job's own placement."""
         job = job_in(config)

@@ -239,6 +239,15 @@ class TestChange:
             ]
             assert (found.peak_bytes <= seen.estimate.room_bytes) is below
 
+    def test_cells_with_unlike_numbers_of_layers_can_recompute_more(self, tmp_path: Path) -> None:
+        """Lists without an offset would mean even cells, which 61 layers have not got."""
+        text = (TEMPLATES / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml").read_text("utf-8")
+        file = tmp_path / "train.yaml"
+        file.write_text(text.replace('mode: "full"', 'mode: "None"'), "utf-8")
+        seen = api.check(file, request=on(24))
+        assert seen.change is not None
+        assert seen.change.name == "recompute"
+
     def test_a_job_that_is_far_below_the_limit_needs_none(self, config: Path) -> None:
         seen = api.check(config, request=on(256))
         assert seen.change is None
