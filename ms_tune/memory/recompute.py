@@ -18,7 +18,6 @@ from ms_tune.memory.contents import Content, code
 from ms_tune.memory.phases import EAGER, Phase, number
 from ms_tune.memory.scoped_layers import KINDS, are_one_graph, layers_of
 from ms_tune.trace.memory_block import NEVER_FREED
-from ms_tune.trace.scopes import Pass, pass_of
 from ms_tune.trace.table import NONE
 
 if TYPE_CHECKING:
@@ -59,11 +58,13 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
     """The effect on a trace; none where nothing tells the layers."""
     counted = np.zeros(len(table), np.bool_)
     counted[curve.rows] = True
-    open_ = counted & (contents.codes == code(Content.ACTIVATIONS)) & ~_is_recomputed(table)
+    open_ = counted & (contents.codes == code(Content.ACTIVATIONS))
     eager = table.task.where([EAGER])
     kept, reads = _Lives(table), _Read(table, counted)
     used = np.where(table.last_user == NONE, table.end - 1, table.last_user)
-    dynamic = np.flatnonzero(open_ & eager & (contents.phases.settled == number(Phase.FORWARD)))
+    dynamic = np.flatnonzero(
+        open_ & eager & ~_is_recomputed(table) & (contents.phases.settled == number(Phase.FORWARD))
+    )
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
     for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
         backward = _first(table.end[run], int(table.start[run[-1]]))
@@ -162,11 +163,9 @@ class _Lives:
 
 
 def _is_recomputed(table: Table) -> NDArray[np.bool_]:
-    """By row: whether it is of what is recomputed in this run already, in its first pass or in its second."""
-    scopes = [pass_of(path) is Pass.RECOMPUTE for path in table.node.values]
+    """By row of a dynamic graph: whether it is of what is recomputed in this run already, in its first pass or in its second."""
     stacks = [any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack) for stack in table.stack.values]
-    by_scope = np.array(scopes or [False], np.bool_)[table.node.codes]
-    return np.asarray(by_scope | np.array(stacks or [False], np.bool_)[table.stack.codes], np.bool_)
+    return np.asarray(np.array(stacks or [False], np.bool_)[table.stack.codes], np.bool_)
 
 
 def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

@@ -18,6 +18,7 @@ from ms_tune.memory.contents import CONTENTS, Content
 from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.memory.places import operator_at, where_at
 from ms_tune.memory.scoped_layers import of_weights_alone
+from ms_tune.memory.selective import selective_peak
 from ms_tune.memory.steps import peaks_by_phase
 from ms_tune.memory.swap import swap_peak
 from ms_tune.resources import data_folder
@@ -53,7 +54,7 @@ class Method:
     Attributes:
         name: How scripts know it.
         method: How its effect is computed; empty: by the blocks that ``takes`` names.
-        within: The cells, a pattern of scopes, in which alone its effect is known; empty: everywhere.
+        within: The cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: everywhere.
         beside, unless: Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
         takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
             that is left.
@@ -242,6 +243,8 @@ def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
     elif method.method == "swap":
         if known.recompute.one_graph:
             after = swap_peak(table, known.contents, known.curve, method.within)
+    elif method.method == "selective":
+        after = selective_peak(table, known.contents, known.curve, method.within)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":

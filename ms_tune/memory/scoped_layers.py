@@ -16,6 +16,7 @@ from ms_tune.memory.contents import is_collective, operator_of
 from ms_tune.memory.phases import EAGER, Phase, number
 from ms_tune.memory.places import layer_of_scope, without_layer
 from ms_tune.trace.memory_block import users_of
+from ms_tune.trace.scopes import Pass, pass_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,11 +50,22 @@ def layers_of(table: Table, contents: Contents) -> list[Layer]:
     """
     phases = contents.phases
     forward = np.where(phases.own > 0, phases.own, phases.around) == number(Phase.FORWARD)
-    forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS)
+    forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS) & ~_once_more(table, contents)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     found = _layers(table, rows[~of_weights_alone(table)[rows]])
     return _layers(table, rows) if are_one_graph(table, found) else found
+
+
+def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
+    """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
+    told = np.array([pass_of(path) is Pass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
+    order = np.argsort(table.start, kind="stable")
+    own = np.where(told, 0, contents.phases.own)[order]
+    before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
+    found = np.zeros(len(table), np.bool_)
+    found[order] = own[before] == number(Phase.BACKWARD)
+    return told & found
 
 
 def are_one_graph(table: Table, layers: list[Layer]) -> bool:

@@ -96,9 +96,9 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 def test_the_file_of_methods_is_sound() -> None:
     names = [method.name for method in methods()]
-    assert len(names) == len(set(names)) == 9
+    assert len(names) == len(set(names)) == 10
     for method in methods():
-        assert method.takes or method.method in {"recompute", "swap", "prompt", "second-gradients"}
+        assert method.takes or method.method in {"recompute", "selective", "swap", "prompt", "second-gradients"}
         assert "ms-tune" in method.command
         assert all((*method.title, *method.price, *(text for pair in method.at.values() for text in pair)))
         prose = [
@@ -167,18 +167,80 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
 
 
-def test_what_is_recomputed_already_is_no_remedy() -> None:
-    def named(scope: str) -> set[str]:
-        path = f"{scope}Default/net-Net/layers-CellList/{{}}-Block/{{}}-op{{}}"
-        layers = [
-            kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
-            for layer in range(4)
-            for place, name in enumerate(("Dense", "GeLU", "Add"))
-        ]
-        return {remedy.method.name for remedy in remedies_of(known_of(layers))}
+def _recomputed(layer: int) -> list[Block]:
+    """A layer that is recomputed: what it hands on is kept, the rest is made once more beside its gradients."""
+    path, at, back = (
+        f"recompute_Default/net-Net/layers-CellList/{layer}-Block/{{}}-op{{}}",
+        10 * layer,
+        190 - 20 * layer,
+    )
+    return [
+        kernel(10 + at, 13 + at, path.format("Dense", layer), 1000),
+        kernel(12 + at, 17 + at, path.format("GeLU", layer), 1000),
+        kernel(16 + at, back + 9, path.format("Add", layer), 100),
+        kernel(back, back + 1, f"Gradients/Default/net-Net/layers-CellList/{layer}-Block/Grad_Add/Add-op{layer}", 1),
+        kernel(back + 2, back + 7, path.format("Dense", layer + 4), 1000),
+        kernel(back + 4, back + 8, path.format("GeLU", layer + 4), 1000),
+    ]
 
-    assert "recompute" in named("")
-    assert "recompute" not in named("recompute_")
+
+def test_what_is_recomputed_already_is_no_remedy() -> None:
+    def named(blocks: list[Block]) -> set[str]:
+        return {remedy.method.name for remedy in remedies_of(known_of(blocks))}
+
+    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
+    kept = [
+        kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
+        for layer in range(4)
+        for place, name in enumerate(("Dense", "GeLU", "Add"))
+    ]
+    assert "recompute" in named(kept)
+    assert "recompute" not in named([row for layer in range(4) for row in _recomputed(layer)])
+
+
+def _activated(layer: int, *, recomputed: bool = False) -> list[Block]:
+    """A layer with an activation function as MindSpore runs it, recomputed or not."""
+    path, at, end = f"net-Net/layers-CellList/{layer}-Block/mlp-MLP/{{}}-op{layer}", 20 * layer, 400 - 20 * layer
+    cell = f"activation_func-SwiGlu/{{}}-op{layer}"
+    mark = "recompute_" if recomputed else ""
+
+    def own(start: int, stop: int, name: str, size: int, *users: int) -> Block:
+        marked = f"{mark}Default/" if name.startswith("activation") else "Default/"
+        return kernel(start, stop, marked + path.format(name), size, users)
+
+    split, silu = at + 14, at + 15
+    first = [
+        own(split, end - 1, cell.format("Split"), 1000, silu, end - 2),
+        own(silu, end - 3, cell.format("SiLU"), 1000, at + 16, end - 4),
+    ]
+    if recomputed:
+        first = [
+            own(split, at + 17, cell.format("Split"), 1000, silu, at + 16),
+            own(silu, at + 17, cell.format("SiLU"), 1000, at + 16),
+        ]
+        first += [
+            own(end - 5, end - 1, cell.format("Split2"), 1000, end - 2),
+            own(end - 5, end - 3, cell.format("SiLU2"), 1000, end - 4),
+        ]
+    return [
+        own(at + 12, end - 4 if recomputed else at + 15, "fc1-Linear/MatMul", 1000, split, *[end - 5] * recomputed),
+        *first,
+        own(at + 16, end - 6, cell.format("Mul"), 500, at + 18, end - 7),
+        own(at + 18, end + 14, "Add", 100, at + 22),
+        kernel(end - 8, end - 7, f"Gradients/Default/{path.format('Grad_Add/Add')}", 1),
+    ]
+
+
+def test_what_recompute_of_an_activation_function_leaves() -> None:
+    before, after = (
+        known_of([row for layer in range(4) for row in _activated(layer, recomputed=recomputed)])
+        for recomputed in (False, True)
+    )
+    found = {remedy.method.name: remedy for remedy in remedies_of(before)}
+    # Of three layers the first product stays in place of its parts and their activation; the last layer has all of it in use.
+    assert before.curve.peak_bytes == 4 * 2600 + 1
+    assert found["selective-recompute"].peak_after == after.curve.peak_bytes == 3 * 1600 + 3500
+    assert "selective-recompute" not in {remedy.method.name for remedy in remedies_of(after)}
 
 
 def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
