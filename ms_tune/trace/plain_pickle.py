@@ -16,6 +16,7 @@ from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
     from pathlib import Path
     from typing import BinaryIO, TypeVar
 
@@ -70,7 +71,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             size = path.stat().st_size
             if size > MOST_BYTES:
                 raise refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
-            source = _Unpacked(file) if packed else file
+            source = _Unpacked(file) if packed else _Whole(file)
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
                 content = [_load(cast("BinaryIO", source), path)]
                 # Handed over: what is read of it need not be kept.
@@ -105,6 +106,13 @@ class _Unpacked:
             message = "too large"
             raise pickle.UnpicklingError(message)
         return data
+
+
+class _Whole:
+    """A file without ``readinto``: CPython 3.11's unpickler prints a SystemError of its own where a read into an array of bytes fails."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self.read, self.readline, self.peek = file.read, file.readline, file.peek
 
 
 class _Plain(pickle.Unpickler):

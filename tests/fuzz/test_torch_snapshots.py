@@ -97,7 +97,9 @@ def look(path: Path) -> bool:
     with suppress(MsTuneError):
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
         assert report.requested_peak_bytes == sum(place.bytes for place in report.contents) or report.replay.exact
-        assert report.replay.exact == (report.peak_bytes is not None) == (report.replay.differences == 0)
+        assert report.replay.exact == (report.replay.differences == 0)
+        told = report.replay.exact and len(report.device.events) > 0
+        assert told == (report.peak_bytes is not None) == (report.refused_because is None)
         torch_what_if(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
         answered = True
     assert time.monotonic() - began < _SECONDS
@@ -115,6 +117,16 @@ def test_snapshots(part: int, tmp_path: Path) -> None:
         path.write_bytes(pickle.dumps(changed(random, whole)) if case % 2 else damaged(random, data))
         answers.append(look(path))
     assert (any(answers), all(answers)) == (True, False)
+
+
+def test_an_array_of_bytes_that_is_not_there_is_refused_without_a_word_of_the_interpreter(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "snapshot.pickle"
+    for size in (3, 300_000, 1 << 31, 1 << 62):
+        path.write_bytes(b"\x80\x05\x96" + size.to_bytes(8, "little") + b"abc" * 1000)
+        assert not look(path)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_logs(tmp_path: Path) -> None:
