@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.memory.in_flight import fewer_in_flight
 from ms_tune.memory.phases import EAGER, ORDER, Phase, number
 from ms_tune.memory.places import operator_at, where_at
 from ms_tune.memory.scoped_layers import of_weights_alone
@@ -245,6 +246,8 @@ def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
             after = swap_peak(table, known.contents, known.curve, method.within)
     elif method.method == "selective":
         after = selective_peak(table, known.contents, known.curve, method.within)
+    elif method.method == "in-flight":
+        after = fewer_in_flight(table, known.contents, known.curve)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":

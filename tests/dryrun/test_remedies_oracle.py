@@ -50,29 +50,51 @@ def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str,
     assert "swap" not in told  # which primitives cells of one's own hold is not known
 
 
+def own_network(stages: int, micro_batches: int, layers: int, batch: int) -> dict[str, Any]:
+    """A config of MindFormers' own Qwen3 that a simulated run ends soon with."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "yaml_templates/mindformers/qwen3_0_6b.yaml").read_text("utf-8"))
+    config["parallel_config"] |= {"data_parallel": 1, "pipeline_stage": stages, "micro_batch_num": micro_batches}
+    config["parallel"] |= {"dataset_strategy": [[1, 1]] * 4, "enable_parallel_optimizer": False}
+    config["runner_config"]["batch_size"] = batch
+    config["model"]["model_config"] |= {"num_hidden_layers": layers, "vocab_size": 16000, "seq_length": 2048}
+    config["train_dataset"]["data_loader"]["config"]["seq_length"] = 2048
+    config["recompute_config"] = {"recompute": False, "select_recompute": False}
+    return config
+
+
+def run_whole(folder: Path, name: str, config: dict[str, Any]) -> None:
+    """A simulated run of all layers and stages."""
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    ms_tune(folder, "dryrun", str(file), "--layers", "all", "--stages", "all", "--run-dir", f"run_{name}", "--json")
+
+
+@needs_mindformers
+@more_runs
+def test_one_micro_batch_less_in_flight(tmp_path: Path) -> None:
+    for micro_batches in (6, 2):
+        run_whole(tmp_path, str(micro_batches), own_network(3, micro_batches, 6, 1))
+    for rank in range(3):
+        remedies = ms_tune(tmp_path, "memory", f"run_6/rank_{rank}", "--json")["remedies"]
+        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
+        assert ("fewer-in-flight" in told) == (rank == 0)  # two in flight on stage 1: a pipeline has two at least
+    second = ms_tune(tmp_path, "memory", "run_2/rank_0", "--json")
+    first = ms_tune(tmp_path, "memory", "run_6/rank_0", "--json")["remedies"]
+    (remedy,) = [one for one in first if one["name"] == "fewer-in-flight"]
+    assert remedy["peak_after_bytes"] == pytest.approx(second["peak_bytes"], rel=0.02)
+
+
 @needs_mindformers
 @more_runs
 @pytest.mark.parametrize("stages", [1, 2])
 def test_remedies_of_mindformers_own_network(stages: int, tmp_path: Path) -> None:
-    config = yaml.safe_load((ROOT / "yaml_templates/mindformers/qwen3_0_6b.yaml").read_text(encoding="utf-8"))
-    config["parallel_config"] |= {
-        "data_parallel": 1,
-        "pipeline_stage": stages,
-        "micro_batch_num": 4 if stages > 1 else 1,
-    }
-    config["parallel"] |= {"dataset_strategy": [[1, 1]] * 4, "enable_parallel_optimizer": False}
-    config["runner_config"]["batch_size"] = 2
-    config["model"]["model_config"] |= {"num_hidden_layers": 12, "vocab_size": 16000, "seq_length": 2048}
-    config["train_dataset"]["data_loader"]["config"]["seq_length"] = 2048
+    config = own_network(stages, 4 if stages > 1 else 1, 12, 2)
     swap = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": True}]}
     for name in ("none", "recompute", "selective-recompute", *(["swap"] if stages > 1 else [])):
         selected = ["mlp\\.activation_func"] if name == "selective-recompute" else False
         config["recompute_config"] = {"recompute": name == "recompute", "select_recompute": selected}
         config["model"]["model_config"] |= swap if name == "swap" else {}
-        file = tmp_path / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(config), encoding="utf-8")
-        whole = ("--layers", "all", "--stages", "all", "--run-dir", f"run_{name}", "--json")
-        ms_tune(tmp_path, "dryrun", str(file), *whole)
+        run_whole(tmp_path, name, config)
     for rank in range(stages):
         remedies = ms_tune(tmp_path, "memory", f"run_none/rank_{rank}", "--json")["remedies"]
         told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}

@@ -96,9 +96,16 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 def test_the_file_of_methods_is_sound() -> None:
     names = [method.name for method in methods()]
-    assert len(names) == len(set(names)) == 10
+    assert len(names) == len(set(names)) == 11
     for method in methods():
-        assert method.takes or method.method in {"recompute", "selective", "swap", "prompt", "second-gradients"}
+        assert method.takes or method.method in {
+            "recompute",
+            "selective",
+            "in-flight",
+            "swap",
+            "prompt",
+            "second-gradients",
+        }
         assert "ms-tune" in method.command
         assert all((*method.title, *method.price, *(text for pair in method.at.values() for text in pair)))
         prose = [
@@ -370,6 +377,35 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
     assert ("swap" in found) == moved
     if moved:  # one layer's are there at a time
         assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
+
+
+def _passes(most: int, batches: int = 6) -> list[Block]:
+    """A stage of a pipeline with so many micro-batches in flight: of each 1,000 bytes are kept, 200 more pass by."""
+    order = [("F", n) for n in range(most)]
+    for n in range(batches):
+        order += [("B", n), *([("F", n + most)] if n + most < batches else [])]
+    at = {one: 10 * place + 10 for place, one in enumerate(order)}
+    path = "net-Net/layers-CellList/0-Block/{}-op{}"
+    blocks = []
+    for n in range(batches):
+        first, back = at["F", n], at["B", n]
+        blocks += [
+            kernel(first, first + 3, f"Default/{path.format('MatMul', n)}", 200),
+            kernel(first + 2, back + 6, f"Default/{path.format('GeLU', n)}", 600),
+            kernel(first + 4, back + 5, f"Default/{path.format('Add', n)}", 400),
+            kernel(back, back + 8, f"Gradients/Default/{path.format('Grad_Add/Add', n)}", 50),
+        ]
+    return blocks
+
+
+def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> None:
+    def told(most: int) -> tuple[int, int | None]:
+        known = known_of(_passes(most))
+        after = {remedy.method.name: remedy.peak_after for remedy in remedies_of(known)}
+        return known.curve.peak_bytes, after.get("fewer-in-flight")
+
+    peaks = {most: told(most) for most in (1, 2, 3, 4)}
+    assert peaks == {1: (1050, None), 2: (2050, None), 3: (3050, peaks[2][0]), 4: (4050, peaks[3][0])}
 
 
 def shared(layer: int, step: int = 0) -> list[Block]:
