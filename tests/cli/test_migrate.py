@@ -166,6 +166,8 @@ def test_the_difference_is_explained(
     out = capsys.readouterr().out
     assert all(one in " ".join(out.split()) for one in (*words, "fc.w", "3 x +30.0 Dense linear.py:67", "Cast b-B/c-C"))
     assert "-0.0" not in out  # and no line for what is nothing
+    untold = "by theory: not told here" if language == "en" else "按理论：此处不作比较"
+    assert untold in out
     sums = [line.split()[-1] for line in out.splitlines() if re.match(r" {4}[^ ].*[+-]\d+\.\d$", line)]
     assert sums == ["+20.0", "+10.0"]
     assert main(command(config, "--dryrun", "--json")) == 0

@@ -52,7 +52,9 @@ def _stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
         old, new = one.old.get(name, 0), one.new.get(name, 0)
         if max(old, new) >= _LEAST:
             _row(console.text(f"memory.content.{name}"), old, new, console, mark)
-    if one.same is not None:
+    if one.same is None:
+        console.write(f"  {console.text('migrate.memory.not-told')}")
+    else:
         _row(console.text("migrate.memory.same"), *one.same, console)
 
 
