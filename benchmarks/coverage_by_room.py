@@ -9,6 +9,7 @@ reference_model) is not seen by the tracer and is left out; the tests marked `mi
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -65,7 +66,7 @@ def measured(room: str, folder: Path) -> dict[str, Any]:
     run += ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not mindspore", *tests]
     done = subprocess.run(run, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"the tests of {room} fail:\n{done.stdout[-3000:]}")
+        sys.exit(f"the tests of {room} fail:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
     report = folder / f"{room}.json"
     run = [sys.executable, "-m", "coverage", "json", "-q", "-o", str(report)]
     subprocess.run(run, cwd=CHECKOUT, env=environment, check=True)
@@ -79,6 +80,8 @@ def main() -> None:
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="default: all")
     parser.add_argument("--missing", action="store_true")
     chosen = parser.parse_args()
+    if importlib.util.find_spec("coverage") is None:
+        sys.exit("the package coverage is not installed: pip install coverage")
     print("| room | statements | branches | run by its own tests |\n| --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for room in chosen.rooms or ROOMS:
