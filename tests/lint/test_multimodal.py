@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,41 @@ def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) ->
     text = SCRIPT.format(**{**parts, "starter": "torchrun --nproc_per_node $NPUS", **change})
     (tmp_path / "run.sh").write_text(text, encoding="utf-8")
     (tmp_path / "model.json").write_text(json.dumps(MODEL), encoding="utf-8")
+    assert sorted(set(found_in(tmp_path / "run.sh"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "fsdp2", "options", "expected"),
+    [
+        ({"ae": {"model_id": "wan_video_vae", "enable_tiling": True}}, "", "", ["tiling-without-its-sizes"]),
+        ({"ae": {"model_id": "AutoencoderKL", "enable_tiling": True}}, "", "", ["tiling-without-its-sizes"]),
+        ({"ae": {"model_id": "wan_video_vae", "enable_tiling": True, "tiling_param": {"tile_size": 8}}}, "", "", []),
+        ({"ae": {"model_id": "wan_video_vae", "enable_tiling": False}}, "", "", []),
+        ({"ae": {"model_id": "hunyuanvideo_15_vae", "enable_tiling": True}}, "", "", []),
+        ({"encoder_offload_interval": 8}, "", "--save o --save-interval 100", ["checkpoint-within-an-interval"]),
+        ({"encoder_offload_interval": 8}, "", "--save o --save-interval 80", []),
+        ({"encoder_offload_interval": 8}, "", "--save-interval 100", []),  # nothing is saved
+        ({"encoder_offload_interval": 8}, "", "--save o --save-interval $N", []),
+        ({}, "offload_to_cpu: True", "", ["offload-without-collectives-of-the-host"]),
+        ({}, "offload_to_cpu: True", "--distributed-backend nccl", ["offload-without-collectives-of-the-host"]),
+        ({}, "offload_to_cpu: True", "--distributed-backend npu:hccl,cpu:gloo", []),
+        ({}, "offload_to_cpu: True", "--distributed-backend $BACKEND", []),
+        ({}, "offload_to_cpu: True", "$OTHERS", []),
+        ({}, "offload_to_cpu: False", "", []),
+        ({}, "recompute_modules:\n  - a.{*}", "--recompute-granularity full", ["recompute-in-two-places"]),
+        ({}, "recompute_modules: []", "--recompute-granularity full", []),
+        ({}, "recompute_modules:\n  - a.{*}", "", []),
+    ],
+)
+def test_what_two_files_say_together(
+    tmp_path: Path, model: dict[str, Any], fsdp2: str, options: str, expected: list[str]
+) -> None:
+    if fsdp2:
+        options += " --use-torch-fsdp2 --fsdp2-config-path fsdp2.yaml"
+        (tmp_path / "fsdp2.yaml").write_text(f"sharding_size: auto\n{fsdp2}\n", encoding="utf-8")
+    (tmp_path / "model.json").write_text(json.dumps(model), encoding="utf-8")
+    command = f"torchrun --nproc_per_node 8 pretrain_sora.py --mm-model model.json {options}\n"
+    (tmp_path / "run.sh").write_text(command, encoding="utf-8")
     assert sorted(set(found_in(tmp_path / "run.sh"))) == expected
 
 

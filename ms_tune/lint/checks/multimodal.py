@@ -28,6 +28,12 @@ _TENSOR, _PIPELINE, _CONTEXT = (
 )
 _EXPERT, _CHUNKS = "--expert-model-parallel-size", "--virtual-pipeline-model-parallel-size"
 _MICRO, _GLOBAL = "--micro-batch-size", "--global-batch-size"
+_FSDP2, _BACKEND = "--fsdp2-config-path", "--distributed-backend"
+# `model_id` of classes that need no sizes for tiling; `wan_video_vae` is made of diffusers', and so is every other name (`ae/base.py`).
+_OWN_AUTOENCODERS = (
+    *("casualvae", "wfvae", "contextparallelcasualvae", "autoencoder_kl_hunyuanvideo", "stepvideovae", "movqvae"),
+    *("flux_vae", "hunyuanvideo_15_vae"),
+)
 _PARTS = (("text_decoder",), ("image_encoder", "vision_encoder"), ("audio_encoder", "audio_encoder"), ("predictor",))
 
 
@@ -176,6 +182,51 @@ def snapshots_twice(source: MultimodalSource) -> Iterator[Violation]:
     on = found is not None and found.get(("memory_profile", "enable")) is True
     if on and source.variables.get("OOM_SNAPSHOT_ENABLE", "0") not in ("0", ""):
         yield _at(source, "--mm-tool")
+
+
+@of_scripts
+def tiling(source: MultimodalSource) -> Iterator[Violation]:
+    """Tiling of an autoencoder of diffusers that is given no sizes (``diffusers_ae_model.py`` looks into what is not there)."""
+    model = source.file("--mm-model")
+    section = model.get(("ae",)) if model is not None else None
+    if model is None or not isinstance(section, dict) or section.get("enable_tiling") is not True:
+        return
+    name = section.get("model_id")
+    if isinstance(name, str) and name not in _OWN_AUTOENCODERS and section.get("tiling_param") is None:
+        yield _at(source, "--mm-model", {"file": model.path.name, "model": name})
+
+
+@of_scripts
+def checkpoint(source: MultimodalSource) -> Iterator[Violation]:
+    """A checkpoint between two turns of an encoder that is offloaded meanwhile (``pretrain_sora.py``)."""
+    model, steps = source.file("--mm-model"), source.whole("--save-interval")
+    interval = model.get(("encoder_offload_interval",)) if model is not None else None
+    if model is None or not isinstance(interval, int) or interval < 1:
+        return
+    if steps and source.has("--save") and steps % interval:
+        yield _at(source, "--save-interval", {"file": model.path.name, "steps": steps, "interval": interval})
+
+
+@of_scripts
+def offload(source: MultimodalSource) -> Iterator[Violation]:
+    """FSDP2's parameters on the host, and no backend for collectives there (``transformers/base_model.py``, and MindSpeed-MM's page about FSDP2)."""
+    config = source.file(_FSDP2)
+    if config is None or not source.has("--use-torch-fsdp2") or config.get(("offload_to_cpu",)) is not True:
+        return
+    backend = source.value_of(_BACKEND)
+    told = backend is not None if source.has(_BACKEND) else not source.command.open
+    if told and "cpu:" not in (backend or ""):
+        yield _at(source, _FSDP2, {"file": config.path.name})
+
+
+@of_scripts
+def recompute(source: MultimodalSource) -> Iterator[Violation]:
+    """Megatron's recompute beside that of FSDP2's YAML (``transformers/base_model.py``, and MindSpeed-MM's page about FSDP2)."""
+    config = source.file(_FSDP2)
+    if config is not None and source.has("--use-torch-fsdp2") and config.get(("recompute_modules",)):
+        for option in ("--recompute-granularity", "--recompute-activations"):
+            if source.has(option):
+                yield _at(source, option, {"file": config.path.name, "option": option})
 
 
 @of_scripts
