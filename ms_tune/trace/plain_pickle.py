@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import pickle
+import sys
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -16,7 +17,6 @@ from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from io import BufferedReader
     from pathlib import Path
     from typing import BinaryIO, TypeVar
 
@@ -71,7 +71,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             size = path.stat().st_size
             if size > MOST_BYTES:
                 raise refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
-            source = _Unpacked(file) if packed else _Whole(file)
+            source = _Unpacked(file) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
                 content = [_load(cast("BinaryIO", source), path)]
                 # Handed over: what is read of it need not be kept.
@@ -108,13 +108,6 @@ class _Unpacked:
         return data
 
 
-class _Whole:
-    """A file without ``readinto``: CPython 3.11's unpickler prints a SystemError of its own where a read into an array of bytes fails."""
-
-    def __init__(self, file: BufferedReader) -> None:
-        self.read, self.readline, self.peek = file.read, file.readline, file.peek
-
-
 class _Plain(pickle.Unpickler):
     """Makes numbers, texts, lists, tuples and dictionaries; whatever would be more is refused."""
 
@@ -129,12 +122,28 @@ class _Plain(pickle.Unpickler):
 
 def _load(file: BinaryIO, path: Path) -> object:
     try:
-        return _Plain(file).load()
+        with _silence():
+            return _Plain(file).load()
     except (OSError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
         detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise refused(text="snapshot.not-plain", path=path, detail=detail) from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep from the user what the interpreter prints of itself meanwhile.
+
+    Where an array of bytes finds no memory, CPython (3.10 to 3.12, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was
+    never set, and may print a SystemError about it beside the MemoryError that it raises.
+    """
+    before = sys.excepthook
+    sys.excepthook = lambda kind, error, trace: None if kind is SystemError else before(kind, error, trace)
+    try:
+        yield
+    finally:
+        sys.excepthook = before
 
 
 @contextmanager
