@@ -143,7 +143,7 @@ def _written(case: Case, folder: Path) -> Path:
 # Each takes half a minute; these are of the same kinds as the others.
 _FURTHER = (
     *("Qwen3, tied, shared out in pairs", "Qwen3, some shared out", "DeepSeek-V3, narrow projections in one"),
-    "Qwen3, shared out",
+    *("Qwen3, shared out", "Qwen3-MoE, shared out"),
 )
 _with_time = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="MS_TUNE_TEST_MORE=1 runs this one too")
 

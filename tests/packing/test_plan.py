@@ -183,7 +183,7 @@ class TestValid:
 
     def test_alignment_is_kept(self, engine: Engine) -> None:
         rows = [(0, 9, 100, 512), (0, 9, 700, 512), (0, 9, 3, 64), (3, 9, 5, 1)]
-        result = plan(problem(rows), engine)
+        result = plan(problem(rows), engine, seconds=0.3)
         assert all(start % row[3] == 0 for row, start in zip(rows, result.address.tolist(), strict=True))
         assert faults(result) == []
 
