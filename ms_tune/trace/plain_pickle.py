@@ -135,7 +135,7 @@ def _load(file: BinaryIO, path: Path) -> object:
 def _silence() -> Iterator[None]:
     """Keep from the user what the interpreter prints of itself meanwhile.
 
-    Where an array of bytes finds no memory, CPython (3.10 to 3.12, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was
+    Where an array of bytes finds no memory, CPython (3.11, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was
     never set, and may print a SystemError about it beside the MemoryError that it raises.
     """
     before = sys.excepthook
