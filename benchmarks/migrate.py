@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,12 @@ ROOMS = ("configs", "research", "tests")
 def git(repository: Path, *words: str) -> str:
     """What git prints."""
     program = shutil.which("git") or "git"
-    return subprocess.run([program, "-C", str(repository), *words], check=True, capture_output=True).stdout.decode()
+    done = subprocess.run([program, "-C", str(repository), *words], check=False, capture_output=True)
+    if done.returncode:
+        raise SystemExit(
+            f"{repository}: {done.stderr.decode(errors='replace').strip()}; --tag names the tags to look at"
+        )
+    return done.stdout.decode()
 
 
 def configs(repository: Path, tags: list[str]) -> Iterator[tuple[str, str, str]]:

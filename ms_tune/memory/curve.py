@@ -75,11 +75,18 @@ def curve_of(table: Table) -> Curve:
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
-def peak_if(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
-    """The peak that the rows of a curve would have with other releases and sizes."""
-    freed = curve.rows[end[curve.rows] != NEVER_FREED]
-    tick = np.concatenate([end[freed], table.start[curve.rows]])
-    change = np.concatenate([-size[freed], size[curve.rows]])
+def peak_if(
+    curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64], start: NDArray[np.int64] | None = None
+) -> int:
+    """The peak that the rows of a curve would have with other releases, sizes and allocations; without what ends before it starts."""
+    start = table.start if start is None else start
+    rows = curve.rows[start[curve.rows] < end[curve.rows]]
+    freed = rows[end[rows] != NEVER_FREED]
+    return highest(np.concatenate([end[freed], start[rows]]), np.concatenate([-size[freed], size[rows]]))
+
+
+def highest(tick: NDArray[np.int64], change: NDArray[np.int64]) -> int:
+    """The most in use, from what changes at ticks; of one tick, what stands first comes first."""
     used = np.cumsum(change[np.argsort(tick, kind="stable")])
     return max(int(used.max()), 0) if len(used) else 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.memory.contents import Content, code
+from ms_tune.memory.curve import highest, peak_if
 from ms_tune.memory.phases import EAGER, Phase, number
 from ms_tune.memory.scoped_layers import KINDS
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -57,16 +58,7 @@ def fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> int:
             begun[1 : len(begun) - flying + 2, None],
         )
         start[newest] = np.where(oldest > table.start[newest], turn, table.start[newest])
-    return _peak(curve.rows, table, start)
-
-
-def _peak(rows: NDArray[np.int64], table: Table, start: NDArray[np.int64]) -> int:
-    """The peak if blocks start later; what is over by then is never there."""
-    rows = rows[start[rows] < table.end[rows]]
-    freed = rows[table.end[rows] != NEVER_FREED]
-    order = np.argsort(np.concatenate([table.end[freed], start[rows]]), kind="stable")
-    change = np.concatenate([-table.size[freed], table.size[rows]])
-    return int(np.cumsum(change[order]).max())
+    return peak_if(curve, table, table.end, table.size, start)
 
 
 def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
@@ -83,6 +75,4 @@ def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int6
 
 def _together(table: Table, run: NDArray[np.int64]) -> int:
     """How many of these blocks are alive together at most."""
-    ticks = np.concatenate([table.end[run], table.start[run]])
-    change = np.repeat([-1, 1], len(run))
-    return int(np.cumsum(change[np.argsort(ticks, kind="stable")]).max())
+    return highest(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))

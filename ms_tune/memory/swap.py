@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.memory.contents import Content, code, operator_of
+from ms_tune.memory.curve import highest
 from ms_tune.memory.phases import Phase, number
 from ms_tune.memory.scoped_layers import KINDS
 from ms_tune.trace.memory_block import NEVER_FREED
@@ -54,7 +55,7 @@ def swap_peak(table: Table, contents: Contents, curve: Curve, cells: str) -> int
     until = np.maximum(table.end[moved], again)
     ticks = np.concatenate([end[freed], until, table.start[rows], again])
     change = np.concatenate([-size[freed], -size[moved], size[rows], size[moved]])
-    return int(np.cumsum(change[np.argsort(ticks, kind="stable")]).max())
+    return highest(ticks, change)
 
 
 def _moved(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
