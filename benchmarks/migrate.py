@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,9 +40,8 @@ def git(repository: Path, *words: str) -> str:
     program = shutil.which("git") or "git"
     done = subprocess.run([program, "-C", str(repository), *words], check=False, capture_output=True)
     if done.returncode:
-        raise SystemExit(
-            f"{repository}: {done.stderr.decode(errors='replace').strip()}; --tag names the tags to look at"
-        )
+        msg = f"{repository}: {done.stderr.decode(errors='replace').strip()}; --tag names the tags to look at"
+        raise SystemExit(msg)
     return done.stdout.decode()
 
 
