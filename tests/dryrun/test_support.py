@@ -257,13 +257,12 @@ def test_operators_that_write_in_place_are_left_out(process: Process) -> None:
     assert told(process) == ["support.in-place"]
 
 
+@pytest.mark.parametrize("name", ["_build_key_size_numel_dictionaries", "local_build_key_size_numel_dictionaries"])
 @pytest.mark.parametrize(("rank", "sized"), [(0, True), (1, False)])
-def test_the_sizes_of_a_batch_are_those_of_its_data(process: Process, rank: int, *, sized: bool) -> None:
-    module = SimpleNamespace(
-        get_tensor_model_parallel_rank=lambda: rank, _build_key_size_numel_dictionaries=lambda *_: ({}, {}, 0)
-    )
+def test_the_sizes_of_a_batch_are_those_of_its_data(process: Process, rank: int, *, sized: bool, name: str) -> None:
+    module = SimpleNamespace(get_tensor_model_parallel_rank=lambda: rank, **{name: lambda *_: ({}, {}, 0)})
     megatron.sizes(module, process)
-    build = module._build_key_size_numel_dictionaries
+    build = getattr(module, name)
     for _ in range(2):
         found = build(["a", "b"], {"a": _Tensor(2, 8), "b": _Tensor(3)})
     assert found == (({"a": [2, 8], "b": [3]}, {"a": 16, "b": 3}, 19) if sized else ({}, {}, 0))

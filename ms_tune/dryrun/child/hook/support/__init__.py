@@ -30,6 +30,7 @@ _BY_MODULE = {
     "mindspeed.mindspore.core.transformer.moe.grouped_gemm_util": ("experts", "grouped_product"),
     "mindspeed_llm.tasks.preprocess.decoder_packed_mtf_dataset": ("megatron", "packed_datasets"),
     "megatron.core.tensor_parallel.data": ("megatron", "sizes"),
+    "mindspeed_llm.mindspore.core.tensor_parallel.data": ("megatron", "sizes"),
     "megatron.core.pipeline_parallel.p2p_communication": ("megatron", "shapes"),
     "megatron.training.training": ("megatron", "training"),
 }

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 _LOADERS = "build_train_valid_test_data_loaders"
 _MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
-_SIZES, _SHAPES = "_build_key_size_numel_dictionaries", "_communicate_shapes"
+_SIZES = (
+    "_build_key_size_numel_dictionaries",
+    "local_build_key_size_numel_dictionaries",
+)  # Megatron's, MindSpeed-LLM's
+_SHAPES = "_communicate_shapes"
 
 
 def training(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
@@ -150,11 +154,13 @@ def _facts(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # 
 
 
 def sizes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
-    """Take the sizes of a batch from the data on the rank that has them (``megatron/core/tensor_parallel/data.py``).
+    """Take the sizes of a batch from the data on the rank that has them.
 
-    Megatron sends them to all tensor ranks, and this one reads back what it has sent itself.
+    They are sent to all tensor ranks, and this one reads back what it has sent itself: in
+    ``megatron/core/tensor_parallel/data.py``, from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
     """
-    build = getattr(module, _SIZES)
+    name = next(name for name in _SIZES if hasattr(module, name))
+    build = getattr(module, name)
 
     @functools.wraps(build)
     def build_known(keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
@@ -165,7 +171,7 @@ def sizes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mod
         key_numel = {key: math.prod(size) for key, size in key_size.items()}
         return key_size, key_numel, sum(key_numel.values())
 
-    setattr(module, _SIZES, build_known)
+    setattr(module, name, build_known)
 
 
 def shapes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
