@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.config.loader import Loader
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CONFIG = """\
@@ -59,7 +59,7 @@ def test_checklists_are_parsed_when_the_wheel_is_built(installed: Path, tmp_path
     assert len(lists) > 5
     for path in lists:
         parsed = json.loads(path.with_suffix(".json").read_bytes())["values"]
-        assert parsed == yaml.load(path.read_bytes(), Loader=LOADER), path  # noqa: S506 - it is a safe loader
+        assert parsed == yaml.load(path.read_bytes(), Loader=Loader), path  # noqa: S506 - it is a safe loader
     (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
     done = run(installed, tmp_path, "lint", "train.yaml", cache=tmp_path / "cache")
     assert done.returncode in (0, 1), done.stderr

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from ms_tune.config.loader import Loader
 from ms_tune.config.spans import Edit, EditRefusedError, apply_edits, same_data
-from ms_tune.config.yaml_nodes import LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ def prove(source: SourceFile, changes: Iterable[Change], edits: Sequence[Edit]) 
         if isinstance(expected, dict) and _proved_by_sections(source, expected, edits):
             return True
         text = apply_edits(source.text, edits)
-        return same_data(yaml.load(text, Loader=LOADER), expected)  # noqa: S506 - it is a safe loader
+        return same_data(yaml.load(text, Loader=Loader), expected)  # noqa: S506 - it is a safe loader
     except (EditRefusedError, yaml.YAMLError, ValueError, OverflowError, IndexError, KeyError, TypeError):
         return False
 
@@ -69,7 +69,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
             return False
     shared = any(one.edited and one.shares for one in sections)
     read = [one for one in sections if one.edited or (shared and one.shares)]
-    values = yaml.load("".join(one.after for one in read), Loader=LOADER)  # noqa: S506 - it is a safe loader
+    values = yaml.load("".join(one.after for one in read), Loader=Loader)  # noqa: S506 - it is a safe loader
     wanted = {one.key: expected[one.key] for one in read if one.key in expected}
     return bool(read) and same_data({} if values is None else values, wanted)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.config.loader import Loader
 from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Change(NamedTuple):
         """
         value = self.value
         if self.raw is not None and self.kind in (ChangeKind.SET_VALUE, ChangeKind.ADD_KEY):
-            value = yaml.load(self.raw, Loader=LOADER)  # noqa: S506 - it is a safe loader
+            value = yaml.load(self.raw, Loader=Loader)  # noqa: S506 - it is a safe loader
         return _rebuilt(data, self.path, self.kind, value)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
+from ms_tune.config.loader import Loader, Parsed, has_fast_parser
 from ms_tune.errors import ConfigError
 from ms_tune.texts import msg
 
@@ -22,16 +23,11 @@ if TYPE_CHECKING:
 
     from ms_tune.texts import Message
 
-# A node, event or loader of PyYAML: its type stubs know too little of what the two parsers share.
-Parsed: TypeAlias = Any
 # The offset that an alias stands behind, and how many others stand between.
 Alias: TypeAlias = tuple[int, int]
 
 MAX_DEPTH = 100
 MAX_VALUES = 200_000  # with every alias written out
-
-# The C parser is ten times as fast, and not in every build of PyYAML.
-LOADER: Parsed = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
@@ -145,9 +141,9 @@ class YamlDocument(Document):
         self._merging: dict[int, list[Parsed]] = {}  # what PyYAML perhaps writes anew: `<<`
         self.has_duplicates = False
         self._simple = True
-        if LOADER is yaml.SafeLoader or _UNUSUAL.search(text) or text.count("[") + text.count("{") > _FLOWS:
+        if not has_fast_parser(Loader) or _UNUSUAL.search(text) or text.count("[") + text.count("{") > _FLOWS:
             self._look_at_events()
-        self.loader = LOADER(text)
+        self.loader = Loader(text)
         try:
             self.top = self.loader.get_single_node()
         except yaml.composer.ComposerError:
@@ -187,7 +183,7 @@ class YamlDocument(Document):
         """
         depth = documents = 0
         found = []
-        for event in yaml.parse(self.text, Loader=LOADER):
+        for event in yaml.parse(self.text, Loader=Loader):
             start, end = offsets(event)
             if isinstance(event, yaml.AliasEvent):
                 found.append(self.span(start, end))

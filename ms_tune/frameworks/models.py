@@ -79,13 +79,14 @@ class Facts(NamedTuple):
     defaults: Mapping[str, Any] = MappingProxyType({})  # what the class fills in, by its own keys
     # Keys, each with its field and perhaps the function that turns its value.
     aliases: Mapping[str, list[str]] = MappingProxyType({})
+    keys: Mapping[str, list[str]] = MappingProxyType({})  # the same by field: the keys that stand for it
     fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
     listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
     legacy: bool = False  # whether it is a legacy class
 
     def names(self, name: str) -> tuple[str, ...]:
         """The keys that a field is read from: that of the class itself first."""
-        keys = [key for key, rule in self.aliases.items() if rule[0] == name]
+        keys = [*self.keys.get(name, ())]
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
         return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
@@ -312,11 +313,26 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             at(one["derived"], release),
             all_at(one["defaults"], release),
             aliases or general,
+            _by_field(aliases or general),
             fields,
             listed=not aliases,
         )
-    listed = order(release) < _FREE
-    return Facts(None, None, around=around, aliases=general, fields=all_at(data["fields"], release), listed=listed)
+    return Facts(
+        None,
+        None,
+        around=around,
+        aliases=general,
+        keys=_by_field(general),
+        fields=all_at(data["fields"], release),
+        listed=order(release) < _FREE,
+    )
+
+
+def _by_field(aliases: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
+    for key, rule in aliases.items():
+        keys.setdefault(rule[0], []).append(key)
+    return keys
 
 
 @cache
@@ -370,7 +386,8 @@ def _legacy_facts(release: str, kind: str | None) -> Facts:
     experts = all_at(data["experts"], release)
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
-        return Facts(None, None, aliases=all_at(data["aliases"], release), defaults=experts)
+        general = all_at(data["aliases"], release)
+        return Facts(None, None, aliases=general, keys=_by_field(general), defaults=experts)
     defaults = experts | all_at(one["defaults"], release)
     return Facts(
         kind,

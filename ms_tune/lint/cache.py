@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.config.loader import Loader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def _key(content: bytes) -> list[int]:
 
 def _read(content: bytes) -> Any:  # noqa: ANN401 - as above
     # Without positions, which nobody asks for here.
-    loader = LOADER(content)
+    loader = Loader(content)
     return _values(loader, loader.get_single_node())
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER, offsets
+from ms_tune.config.loader import Loader
+from ms_tune.config.yaml_nodes import offsets
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import served
 from ms_tune.lint import kinds
@@ -236,6 +237,6 @@ def _quoted(text: str) -> list[tuple[int, int]]:
     """Where strings in quotes and blocks stand: a `#` in them starts no comment."""
     return [
         offsets(event)
-        for event in yaml.parse(text, Loader=LOADER)
+        for event in yaml.parse(text, Loader=Loader)
         if isinstance(event, yaml.ScalarEvent) and event.style
     ]

@@ -34,6 +34,7 @@ __all__ = ["Job", "LintRequest", "Outcome", "check_file", "check_files", "defaul
 
 _POOL_FROM = 48  # fewer files are checked faster than a second process starts
 _CHUNK = 16
+_LOOKED_AFTER = 64  # files, after which this process looks for rubbish
 # A YAML file of a folder that cannot be read is a broken config if a line starts like one, else somebody else's.
 _CONFIG_LINES = tuple(
     f"{key}:"
@@ -101,17 +102,29 @@ def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
     """Check every file, in order, with several processes if that is worth it."""
     processes = job.request.processes or default_processes(len(targets))
     if processes <= 1 or len(targets) < _POOL_FROM:
-        for number, target in enumerate(targets):
-            yield check_file(target, job)
-            if number == 0 and len(targets) >= _CHUNK:
-                gc.freeze()  # what is read once stays, and need not be looked through after every file
-        if len(targets) >= _CHUNK:
-            gc.unfreeze()
+        yield from _one_by_one(targets, job)
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
 
     with ProcessPoolExecutor(min(processes, len(targets) // _CHUNK)) as pool:
         yield from pool.map(check_file, targets, [job] * len(targets), chunksize=_CHUNK)
+
+
+def _one_by_one(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
+    """Check the files in this process, and look for rubbish after some of them only: hardly a file leaves any."""
+    looking = gc.isenabled()
+    gc.disable()
+    try:
+        for number, target in enumerate(targets):
+            yield check_file(target, job)
+            if number % _LOOKED_AFTER == _LOOKED_AFTER - 1:
+                gc.collect()
+                gc.freeze()  # what stays need not be looked through once more
+    finally:
+        if len(targets) >= _LOOKED_AFTER:
+            gc.unfreeze()
+        if looking:
+            gc.enable()
 
 
 def default_processes(files: int) -> int:

@@ -301,7 +301,7 @@ def test_a_key_that_is_an_equals_sign_is_a_text_as_for_pyyaml() -> None:
 def test_the_parser_without_c_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a: &a [1, 二, {x: y}]\r\nb: *a\r\nc: &c\r\n  # note\r\n  d: |\r\n    t\r\n\r\ne: {<<: *c}\r\nf:\r\n"
     fast = parse(text)
-    monkeypatch.setattr("ms_tune.config.yaml_nodes.LOADER", yaml.SafeLoader)
+    monkeypatch.setattr("ms_tune.config.yaml_nodes.Loader", yaml.SafeLoader)
     slow = parse(text)
     assert slow.data == fast.data
     assert list(slow.written()) == list(fast.written())

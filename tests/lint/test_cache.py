@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ms_tune.config.yaml_nodes import LOADER
+from ms_tune.config.loader import Loader
 from ms_tune.lint.cache import read_values
 from ms_tune.resources import data_folder
 
@@ -88,4 +88,4 @@ def test_values_are_those_of_yaml(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(data_folder("checklists").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_values_of_checklists_are_those_of_yaml(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
-    assert read_values(path) == yaml.load(path.read_bytes(), Loader=LOADER)  # noqa: S506 - it is a safe loader
+    assert read_values(path) == yaml.load(path.read_bytes(), Loader=Loader)  # noqa: S506 - it is a safe loader

@@ -24,7 +24,7 @@ from tests.oracle import wheels
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "300"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Found by hand audit: 45 layers over 8 stages with offset 0 stop LayerSetting.
 DEFECTS = {("pretrain_telechat3_105b_a4b_4k.yaml", "MST302")}
@@ -67,12 +67,12 @@ def test_known_defects_are_found() -> None:
     assert {"MST302", "MST511"} <= {check for check, _, _ in findings(text, "2.1")}  # the split, and profiler_level
     (text,) = [text for name, text in configs("1.9") if name.endswith("qwen3/pretrain_qwen3_32b_4k.yaml")]
     # As the file was before 1.7.0 was released.
-    data = yaml.load(text, LOADER)  # noqa: S506 - one of the safe loaders
+    data = yaml.load(text, Loader)  # noqa: S506 - one of the safe loaders
     data["recompute_config"]["recompute_slice_activation"] = True
     assert "MST403" in {check for check, _, _ in findings(yaml.dump(data, Dumper=DUMPER), "1.9")}
     # As a config of the framework's own tests has it: paths are those inside a layer.
     (text,) = [text for name, text in configs("2.1") if name.endswith("deepseek4/pretrain_deepseek4_flash.yaml")]
-    data = yaml.load(text, LOADER)  # noqa: S506 - one of the safe loaders
+    data = yaml.load(text, Loader)  # noqa: S506 - one of the safe loaders
     data["recompute"] = {"mode": "select", "select_module": {"layers.*.self_attention.*": ["0-15"]}}
     assert "MST712" in {check for check, _, _ in findings(yaml.dump(data, Dumper=DUMPER), "2.1")}
 
@@ -83,7 +83,7 @@ def _training() -> tuple[tuple[str, str, dict[str, Any]], ...]:
     found = []
     for version in ("1.7", "1.9", "2.1"):
         for name, text in configs(version):
-            data = yaml.load(text, LOADER)  # noqa: S506 - one of the safe loaders
+            data = yaml.load(text, Loader)  # noqa: S506 - one of the safe loaders
             trains = isinstance(data, dict) and data.get("run_mode") in ("train", "finetune")
             if trains and recognise(data).dialect is Dialect.MINDFORMERS and not _errors(data, version):
                 found.append((version, name, data))

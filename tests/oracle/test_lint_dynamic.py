@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "500"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
 # What is only looked at after loading: by the trainer, the command or the layers.
 _LATER = (
@@ -113,7 +113,7 @@ def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, versio
 
 def as_read(config: dict[str, Any]) -> dict[str, Any]:
     """The config as the framework reads it out of its file."""
-    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER, sort_keys=False), Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER, sort_keys=False), Loader=Loader)  # noqa: S506 - one of the safe loaders
     return data
 
 

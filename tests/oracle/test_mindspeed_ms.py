@@ -34,7 +34,7 @@ def oracle() -> mindspeed_ms.Oracle:
     return mindspeed_ms.Oracle()
 
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -46,7 +46,7 @@ def plan_of(config: dict[str, Any]) -> NormalizedPlan:
 
 def read_back(config: dict[str, Any]) -> dict[str, Any]:
     """What YAML makes of it, which both sides get."""
-    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER), Loader=LOADER)  # noqa: S506 - one of the two safe loaders
+    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER), Loader=Loader)  # noqa: S506 - one of the two safe loaders
     return data
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1500"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -78,7 +78,7 @@ def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules
 def assert_same(  # noqa: PLR0913, PLR0917 - a case and who is asked
     oracle: pynative.Oracle, config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]
 ) -> str:
-    data = yaml.load(yaml.dump(copy.deepcopy(config), Dumper=DUMPER), Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    data = yaml.load(yaml.dump(copy.deepcopy(config), Dumper=DUMPER), Loader=Loader)  # noqa: S506 - one of the safe loaders
     outcome = oracle.ask(data, layers, mtp)
     plan = plan_of(config, layers, mtp, version, modules)
     found = None if plan.failure is None else plan.failure.exception

@@ -24,7 +24,7 @@ from ms_tune.layers.tree import Tree, dynamic_model
 from ms_tune.normalize.pynative import normalize_source
 from tests.oracle import pynative
 from tests.oracle.models import Models
-from tests.oracle.test_pynative import DUMPER, LOADER, assert_same_layers
+from tests.oracle.test_pynative import DUMPER, Loader, assert_same_layers
 from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def two_counts(text: str, version: str) -> str:
 def compare(release: Release, config: dict[str, Any]) -> str:
     """How the two answer; they have to agree."""
     text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
-    data = yaml.load(text, Loader=LOADER)  # noqa: S506 - one of the safe loaders
+    data = yaml.load(text, Loader=Loader)  # noqa: S506 - one of the safe loaders
     made = release.made(data["model"])
     if made.error is not None and made.two_counts:
         return two_counts(text, release.version)
