@@ -202,7 +202,12 @@ def config_in_wheel(name: str) -> Path:
     return found
 
 
-@pytest.fixture(scope="module", params=MODELS)
+_FURTHER = {"Qwen3-MoE", "legacy GLM4"}  # others are of the same kinds
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.more] if name in _FURTHER else []) for name in MODELS]
+)
 def run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, stray_cache: Path
 ) -> tuple[Model, RealRun]:

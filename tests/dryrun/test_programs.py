@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.mindspore, pytest.mark.slow]
 
+more = pytest.mark.more
 MIB = 2**20
 _BEGIN = """
 import os, subprocess, sys
@@ -71,17 +72,20 @@ def places(run: RealRun) -> list[tuple[str, str]]:
 
 
 def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Callable[..., RealRun]) -> None:
-    """One command with a process for each question; each has a trace of its own."""
+    """One command with a process for each question, forked before the device is used; each has a trace of its own."""
     begin = "from mindspore.communication import comm_func, init\ninit()\n"
     parts = {name: f"{begin}{_LAYER}    {code}\n" for name, code in _QUESTIONS.items()}
     code = (
-        f"parts = {parts!r}\n"
-        "if len(sys.argv) > 1:\n    exec(parts[sys.argv[1]])\n"
-        "else:\n    for name in parts: subprocess.run([sys.executable, 'train.py', name], check=True)\n"
+        f"for name, part in {parts!r}.items():\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n        exec(part)\n        sys.exit()\n"
+        "    print('ASKED', name, *os.waitpid(pid, 0), flush=True)\n"
     )
     run = simulated(code)
     assert run.code == 0, run.err
-    found = {process["command"][-1]: process["pid"] for process in run.json["processes"]}
+    asked = re.findall(r"^ASKED (\w+) (\d+) (\d+)$", run.log, re.MULTILINE)
+    assert [ended for _, _, ended in asked] == ["0"] * len(parts)
+    found = {name: int(pid) for name, pid, _ in asked}
     sizes = {rank["pid"]: rank["peak_bytes"] / MIB for rank in run.json["ranks"]}
     # weight, gradient of it twice for a moment, and the two moments
     assert {name: sizes[found[name]] >= 320 for name in parts} == dict.fromkeys(parts, True)
@@ -362,17 +366,19 @@ _IN_THREAD = "import threading; thread = threading.Thread(target={}); thread.sta
     ("kills", "is_told"),
     [
         ("subprocess.run([sys.executable, '-I', '-c', CHILD])", 1),
-        ("subprocess.run([sys.executable, '-c', CHILD], env={**os.environ, 'PYTHONPATH': ''})", 1),
+        pytest.param(
+            "subprocess.run([sys.executable, '-c', CHILD], env={**os.environ, 'PYTHONPATH': ''})", 1, marks=more
+        ),
         # As libraries fork, which Python does not see: before the device is in use, and after it.
-        (f"{_BY_C}fork(True)", 1),
+        pytest.param(f"{_BY_C}fork(True)", 1, marks=more),
         (f"{_BY_C}x = mint.zeros((64,)); fork(True)", 1),
         (f"{_BY_C}x = mint.zeros((64,)); fork(False, lambda: os.execvp('sh', ['sh', '-c', 'kill -9 $$']))", 0),
-        (f"{_BY_C}x = mint.zeros((64,)); ctypes.CDLL(None).system(b'kill -9 $$')", 0),
+        pytest.param(f"{_BY_C}x = mint.zeros((64,)); ctypes.CDLL(None).system(b'kill -9 $$')", 0, marks=more),
         # in threads, where Python calls nobody in what is forked
-        (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('fork, args=(True,)')}", 1),
+        pytest.param(f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('fork, args=(True,)')}", 1, marks=more),
         (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('fork, args=(True, lambda: os._exit(0))')}", 1),
         (f"{_BY_C}x = mint.zeros((64,)); {_IN_THREAD.format('lambda: ctypes.CDLL(None).system(_DIES)')}", 0),
-        ("fork(True)", 1),
+        pytest.param("fork(True)", 1, marks=more),
         ("fork(False)", 0),  # it never used the device
     ],
 )
@@ -544,8 +550,8 @@ def test_what_goes_wrong_has_no_verdict(
 @pytest.mark.parametrize(
     ("asks", "limit"),
     [
-        ('ms.runtime.set_memory(max_size="40GB")', 40 * 1024),
-        ('ms.set_context(max_device_memory="58GB")', 58 * 1024),
+        pytest.param('ms.runtime.set_memory(max_size="40GB")', 40 * 1024, marks=more),
+        pytest.param('ms.set_context(max_device_memory="58GB")', 58 * 1024, marks=more),
         ('ms.set_context(max_device_memory="40GB"); ms.runtime.set_memory(max_size="41GB")', 41 * 1024),
         ('ms.runtime.set_memory(max_size="62GB")', None),  # MindSpore refuses it: not below what is free
         ('ms.runtime.set_memory(max_size="100GB")', 58166),  # it takes no notice of it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +17,18 @@ from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 ROOT = Path(__file__).resolve().parents[2]
-more_runs = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="MS_TUNE_TEST_MORE is not set")
+more = pytest.mark.more
 
 NETS = [
     {"kind": "attention"},
-    {"kind": "gelu", "lazy": True},
-    pytest.param({"kind": "gelu"}, marks=more_runs),
-    pytest.param({"kind": "relu", "residual": False, "lazy": True}, marks=more_runs),
-    pytest.param({"kind": "attention", "lazy": True}, marks=more_runs),
-    pytest.param({"kind": "relu"}, marks=more_runs),
-    pytest.param({"kind": "relu", "residual": False}, marks=more_runs),
-    pytest.param({"kind": "gelu", "residual": False, "lazy": True}, marks=more_runs),
-    pytest.param({"kind": "relu", "lazy": True}, marks=more_runs),
+    pytest.param({"kind": "gelu", "lazy": True}, marks=more),
+    pytest.param({"kind": "gelu"}, marks=more),
+    pytest.param({"kind": "relu", "residual": False, "lazy": True}, marks=more),
+    pytest.param({"kind": "attention", "lazy": True}, marks=more),
+    pytest.param({"kind": "relu"}, marks=more),
+    pytest.param({"kind": "relu", "residual": False}, marks=more),
+    pytest.param({"kind": "gelu", "residual": False, "lazy": True}, marks=more),
+    pytest.param({"kind": "relu", "lazy": True}, marks=more),
 ]
 
 
@@ -70,7 +69,7 @@ def run_whole(folder: Path, name: str, config: dict[str, Any]) -> None:
 
 
 @needs_mindformers
-@more_runs
+@more
 def test_one_micro_batch_less_in_flight(tmp_path: Path) -> None:
     for micro_batches in (8, 3, 2):
         run_whole(tmp_path, str(micro_batches), own_network(4, micro_batches, 8, 1))
@@ -84,7 +83,7 @@ def test_one_micro_batch_less_in_flight(tmp_path: Path) -> None:
 
 
 @needs_mindformers
-@more_runs
+@more
 @pytest.mark.parametrize("stages", [1, 2])
 def test_remedies_of_mindformers_own_network(stages: int, tmp_path: Path) -> None:
     config = own_network(stages, 4 if stages > 1 else 1, 12, 2)

@@ -6,7 +6,6 @@ The configs are those of MindFormers' wheel with smaller models, wide enough tha
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +142,13 @@ def _written(case: Case, folder: Path) -> Path:
 # Each takes half a minute; these are of the same kinds as the others.
 _FURTHER = (
     *("Qwen3, tied, shared out in pairs", "Qwen3, some shared out", "DeepSeek-V3, narrow projections in one"),
-    *("Qwen3, shared out", "Qwen3-MoE, shared out"),
+    *("Qwen3, shared out", "Qwen3-MoE, shared out", "DeepSeek-V3, one token more, shared out"),
 )
-_with_time = pytest.mark.skipif("MS_TUNE_TEST_MORE" not in os.environ, reason="MS_TUNE_TEST_MORE=1 runs this one too")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[_with_time] if name in _FURTHER else []) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.more] if name in _FURTHER else []) for name in CASES]
+)
 def test_every_stage_holds_what_theory_says(name: str, tmp_path: Path, stray_cache: Path) -> None:
     case = CASES[name]
     made = run_dryrun(tmp_path, stray_cache, "--layers", "all", "--json", str(_written(case, tmp_path)))

@@ -22,7 +22,7 @@ from ms_tune.lint.finding import Severity
 from ms_tune.texts import Language
 from tests.oracle import wheels
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "300"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

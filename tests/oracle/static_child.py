@@ -214,7 +214,9 @@ def answer(framework: Static, path: str) -> dict[str, Any]:
     """What went wrong with a config, or what it does to its layers."""
     framework.answer = {}
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 20 * SECONDS)  # a thousand layers with eight patterns take some seconds
+        signal.setitimer(
+            signal.ITIMER_VIRTUAL, 10 * SECONDS
+        )  # a thousand layers with eight patterns take a second or two
         framework.start(path)
     except Hang:
         return {"step": framework.step, "error": "endless-loop", "text": ""}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.layers.plans import NormalizedPlan
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2500")) // 25  # of each release
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.layers.mindformers.inputs import RecomputeInputs
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2500")) // 10  # of each release
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 10  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 _LEGACY = (("LlamaForCausalLM", "", 0), ("TelechatForCausalLM", "", 0), ("DeepseekV3ForCausalLM", "", 2))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MISSING = layer_setting.why_missing()
 installed = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1500"))  # of each release
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 

@@ -33,7 +33,7 @@ from tests.oracle.whole_cases import left_out, without_some
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "500"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

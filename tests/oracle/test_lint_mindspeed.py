@@ -33,7 +33,7 @@ from ms_tune.texts import Language
 from tests.oracle import mindspeed_config, wheels
 from tests.oracle.whole_cases import left_out
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "500"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _SECONDS = 600
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])

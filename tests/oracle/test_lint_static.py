@@ -29,7 +29,7 @@ from tests.oracle.whole_cases import left_out
 if TYPE_CHECKING:
     import pytest
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))  # of each release
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "75"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CHECKS = built_in(Dialect.MINDFORMERS)
 # Without its class no model is built, and nothing is compared.

@@ -36,7 +36,7 @@ def oracle() -> mindspeed_ms.Oracle:
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "375"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 

@@ -56,7 +56,9 @@ print(json.dumps(answers))
 @needs_mindformers
 @pytest.mark.mindspore
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"use_fused": True}], ids=["plain", "fused"])
+@pytest.mark.parametrize(
+    "more", [{}, pytest.param({"use_fused": True}, marks=pytest.mark.more)], ids=["plain", "fused"]
+)
 def test_numbers_of_adamw(more: dict[str, bool]) -> None:
     sound = {"type": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, **more}
     cases = [{**sound, key: value} for key, values in VALUES.items() for value in values]

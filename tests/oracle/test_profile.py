@@ -76,7 +76,14 @@ def shares(report: ProfileReport) -> dict[str, float]:
     return {cause.value: share for cause, share in report.shares.items()}
 
 
-@pytest.mark.parametrize("name", ["host_bound", "operator_bound", "network_bound", "waiting", "pipeline"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "host_bound",
+        *(pytest.param(one, marks=pytest.mark.more) for one in ("operator_bound", "network_bound", "waiting")),
+        "pipeline",
+    ],
+)
 def test_the_same_events_from_both_exporters(tmp_path: Path, name: str) -> None:
     step: profiles.Step = getattr(profiles, name)()
     made = exported(step, tmp_path)

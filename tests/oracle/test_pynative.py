@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1500"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _LABELS = {
     "Recompute": "select_patterns",

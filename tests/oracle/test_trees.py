@@ -43,7 +43,11 @@ def text(tree: Tree) -> str:
 @pytest.mark.skipif(not RELEASE, reason="needs MindFormers")
 @pytest.mark.parametrize(
     ("kind", "model"),
-    [("static", "LlamaForCausalLM"), ("research", "DeepseekV3ForCausalLM"), ("static", "deepseek_v3")],
+    [
+        pytest.param("static", "LlamaForCausalLM", marks=pytest.mark.more),
+        ("research", "DeepseekV3ForCausalLM"),
+        ("static", "deepseek_v3"),
+    ],
 )
 def test_real_layers(kind: str, model: str, tmp_path: Path) -> None:
     found = find_spec("mindformers")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.oracle.models import Made
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "300"))
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))
 _MODELS = ("qwen3", "deepseek_v3")
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.layers.plans import NormalizedPlan
     from ms_tune.layers.result import LayerPlan
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "60"))  # of each release
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")
 # What was asked of a layer (False) or of a part of it (True).
 _ASKED = {

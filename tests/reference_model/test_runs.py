@@ -34,8 +34,12 @@ pytestmark = [pytest.mark.mindspore, needs_mindspore]
 
 MIB = 1024**2
 CHECKOUT = Path(__file__).parents[2]
+_FURTHER = (  # the others have every part of these
+    *("ring", "Ulysses in a ring", "Qwen3, one shard", "Qwen3 on one device", "Qwen3, copies of the parts"),
+    *("Qwen3, gathered keys", "DeepSeek-V3, without pipeline", "Qwen3"),
+)
 STAGES = [
-    pytest.param(name, stage, id=f"{name}, stage {stage}")
+    pytest.param(name, stage, id=f"{name}, stage {stage}", marks=[pytest.mark.more] if name in _FURTHER else [])
     for name, stages in (
         ("tensor, sequence, pipeline", (0, 1)),
         ("tensor without sequence, grouped heads, biases", (0,)),

@@ -105,7 +105,7 @@ def agree(notes: list[Any], expected: list[tuple[str, str, int]]) -> None:
     ("parallelism", "ways", "copies", "reshards"),
     [
         ({}, 4, 1, True),
-        ({"reshard_after_forward_policy": "never"}, 4, 1, False),
+        pytest.param({"reshard_after_forward_policy": "never"}, 4, 1, False, marks=pytest.mark.more),
         ({"data_parallel_shard": 2}, 2, 2, True),
     ],
     ids=["four parts", "kept after forward", "two parts and two copies"],
@@ -118,7 +118,7 @@ def test_what_is_whole_and_what_is_on_its_way(
     agree(notes, list(sharding.step(whole_model(reshards=reshards), ways, copies, micro_batches=2)))
 
 
-@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stage", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_a_pipeline_keeps_weights_and_float32_gradients_whole(stage: int, tmp_path: Path) -> None:
     parallelism = {"pipeline_parallel": 2, "pipeline_parallel_layers_per_stage": ["0-1", "2"]}
     config = config_of(parallelism, samples=8)
