@@ -154,6 +154,7 @@ class TestPythonsOfMindSpore:
         assert f'requires-python = ">={first[0]}.{first[1]}"' in text
 
 
+@pytest.mark.slow
 def test_no_text_names_an_index_of_its_own() -> None:
     """`pip install ms-tune` works for nobody as long as ms-tune is on no index: only this room makes such lines."""
     found = [

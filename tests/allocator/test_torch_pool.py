@@ -212,6 +212,7 @@ class BruteForce:
                     at += 1
 
 
+@pytest.mark.slow
 def test_the_blocks_of_a_training_run_lie_where_a_plain_search_puts_them() -> None:
     """2,602 blocks: the same addresses, and as many segments of as many bytes."""
     rows = sorted(training(260, 3, seed=7)[0])

@@ -80,6 +80,7 @@ def told(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [NPU, NPU_EXPANDABLE, TorchSettings(), TorchSettings(expandable=True)])
 @pytest.mark.parametrize("emptied", [False, True])
 @pytest.mark.parametrize("damaged", [False, True])

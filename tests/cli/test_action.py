@@ -88,6 +88,7 @@ def test_a_hook_is_a_command_that_there_is(hook: dict[str, str]) -> None:
     assert hook["id"] in (ROOT / "docs" / f"{command}.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
 def test_the_action_tells_what_a_pull_request_does_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_BASE_REF", "main")
@@ -106,6 +107,7 @@ def test_the_action_tells_what_a_pull_request_does_to_memory(tmp_path: Path, mon
     assert re.search(r"makes stage 0 run out of memory, .*GiB of .*GiB before \(\d+\.\d\d GiB more\)", first)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
 @pytest.mark.parametrize("language", Language)
 def test_what_the_action_cannot_read_is_an_annotation_too(
@@ -120,6 +122,7 @@ def test_what_the_action_cannot_read_is_an_annotation_too(
         assert done.stdout.startswith(f"::error file=train.yaml,line=3,title=ms-tune {command}::")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
 @pytest.mark.parametrize("language", Language)
 def test_a_checkout_without_the_base_is_told_what_to_fetch(

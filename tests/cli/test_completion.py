@@ -13,6 +13,7 @@ pytest.importorskip("argcomplete")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "among", "not_among"),
     [

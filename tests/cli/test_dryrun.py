@@ -284,6 +284,7 @@ class TestText:
         assert len(shares) == len(Content)
         assert sum(shares) == pytest.approx(100, abs=0.3)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("arguments", "peak", "hint"),
         [
@@ -309,12 +310,14 @@ class TestText:
         child(good_child(peak, peak))
         assert ms_tune(capsys, *arguments)[1].splitlines()[-1] == f"next: {hint}"
 
+    @pytest.mark.slow
     def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:
         child(good_child())
         out = ms_tune(capsys, "--layers", "2", "config.yaml")[1]
         assert "  model.model_config.num_hidden_layers: 64 → 5\n" in out
         assert "  train_dataset_task: left out\n" in out
 
+    @pytest.mark.slow
     def test_a_long_config_value_does_not_fill_the_screen(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:
@@ -338,6 +341,7 @@ FACTS = ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserv
 class TestOneJudge:
     """One run gets one verdict, whichever command is asked."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "case",  # peak and footprint in GiB, options, verdict, exit code
         [
@@ -458,6 +462,7 @@ class TestExitCodes:
         assert json.loads(out)["warnings"] == ["set otherwise for the simulated run: MS_ALLOC_CONF"]
         assert "warning: set otherwise for the simulated run: MS_ALLOC_CONF" in err
 
+    @pytest.mark.slow
     def test_each_phase_is_told_once_where_there_is_no_terminal(
         self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]
     ) -> None:

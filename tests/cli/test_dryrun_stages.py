@@ -86,6 +86,7 @@ def test_stages_are_shown_with_the_worst_first(ms_tune: Callable[..., tuple[int,
     assert "imbalance: stage 0 needs 1.00 GiB (25%) less than stage 3" in out
 
 
+@pytest.mark.slow
 def test_every_row_fits_the_width_of_a_file(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     out = ms_tune("--layers", "4", "config.yaml")[1]
     assert "…" not in "".join(line for line in out.splitlines() if line[:6].strip().isdigit())
@@ -102,6 +103,7 @@ def test_a_max_device_memory_that_the_chip_does_not_have_is_refused_before_anyth
     assert not Path("ms-tune-runs").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = ms_tune("--layers", "4", "--set", "context.max_device_memory=3GB", "config.yaml")
     assert code == 1
@@ -109,6 +111,7 @@ def test_a_stage_that_does_not_fit_decides(ms_tune: Callable[..., tuple[int, str
     assert out.splitlines()[-1] == "next: ms-tune fit config.yaml"
 
 
+@pytest.mark.slow
 def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = ms_tune("--layers", "4", "--json", "config.yaml")
     result = json.loads(out)
@@ -134,6 +137,7 @@ def test_progress_names_each_process(ms_tune: Callable[..., tuple[int, str, str]
             assert f"stage {stage}, {layers} layer(s): ended after" in err
 
 
+@pytest.mark.slow
 def test_compiling_only_is_told(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
     assert code == 0
@@ -198,6 +202,7 @@ class TestPage:
     def needs_jinja(self) -> None:
         pytest.importorskip("jinja2")
 
+    @pytest.mark.slow
     def test_it_has_every_stage_with_the_worst_first(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         code, _, err = ms_tune("--layers", "4", "--no-extrapolate", "--html", "report.html", "config.yaml")
         assert code == 0
@@ -218,6 +223,7 @@ class TestPage:
         (rank,) = island(Path("report.html").read_text("utf-8"))["ranks"]
         assert (rank["stage"], rank["rank"]) == (2, 16)
 
+    @pytest.mark.slow
     def test_of_very_many_ranks_the_worst_are_shown(
         self, ms_tune: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -226,6 +232,7 @@ class TestPage:
         assert "the page shows the 2 worst ranks; 2 more are in the run folder" in err
         assert [rank["stage"] for rank in island(Path("report.html").read_text("utf-8"))["ranks"]] == [3, 0]
 
+    @pytest.mark.slow
     def test_it_is_not_overwritten(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         Path("report.html").write_text("mine", encoding="utf-8")
         assert ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[0] == 2
@@ -247,6 +254,7 @@ class TestPage:
         assert said in err
         assert not Path("ms-tune-runs").exists()
 
+    @pytest.mark.slow
     def test_without_traces_there_is_none_and_that_is_told(self, ms_tune: Callable[..., tuple[int, str, str]]) -> None:
         code, _, err = ms_tune("--layers", "4", "--level", "0", "--html", "report.html", "config.yaml")
         assert code == 0

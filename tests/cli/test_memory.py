@@ -44,6 +44,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(result["categories_at_peak"].values()) == result["peak_bytes"]
 
 
+@pytest.mark.slow
 def test_json_of_several_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     result = run_json(capsys, str(folder(QWEN_TINY)))
     assert [(rank["rank"], rank["stage"]) for rank in result["ranks"]] == [(0, 0), (4, 1)]
@@ -200,6 +201,7 @@ def test_snapshot(tmp_path: Path) -> None:
         assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
 
 
+@pytest.mark.slow
 def test_export_wants_a_file_and_one_rank(tmp_path: Path) -> None:
     assert main(["memory", "export", str(SMALL / "asc2")]) == ExitCode.USAGE
     several = ["memory", "export", str(folder(QWEN_TINY)), "--snapshot", str(tmp_path / "s")]

@@ -138,6 +138,7 @@ def offered(command: str, language: Language) -> set[str]:
     return {name for action in parser.actions() for name in action.option_strings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", Language)
 @pytest.mark.parametrize("typed", MISTAKES)
 @pytest.mark.usefixtures("_home")

@@ -48,6 +48,7 @@ def test_a_rule_by_id_and_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "为什么重要（昇腾）" in run(capsys, "--lang", "zh", "MST102")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_rule_can_be_explained(capsys: pytest.CaptureFixture[str], language: str) -> None:
     code, out, _ = run(capsys, "--lang", language, *(rule.id for rule in RULES))
@@ -102,6 +103,7 @@ def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
         assert sum(finding.id == rule.id for finding in report.findings) == count
 
 
+@pytest.mark.slow
 def test_the_reference_has_a_page_for_every_check_which_others_do_not_change(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_each_contents_speaks_one_language() -> None:
             assert re.search("[一-鿿]", line), line
 
 
+@pytest.mark.slow
 def test_writing_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "old-rule.md").write_text(f"{MARK}\n", encoding="utf-8")
     (tmp_path / "mine.md").write_text("mine\n", encoding="utf-8")

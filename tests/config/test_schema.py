@@ -47,6 +47,7 @@ def test_templates_are_valid() -> None:
         assert valid(config, dialect) == [], path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
 def test_real_configs_are_valid() -> None:
     for path in CONFIGS:

@@ -43,6 +43,7 @@ def same(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever YAML holds
     return bool(one == other) or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
 def test_wheel_configs_are_read_as_pyyaml_reads_them() -> None:
     for path in CONFIGS:

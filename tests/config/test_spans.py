@@ -44,6 +44,7 @@ def changed(text: str, change: Change) -> str:
     return apply_edits(text, edits) if prove(source, [change], edits) else "unproven"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "change", "expected"),
     [

@@ -70,6 +70,7 @@ def test_the_program_runs_in_the_users_folder_with_its_arguments(ms_tune: Callab
     assert log == f"{Path.cwd()} ['--layers', '--', 'x y'] 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_its_exit_code_is_kept(ms_tune: Callable[..., tuple[int, str, str]], code: int, form: tuple[str, ...]) -> None:
@@ -248,6 +249,7 @@ def test_the_manifest_keeps_the_command(ms_tune: Callable[..., tuple[int, str, s
     assert manifest["environment"]["MS_ALLOC_CONF"].endswith(f"memory_tracker_path:{run_folder().resolve()}/rank_0")
 
 
+@pytest.mark.slow
 def test_the_page_for_the_browser_has_every_rank(ms_tune: Callable[..., tuple[int, str, str]]) -> None:
     pytest.importorskip("jinja2")
     children = {"0": good_child(GIB), "1": good_child(2 * GIB)}

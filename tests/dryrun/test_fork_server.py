@@ -92,6 +92,7 @@ def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
     assert facts(children[0])[2] == facts(children[1])[2]  # one import for both
 
 
+@pytest.mark.slow
 def test_a_signal_ends_one_and_not_the_other(tmp_path: Path) -> None:
     module(tmp_path)
     children = [child(tmp_path, 0, "os.kill(os.getpid(), signal.SIGSEGV)"), child(tmp_path, 1, "time.sleep(0.3)")]

@@ -190,6 +190,7 @@ def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal
         wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_terminal_reaches_the_program_through_ms_tune_only(tmp_path: Path) -> None:
     code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\n'); open('group', 'w').write(f'{os.getpgrp()}\\n'); time.sleep(600)"
     parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT, preexec_fn=hear_signals)  # noqa: PLW1509 - no threads here
@@ -199,6 +200,7 @@ def test_ctrl_c_in_the_terminal_reaches_the_program_through_ms_tune_only(tmp_pat
     assert parent.wait(PATIENCE) == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_what_ms_tune_was_started_to_ignore_it_ignores(tmp_path: Path, number: signal.Signals) -> None:
     """``nohup ms-tune ... &`` goes on when the terminal is closed."""

@@ -131,6 +131,7 @@ class TestFewestLayers:
         for stage in planned(small, layers=4).stages:
             assert ([run.layers for run in stage.runs], stage.factors) == ([5], ())
 
+    @pytest.mark.slow
     def test_how_many_it_takes_is_told_once_and_holds(self) -> None:
         """The template's first stage needs 2 layers and another one 3: the goal moved from one try to the next."""
         config = data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"

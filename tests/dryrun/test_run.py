@@ -344,6 +344,7 @@ class TestMindFormers:
 
 
 class TestProgress:
+    @pytest.mark.slow
     def test_what_the_process_says_is_passed_on(self, child: Callable[[str], None]) -> None:
         # The process goes on to its next phase when ms-tune has told of this one.
         child(

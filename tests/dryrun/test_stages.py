@@ -63,6 +63,7 @@ def simulate(**more: Any) -> DryrunResult:  # noqa: ANN401 - as above
 
 
 class TestStages:
+    @pytest.mark.slow
     def test_every_stage_is_judged_and_the_worst_one_counts(self, child: Callable[[str], None]) -> None:
         child(layered_child(last=2 * GIB))
         result = simulate()
@@ -71,6 +72,7 @@ class TestStages:
         assert result.worst.reading.peak_bytes == GIB + 4 * GIB // 8 + 2 * GIB
         assert result.imbalance == pytest.approx(1 - 3 / 5)
 
+    @pytest.mark.slow
     def test_the_whole_stage_is_derived_from_two_sizes(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         for stage in simulate().stages:
@@ -80,6 +82,7 @@ class TestStages:
             assert stage.extrapolation.from_layers == (4, 5)
             assert sum(stage.extrapolation.contents.values()) == stage.extrapolation.peak_bytes
 
+    @pytest.mark.slow
     def test_the_verdict_is_about_the_whole_stage(self, child: Callable[[str], None]) -> None:
         child(layered_child(layer=4 * GIB))
         assert simulate(stages=(0,)).verdict.outcome is Fit.DOES_NOT_FIT  # 65 GiB with 16 layers
@@ -91,6 +94,7 @@ class TestStages:
         assert ([stage.run.stage for stage in result.stages], result.skipped) == ([0, 3], (1, 2))
         assert "dryrun.not-included.other-stages" not in {message.id for message in result.not_included}
 
+    @pytest.mark.slow
     def test_other_sizes_are_kept_where_nobody_takes_them_for_ranks(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         result = simulate(stages=(0, 3))
@@ -104,6 +108,7 @@ class TestStages:
             ".layers_5/rank_24": 5,
         }
 
+    @pytest.mark.slow
     def test_the_config_is_kept_with_what_was_run_otherwise(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         result = simulate(settings=(Setting.parse("parallel_config.micro_batch_num=16"),))
@@ -113,6 +118,7 @@ class TestStages:
         assert "+  micro_batch_num: 16\n" in diff
         assert "-    num_hidden_layers: 64\n" in diff
 
+    @pytest.mark.slow
     def test_warnings_are_told_once(self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
         child(layered_child())
@@ -177,6 +183,7 @@ class TestAtOnce:
         assert machine.cores() >= 1
         assert machine.available_bytes() > MIB
 
+    @pytest.mark.slow
     def test_two_jobs_at_once_do_not_meet(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         first, second = simulate(stages=(0,)), simulate(stages=(0,))
@@ -199,6 +206,7 @@ class TestFailures:
             pid = int(path.read_text())
             wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
+    @pytest.mark.slow
     def test_what_was_written_stays_readable(self, child: Callable[[str], None]) -> None:
         child(failing_rank(24, "time.sleep(0.5); raise RuntimeError('no such layer')"))
         with pytest.raises(RunError):

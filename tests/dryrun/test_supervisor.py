@@ -120,6 +120,7 @@ def test_a_look_that_finds_nobody_is_not_believed(tmp_path: Path, *, code: int, 
     assert (tmp_path / "done").is_file() == ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "left"),
     [
@@ -149,6 +150,7 @@ def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path, first: str, *, l
     assert (tmp_path / "offload").exists() is left
 
 
+@pytest.mark.slow
 def test_when_the_supervisor_is_killed_nothing_is_left(tmp_path: Path) -> None:
     program = [sys.executable, "-c", DAEMON.format(code=0, first="")]
     folder = tmp_path / "rank_0"

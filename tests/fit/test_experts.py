@@ -103,6 +103,7 @@ def off(made: Table, whole: dict[str, Any]) -> float:
     return float(costs.peaks(costs.state(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [LARGE, SMALL], ids=lambda runs: str(runs["job"]))
 def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], request: pytest.FixtureRequest) -> None:
     """Else what was recorded would tell of another ms-tune."""

@@ -54,6 +54,7 @@ def test_what_the_config_has_already_is_not_told(tmp_path: Path) -> None:
     assert set(found) == {"micro-batch", "stages", "tensor"}
 
 
+@pytest.mark.slow
 def test_state_that_every_rank_holds_whole_can_be_shared_out(tmp_path: Path) -> None:
     found = told(tmp_path, 8, {}, {"use_distributed_optimizer": False})
     assert next(iter(found)) == "optimizer"

@@ -117,6 +117,7 @@ class TestRanking:
         # 4 equal stages (the head aside) and 8 micro-batches: 3 of 11 turns are waiting.
         assert own.estimate.bubble == pytest.approx(3 / 11, abs=0.04)
 
+    @pytest.mark.slow
     def test_less_memory_recomputes_more_and_leaves_out_more(self) -> None:
         free = ("dp", "tp", "pp")
         roomy, tight = (ranked(None, gib, free=free) for gib in (64, 24))

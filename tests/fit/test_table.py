@@ -286,6 +286,7 @@ class TestProbes:
         probes, _ = asked(job, model, (Recompute.NONE,))
         assert {one.made_of for one in probes} == {"dense", "moe"}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_one_more_layer_is_one_of_those_that_most_layers_are(self, config: Path) -> None:
         """Else what a dense layer holds is taken for what a layer with experts does."""
@@ -305,6 +306,7 @@ class TestProbes:
                 compared += 1
         assert compared >= min(3, job.stages)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_whatever_they_recompute_small_runs_have_the_same_layers(self, config: Path) -> None:
         """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
@@ -320,6 +322,7 @@ class TestProbes:
             made.setdefault((one.made_of, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
         assert [key for key, several in made.items() if len(several) > 1] == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_layers_stay_where_they_are(self, config: Path) -> None:
         """Also where cells have unlike numbers of them: every run is about the job's own placement."""
@@ -372,6 +375,7 @@ class TestStaticGraph:
             assert found is not None
             assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
 
+    @pytest.mark.slow
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
         # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
         world = World(shared=84)

@@ -26,6 +26,7 @@ def schema_of(name: str) -> dict[str, Any]:
     return {"$schema": SCHEMAS["$schema"], "$defs": SCHEMAS["$defs"], **found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_data_file_has_the_form_that_its_schema_says(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))

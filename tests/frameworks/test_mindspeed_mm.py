@@ -26,6 +26,7 @@ def test_what_is_read_and_not_declared_and_the_other_way_round() -> None:
     assert unread("26.1") <= ever()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "known"),
     [

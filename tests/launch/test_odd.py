@@ -147,6 +147,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_all_of_it_is_known(script: str, tmp_path: Path) -> None:
     assert differences(script, tmp_path) == []

@@ -53,6 +53,7 @@ def parser_of(known: dict[str, Definition]) -> argparse.ArgumentParser:
     return parser
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_values_are_those_of_argparse(release: str) -> None:
     random = Random(release)  # noqa: S311 - the same cases every time

@@ -237,6 +237,7 @@ def test_a_value_that_grows_without_end_is_unknown() -> None:
     assert argument.unknown.reason is Reason.BOUND
 
 
+@pytest.mark.slow
 def test_what_comes_after_too_much_is_not_passed_over_without_a_word() -> None:
     found = launches("A=x; " + 'A="$A$A"; ' * 60 + "python p.py $A")
     assert found.launches or [unknown.reason for unknown in found.unknown] == [Reason.BOUND]

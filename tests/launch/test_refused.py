@@ -35,6 +35,7 @@ def parser(release: str) -> tuple[argparse.ArgumentParser, list[str]]:
     return made, known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_argparse_refuses(release: str) -> None:
     random = Random(release)  # noqa: S311 - the same cases every time

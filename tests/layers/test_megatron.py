@@ -27,6 +27,7 @@ from tests.oracle.megatron_layers import told
 EIGHT = MegatronInputs(release="2.3", layers=8, stages=2)
 
 
+@pytest.mark.slow
 def test_what_the_frameworks_own_code_said() -> None:
     rows = json.loads(FILE.read_text("utf-8"))
     assert {row["release"] for row in rows} == {"2.2", "2.3", "26.0", "26.1"}

@@ -54,6 +54,7 @@ def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
     return [finding.id for finding in findings if finding.id not in check.also]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "dialect"), CASES)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check, dialect: Dialect) -> None:
     assert ids(check.bad, check, dialect) == [check.id]
@@ -63,6 +64,7 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check, dialect: D
 checklist = cache(read_checklist)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(data_folder("checklists").glob("*.yaml")), ids=lambda path: path.stem)
 def test_checklists_meet_the_schema(path: Path) -> None:
     assert checklist(path).checks
@@ -77,6 +79,7 @@ def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None
         assert len(lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, [check])) == count
 
 
+@pytest.mark.slow
 def test_every_checklist_is_read() -> None:
     written = sum(len(checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
     assert len(CHECKS) == written

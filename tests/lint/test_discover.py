@@ -102,6 +102,7 @@ def test_what_a_folder_holds_besides_is_told() -> None:
     assert errors[0].startswith("b/broken.yaml:3:1: ")
 
 
+@pytest.mark.slow
 def test_many_files_in_several_processes(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")

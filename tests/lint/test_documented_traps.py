@@ -77,6 +77,7 @@ def found(trap: Trap) -> list[str]:
     return [finding.id for finding in findings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: f"{trap.dialect}: {trap.says}")
 def test_every_documented_trap_is_told(trap: Trap) -> None:
     outcome, named = trap.outcome

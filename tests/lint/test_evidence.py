@@ -148,6 +148,7 @@ def symbols(node: ast.AST, within: str = "") -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [check for check in CHECKS if _QUOTED.search(check.why.en)], ids=lambda check: check.id
 )

@@ -49,6 +49,7 @@ def mended(text: str, dialect: Dialect = Dialect.MINDFORMERS, *, unsafe: bool = 
     return apply_fixes(source, lambda config: lint(config, dialect, few(dialect)), unsafe=unsafe)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "dialect"), CASES)
 def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect) -> None:
     version, profile = version_for(check, dialect), profile_for(check)

@@ -139,6 +139,7 @@ def test_hostile_content_on_standard_input_and_in_a_folder(name: str, tmp_path: 
     assert (tmp_path / "config.yaml").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_hundred_megabytes(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     with path.open("wb") as file:
@@ -191,6 +192,7 @@ def _odd_name(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [_link_loop, _folder_loop, _pipe, _pipe_in_folder, _folder_named_like_a_file, _unreadable, _dangling, _odd_name],

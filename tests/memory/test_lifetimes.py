@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def test_free_and_used_make_up_the_stretches(places: list[tuple[int, int, int]])
         assert sum(segment.bytes for segment in found.segments) == found.free_bytes + curve_of(table).at(tick)
 
 
+@pytest.mark.slow
 def test_comparison_adds_up() -> None:
     report = report_of(QWEN_TINY)
     assert all(not pair.changes for pair in compare(report, report).ranks)

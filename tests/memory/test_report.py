@@ -76,6 +76,7 @@ def test_every_launched_block_has_its_launch(run: str, rows: int) -> None:
     assert (joined.joined_rows, joined.joinable_rows) == (rows, rows)
 
 
+@pytest.mark.slow
 def test_launches_of_a_graph_are_joined_by_name() -> None:
     for rank, rows in zip(report_of(QWEN_TINY).ranks, (8320, 9424), strict=True):
         assert rank.join is not None
@@ -88,6 +89,7 @@ def test_launches_of_a_graph_are_joined_by_name() -> None:
             assert -4 <= int(rank.tasks.stamp[launch]) - int(rank.table.start[row]) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "steps", "evidence"),
     [
@@ -134,6 +136,7 @@ def test_qwen3_against_theory() -> None:
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_stages_by_layers() -> None:
     assert report_of(QWEN_TINY).stages == (0, 1)
     assert report_of(QWEN_8B).stages == (None,)

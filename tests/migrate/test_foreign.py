@@ -155,6 +155,7 @@ def test_every_layer_of_a_script_does_what_it_did(change: str, tmp_path: Path) -
     assert untold(found) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama2_7b", "llama2_13b_vpp"])
 def test_every_layer_of_a_config_does_what_it_did(name: str) -> None:
     found = migrate_source(load_source(data_folder("yaml_templates") / "mindspeed_ms" / f"{name}.yaml"))

@@ -136,6 +136,7 @@ def untold(found: Migration) -> list[str]:
     return lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["2.0", "2.1"])
 def test_what_is_told_to_be_translated_is_in_the_file(target: str) -> None:
     swap = "cpu_offloading: True\n    op_swap: [{op_name: mlp, backward_prefetch: 1, layers: [0]}]"
@@ -348,6 +349,7 @@ def test_unknown_keys_are_asked_where_they_belong() -> None:
     assert found.exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "old"),
     [

@@ -146,6 +146,7 @@ cached_folder(Path(sys.argv[1]), build, lambda: None)
 """
 
 
+@pytest.mark.slow
 def test_ten_processes_at_once_build_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TEN_AT_ONCE, str(tmp_path)]
     processes = [

@@ -109,6 +109,7 @@ def test_a_shared_list_is_refused() -> None:
     assert "used elsewhere" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_random_configs_of_mindspeed() -> None:
     count = 0
     for number in range(150):

@@ -240,6 +240,7 @@ def test_a_value_behind_an_alias_is_left_alone() -> None:
         api.merge_sapp(PLAN, source(text))
 
 
+@pytest.mark.slow
 def test_random_lists_come_to_what_sapp_means() -> None:
     random = Random(11)  # noqa: S311 - reproducible
     for _ in range(60):

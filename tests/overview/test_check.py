@@ -87,6 +87,7 @@ class TestScreen:
         (shown,) = json.loads(screen(capsys, str(file), "--json")[1])["files"]
         assert [one["name"] for one in shown["matters"] if one["severity"] != "info"] == [name]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("language", ["en", "zh"])
     @pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
     @pytest.mark.parametrize("card", ["16GiB", "64GiB"])
@@ -104,6 +105,7 @@ class TestScreen:
         assert "mindformers (MindFormers 1.9), qwen3, 64" in " ".join(out.split())
         assert "32 NPUs (as the config says): data 2 x tensor 4 x pipeline 4" in " ".join(out.split())
 
+    @pytest.mark.slow
     def test_an_estimate_never_says_that_a_job_fits(self, capsys: pytest.CaptureFixture[str]) -> None:
         for file in ALL:
             _, out, _ = screen(capsys, str(file))
@@ -239,6 +241,7 @@ class TestChange:
             ]
             assert (found.peak_bytes <= seen.estimate.room_bytes) is below
 
+    @pytest.mark.slow
     def test_cells_with_unlike_numbers_of_layers_can_recompute_more(self, tmp_path: Path) -> None:
         """Lists without an offset would mean even cells, which 61 layers have not got."""
         text = (TEMPLATES / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml").read_text("utf-8")
@@ -352,6 +355,7 @@ class TestBase:
         more = after.fullest.peak_bytes - before.stages[after.fullest.stage].peak_bytes
         assert f"({more / GIB:.2f} GiB more)" in first
 
+    @pytest.mark.slow
     def test_the_key_that_did_it_is_found_among_others(self, repository: Path) -> None:
         edited(repository / "train.yaml", num_layers=34, seed=7)
         found = api.check("train.yaml", base="HEAD").against
@@ -424,6 +428,7 @@ class TestBase:
         assert found.blame is not None
         assert (found.blame.old, found.blame.new) == (32, 34)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("relative", ["true", "false"])
     def test_a_renamed_file_of_a_folder_however_git_names_files(
         self, repository: Path, monkeypatch: pytest.MonkeyPatch, relative: str

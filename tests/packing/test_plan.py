@@ -156,6 +156,7 @@ class TestValid:
         result = plan(problem([]), engine)
         assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("count", "limit"), [(1500, 0.5), (300, 0.2)])
     def test_a_busy_machine_gets_the_same_plan(self, count: int, limit: float) -> None:
         rows = cut(count, 400, 1_000_000, 5)
@@ -175,12 +176,14 @@ class TestValid:
         result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
         assert faults(result) == []
 
+    @pytest.mark.slow
     def test_the_time_limit_is_kept(self) -> None:
         rows = cut(400, 300, 1 << 20, 7)
         begin = time.process_time()
         plan(problem(rows), compiled(), seconds=0.3)
         assert time.process_time() - begin < 3  # processor time of all threads
 
+    @pytest.mark.slow
     def test_alignment_is_kept(self, engine: Engine) -> None:
         rows = [(0, 9, 100, 512), (0, 9, 700, 512), (0, 9, 3, 64), (3, 9, 5, 1)]
         result = plan(problem(rows), engine, seconds=0.3)
@@ -203,6 +206,7 @@ class TestCapacity:
         assert result.height <= 1020
         assert faults(result) == []
 
+    @pytest.mark.slow
     def test_once_it_is_reached_less_is_not_looked_for_long(self) -> None:
         """But for as long as is asked for."""
         rows = cut(400, 300, 1 << 20, 7)
@@ -254,6 +258,7 @@ class TestFacts:
 
 
 class TestKnownProblems:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("layers", "steps"), [(150, 2), (260, 3)])
     def test_a_training_run_is_planned_at_the_bound(self, engine: Engine, layers: int, steps: int) -> None:
         """1,052 and 2,602 blocks of 25 sizes, as a static graph and a snapshot of an NPU have them."""

@@ -39,6 +39,7 @@ def gpt(folder: Path, sizes: dict[str, int], more: str = "--recompute-activation
     return script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", KORTHIKANTI)
 def test_published_mfu(tmp_path: Path, model: str) -> None:
     sizes, seconds, mfu = KORTHIKANTI[model]

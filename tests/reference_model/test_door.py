@@ -42,6 +42,7 @@ def ms_tune_without(folder: Path, *arguments: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("lint", "config.yaml"), ("dryrun", "--help"), ("memory", "--help"), ("rule", "MST778")]
 )
@@ -51,6 +52,7 @@ def test_the_rest_works_without_it(arguments: tuple[str, ...], folder: Path) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said(folder: Path) -> None:
     done = ms_tune_without(folder, "dryrun", "config.yaml", "--devices", "4")
     assert done.returncode == 2, done.stderr

@@ -67,6 +67,7 @@ def test_all_stages_together_have_all_layers(config: dict[str, Any], devices: in
     assert [stage.chunks[-1].head for stage in stages] == [index == first.stages - 1 for index in range(first.stages)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "devices"), EVERYTHING)
 @pytest.mark.parametrize("layers", [1, 2, 3, 7])
 def test_the_changes_make_a_config_that_says_what_was_run(

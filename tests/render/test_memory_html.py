@@ -61,6 +61,7 @@ def test_the_page_may_run_its_own_scripts_and_nothing_else() -> None:
     assert not re.search(r"<[^>]+ style=", page)
 
 
+@pytest.mark.slow
 def test_the_page_of_the_large_trace_is_small() -> None:
     page = report_html(report_of(QWEN_8B), None, Language.EN)
     assert len(page.encode()) < 5 * 1024**2
@@ -86,6 +87,7 @@ def test_texts_are_there_in_both_languages() -> None:
     assert used <= set(data["texts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["asc2", "gpt", LLAMA, QWEN_TINY, QWEN_8B])
 def test_packed_blocks_are_the_blocks(run: str) -> None:
     rank = rank_of(run)

@@ -59,6 +59,7 @@ def told(log: TrainingLog) -> object:
     return repr((log.runs, log.damaged, log.damaged_count, log.dropped, log.orphans, log.cut_off))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", range(4))
 def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
     """Line by line, a few at a time, by the search for bytes and by numpy's."""

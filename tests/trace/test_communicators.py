@@ -88,6 +88,7 @@ def test_processes_that_share_a_log_are_told_apart(tmp_path: Path) -> None:
     assert groups(tmp_path, *lines) == [ProcessGroups(0, {WORLD: 2, "b": 2}), ProcessGroups(1, {WORLD: 2, "a": 2})]
 
 
+@pytest.mark.slow
 def test_a_log_without_end_is_read_without_growing(tmp_path: Path) -> None:
     own = groups(tmp_path, begun(2, 0), *(made(f"g{number}", [0, 1]) for number in range(10_010)))[0].own
     assert len(own) == 10_000

@@ -50,6 +50,7 @@ def test_one_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         find_mindspore(str(tmp_path / "absent"))
 
 
+@pytest.mark.slow
 def test_python_in_a_script_means_that_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

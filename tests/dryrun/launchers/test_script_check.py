@@ -60,6 +60,7 @@ def checked(capsys: pytest.CaptureFixture[str]) -> Callable[..., Checked]:
 LINE = f"msrun --worker_num 4 pretrain_gpt.py {ARGUMENTS} --tokenizer-name-or-path my own"
 
 
+@pytest.mark.slow
 def test_what_a_script_would_find_is_told_and_nothing_is_trained_or_kept(
     checked: Callable[..., Checked], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_what_a_script_would_find_is_told_and_nothing_is_trained_or_kept(
     assert "all that its programs import can be imported; nothing was trained" in out
 
 
+@pytest.mark.slow
 def test_what_is_missing_comes_with_what_the_documentation_says(
     checked: Callable[..., Checked], tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_what_is_missing_comes_with_what_the_documentation_says(
     assert "ModuleNotFoundError: No module named 'megatron'" in told[1]
 
 
+@pytest.mark.slow
 def test_another_program_needs_no_megatron(checked: Callable[..., Checked], tmp_path: Path) -> None:
     (tmp_path / "stack" / "megatron").rename(tmp_path / "elsewhere")
     Path("train.py").write_text("import json\n", encoding="utf-8")
@@ -103,6 +106,7 @@ def test_another_program_needs_no_megatron(checked: Callable[..., Checked], tmp_
     assert (code, script["jobs"][0]["missing"]) == (0, []), err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher", ["torchrun --nproc_per_node 4 -m pretrain_gpt", "msrun --worker_num 4 python pretrain_gpt.py"]
 )
@@ -111,6 +115,7 @@ def test_programs_that_are_modules_or_behind_a_python(checked: Callable[..., Che
     assert (code, Path("imported").is_file(), Path("trained").exists()) == (0, True, False), err
 
 
+@pytest.mark.slow
 def test_a_mindspore_that_the_adapter_refuses_is_told_before_a_run(
     checked: Callable[..., Checked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +146,7 @@ def test_a_script_that_fails_before_its_launcher(checked: Callable[..., Checked]
     assert "no such file" in script["problems"][0]["problem"].lower()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_not_simulated(checked: Callable[..., Checked]) -> None:
     code, script, _ = checked("deepspeed train.py")
     assert code == 2

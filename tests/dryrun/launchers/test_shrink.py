@@ -157,6 +157,7 @@ def drawn(draw: random.Random) -> str:
     return " ".join(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     draw = random.Random(f"shrink-{seed}")  # noqa: S311 - examples
