@@ -13,6 +13,7 @@ import pytest
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
+from ms_tune.planning.request import FitRequest
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning.tables import CASE_E, mb
@@ -160,7 +161,7 @@ def test_a_file_that_is_no_text_is_explained(capsys: pytest.CaptureFixture[str],
 def test_a_stop_shows_the_best_so_far(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path
 ) -> None:
-    report = replace(api.fit(table, request=api.FitRequest(Effort.QUICK)), stopped=True)
+    report = replace(api.fit(table, request=FitRequest(Effort.QUICK)), stopped=True)
     monkeypatch.setattr(api, "fit", lambda *_args, **_more: report)
     assert main(["fit", "--table", str(table)]) == 130
     assert "the best so far" in capsys.readouterr().out

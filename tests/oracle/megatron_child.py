@@ -49,6 +49,8 @@ def main() -> None:
     cold = "cold" in sys.argv
     if "parser" in sys.argv:
         _watch_parsers()
+    if "settings" in sys.argv:
+        _ONLY_SETTINGS.append("settings")
     sys.argv = ["pretrain_gpt.py"]
     if not cold:
         _warm()
@@ -74,6 +76,7 @@ def _warm() -> None:
         vars(import_module("mindspeed_llm.tasks")).pop("megatron_adaptor_v2", None)
 
 
+_ONLY_SETTINGS: list[str] = []  # filled: the answer is what all settings are in the end
 _NAMES: set[str] = set()  # of the arguments of the largest parser that was asked
 
 
@@ -145,6 +148,8 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
             import_module(_ADAPTOR)
             step = "arguments"
             args = _arguments()
+            if _ONLY_SETTINGS:
+                return {"settings": {name: str(value) for name, value in vars(args).items()}}
             step = "layers"
             return {"layers": _layers(args), **_facts(args)}
     except EndlessError:

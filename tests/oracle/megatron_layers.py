@@ -33,7 +33,7 @@ def answers(release: Path, cases: Sequence[Sequence[str]], *options: str) -> Ite
     Args:
         release: The folder with the sources.
         cases: The lists.
-        options: ``cold`` imports everything anew for each list.
+        options: ``cold`` imports everything anew for each list; ``settings`` answers with all settings as validated.
     """
     lines = run(release, cases, *options)
     return (_lines(case, json.loads(line)) for case, line in zip(cases, lines, strict=True))

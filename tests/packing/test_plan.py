@@ -211,11 +211,11 @@ class TestCapacity:
         """But for as long as is asked for."""
         rows = cut(400, 300, 1 << 20, 7)
         used: dict[float | None, float] = {}
-        for seconds in (None, 3.0):
+        for seconds in (None, 1.6):
             seen: list[Progress] = []
             plan(problem(rows, capacity=2 << 20), compiled(), seconds, seen.append)
             used[seconds] = seen[-1].limit
-        assert used[3.0] == 3.0
+        assert used[1.6] == 1.6
         assert used[None] < 1.5
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.data import order
 from ms_tune.launch.options import UNKNOWN
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
@@ -40,6 +41,30 @@ def needed(context: Context) -> Iterator[Violation]:
     for one, other in _pairs(context):
         if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
             yield at(command, (_dests(one)[0],), {"other": _written(other)})
+
+
+def set_anew(context: Context) -> Iterator[Violation]:
+    """Options that are set to one value in any case: each with the first release that does so, the first that does not, the value."""
+    _, command = command_in(context)
+    settings = context.options["settings"]
+    for dest, since, until, kept, message in settings if isinstance(settings, list) else []:
+        given = command.last(dest)
+        does_so = order(since) <= order(command.release) < order(until)
+        if given is None or not does_so or command.value(dest) is UNKNOWN:
+            continue
+        if str(command.value(dest)) != kept and (message != "lengths" or command.surely_not("no_pad_to_seq_lengths")):
+            yield at(command, (dest,), {"kept": kept}, message)
+
+
+def preference_tuning(context: Context) -> Iterator[Violation]:
+    """Stages that exchange four samples for each of a micro-batch, and make room for one (seen in a simulated run of 2.3)."""
+    _, command = command_in(context)
+    stages = command.value("pipeline_model_parallel_size")
+    if command.value("stage") == "dpo" and isinstance(stages, int) and stages > 1:
+        # Ring attention with packed samples makes lengths differ, too.
+        ring = not command.surely_not("reset_attention_mask")
+        if command.surely_not("no_pad_to_seq_lengths") and not ring:
+            yield at(command, ("stage",), {"stages": stages})
 
 
 def _pairs(context: Context) -> list[tuple[str, str]]:
