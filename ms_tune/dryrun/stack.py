@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.frameworks.checkout import arguments_defined, source_text
 from ms_tune.frameworks.data import load
 from ms_tune.frameworks.megatron import releases_with, tag
 from ms_tune.texts import msg
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from ms_tune.texts import Message
 
-_LARGEST = 1 << 20
-_MOST_FILES = 5000
-_ARGUMENT = re.compile(r"add_argument\(\s*['\"](--[\w-]+)['\"](?:\s*,\s*['\"](--[\w-]+)['\"])?")
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)
 _COMPARED = {
@@ -90,7 +88,7 @@ def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence
     folder = places[0]
     arguments = facts.get("arguments")
     if thorough and isinstance(arguments, list):
-        releases = releases_with(name, frozenset(_defined(folder, arguments)))
+        releases = releases_with(name, frozenset(arguments_defined(folder, arguments)))
         if releases:
             told = ", ".join(dict.fromkeys(tag(name, one) for one in releases))
             return Part(name, folder, told, "arguments", releases if name == _LLM else ())
@@ -119,41 +117,21 @@ def _metadata(folder: Path, package: str) -> Path | None:
 
 def _of_file(places: Sequence[Path], name: object) -> str | None:
     for place in places if isinstance(name, str) else ():
-        numbers = dict(_VERSION.findall(_text(place / str(name))))
+        numbers = dict(_VERSION.findall(source_text(place / str(name))))
         if numbers:
             return ".".join(numbers.get(part, "0") for part in ("MAJOR", "MINOR", "PATCH"))
     return None
-
-
-def _defined(folder: Path, places: Sequence[str]) -> Iterator[str]:
-    """The arguments that the sources in these places define."""
-    left = _MOST_FILES
-    for place in places:
-        path = folder / place
-        for file in [path] if path.is_file() else path.rglob("*.py"):
-            left -= 1
-            if not left:
-                return
-            for names in _ARGUMENT.findall(_text(file)):
-                yield from filter(None, names)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8", "replace") if file.stat().st_size <= _LARGEST else ""
-    except OSError:
-        return ""
 
 
 def _branch(folder: Path) -> str | None:
     """The branch that a checkout is on, or the tag whose commit it is."""
     here = folder.resolve()
     for parent in (here, *here.parents[:3]):
-        head = _text(parent / ".git" / "HEAD").strip()
+        head = source_text(parent / ".git" / "HEAD").strip()
         if head.startswith("ref: refs/heads/"):
             return head.removeprefix("ref: refs/heads/")
         if head:
-            lines = _text(parent / ".git" / "packed-refs").splitlines()
+            lines = source_text(parent / ".git" / "packed-refs").splitlines()
             tags = [line.partition("refs/tags/")[2] for line in lines if line.startswith(f"{head} refs/tags/")]
             return tags[0] if tags else None
     return None
@@ -166,7 +144,7 @@ def refusals(parts: Sequence[Part], folders: Mapping[str, Sequence[str]]) -> Ite
     metadata = _metadata(adapter.folder, "msadapter") if adapter.folder is not None else None
     if metadata is not None and mindspore.release is not None:
         own = _numbers(mindspore.release)
-        for sign, wanted in _NEEDS.findall(_text(metadata / "METADATA")):
+        for sign, wanted in _NEEDS.findall(source_text(metadata / "METADATA")):
             if not _COMPARED[sign](own, _numbers(wanted)):
                 params = {"adapter": adapter.release, "needs": f"{sign}{wanted}", "release": mindspore.release}
                 yield msg("stack.refuses", **params), None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
-    """The release whose parser refuses the fewest of the arguments that a script gives; the default if none refuses fewer.
+    """The release whose parser refuses the fewest of the arguments that a script gives; the default, or else the newest, if none refuses fewer.
 
     Of several other releases, it is the newest.
 
@@ -26,9 +26,10 @@ def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
         found: What the script starts.
         among: The releases that come into question, the oldest first; all that are served if none are given.
     """
-    best = release_for(Dialect.MEGATRON).version
+    default, candidates = release_for(Dialect.MEGATRON).version, tuple(among or served(Dialect.MEGATRON))
+    best = default if default in candidates else candidates[-1]
     least = _refused(found, best)
-    for release in reversed(tuple(among or served(Dialect.MEGATRON))):
+    for release in reversed(candidates):
         if not least:
             break
         count = _refused(found, release)

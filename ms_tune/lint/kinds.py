@@ -156,12 +156,17 @@ def findings_of(
     return found_of_commands(commands, found_in)
 
 
-def release_of(source: SourceFile) -> str:
-    """The release of MindSpeed-LLM whose parser takes the most of what a script gives its programs."""
+def release_of(source: SourceFile) -> tuple[str, bool]:
+    """The release of MindSpeed-LLM that a script is for, and whether it lies in sources of that release.
+
+    Elsewhere it is the one whose parser takes the most of what the script gives its programs.
+    """
+    from ms_tune.frameworks.checkout import releases_around  # noqa: PLC0415 - as above
     from ms_tune.launch.once import launches_in  # noqa: PLC0415 - as above
     from ms_tune.launch.releases import release_taking  # noqa: PLC0415 - as above
 
-    return release_taking(launches_in(source.path, source.text))
+    around = releases_around(source.path)
+    return release_taking(launches_in(source.path, source.text), around or None), bool(around)
 
 
 def with_known_layers() -> tuple[str, ...]:

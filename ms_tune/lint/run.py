@@ -170,10 +170,11 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
     if kind == kinds.ENVIRONMENT:
         about = _release_of_scripts(named)
         if about is None:
-            fitting = kinds.release_of(source)
+            fitting, lies_in_it = kinds.release_of(source)
             about = release_for(Dialect.MEGATRON)
             if fitting != about.version:
-                notes = (msg("lint.script-release", file=source.path, release=fitting, default=about.version),)
+                if not lies_in_it:
+                    notes = (msg("lint.script-release", file=source.path, release=fitting, default=about.version),)
                 about = about._replace(version=fitting)
         commands = kinds.commands_of(source, about.version)
         release = about if commands else release

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.checkout import releases_around
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import release_for
 from ms_tune.launch.line_ends import RETURN
@@ -74,17 +75,20 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
 
     Args:
         script: What the script starts.
-        version: The release that was asked for; without one, it is the one that takes the most of the arguments.
+        version: The release that was asked for; without one, it is that of the sources in which the script lies, or else the
+            one that takes the most of the arguments.
 
     Raises:
         ConfigError: What it does with layers is not known.
         UnsupportedError: There is none.
     """
+    path = script.file.path
     if version is None:
-        return release_taking(script, SERVED)
-    release = release_for(Dialect.MEGATRON, version).version
+        around = releases_around(path)
+        release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
+    else:
+        release = release_for(Dialect.MEGATRON, version).version
     if release not in SERVED:
-        path = script.file.path
         raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
     return release
 

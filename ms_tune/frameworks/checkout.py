@@ -1,0 +1,53 @@
+"""The release of MindSpeed-LLM in whose sources a script lies, by the arguments that they define."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ms_tune.frameworks.megatron import releases_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_PACKAGE, _SURELY = "mindspeed_llm", "training/arguments.py"
+_LARGEST = 1 << 20
+_MOST_FILES = 5000
+_ARGUMENT = re.compile(r"add_argument\(\s*['\"](--[\w-]+)['\"](?:\s*,\s*['\"](--[\w-]+)['\"])?")
+
+
+def releases_around(script: Path) -> tuple[str, ...]:
+    """The releases of MindSpeed-LLM that the sources around a script are of, oldest first; none where it lies elsewhere.
+
+    More than one where the arguments that they define do not tell them apart.
+    """
+    packages = (parent / _PACKAGE for parent in script.absolute().parents)
+    return next((_releases(package) for package in packages if (package / _SURELY).is_file()), ())
+
+
+@lru_cache(maxsize=16)
+def _releases(package: Path) -> tuple[str, ...]:
+    return releases_with("MindSpeed-LLM", frozenset(arguments_defined(package, ["."])))
+
+
+def arguments_defined(folder: Path, places: Sequence[str]) -> Iterator[str]:
+    """The arguments that the Python sources in some places below a folder define."""
+    left = _MOST_FILES
+    for place in places:
+        path = folder / place
+        for file in [path] if path.is_file() else path.rglob("*.py"):
+            left -= 1
+            if not left:
+                return
+            for names in _ARGUMENT.findall(source_text(file)):
+                yield from filter(None, names)
+
+
+def source_text(file: Path) -> str:
+    """The text of a file; none of one that is too large or cannot be read."""
+    try:
+        return file.read_text("utf-8", "replace") if file.stat().st_size <= _LARGEST else ""
+    except OSError:
+        return ""
