@@ -55,6 +55,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fa
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 # Faults of PyYAML's that have words in both languages.
+_PYTHON_LIST = re.compile(r"\][ \t]*[*+]")
 _PROBLEMS = (
     ("undefined alias", "config.undefined-alias"),
     ("duplicate anchor", "config.duplicate-anchor"),
@@ -327,6 +328,10 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
     problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
     if offset is not None and ("\t" in lines.text[offset : offset + 1] or " tab " in problem):
         lines.fail(msg("config.tab"), offset, msg("config.tab.hint"))
+    if offset is not None and _PYTHON_LIST.search(
+        lines.text[lines.text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
+    ):
+        lines.fail(msg("config.python-list"), offset, msg("config.python-list.hint"))
     for words, text_id in _PROBLEMS:
         if words in problem:
             name = (
