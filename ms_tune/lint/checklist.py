@@ -191,10 +191,10 @@ def _file_stem(dialect: Dialect) -> str:
 
 
 def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
-    conditions: dict[str, When] = {}
+    conditions: dict[str, tuple[When, ...]] = {}
     for check in _entries(data):
         # Conditions that are the same are one object, and asked about once.
-        yield check._replace(when=tuple(conditions.setdefault(repr(one), one) for one in check.when))
+        yield check._replace(when=conditions.setdefault(repr(check.when), check.when))
 
 
 def _entries(data: Mapping[str, Any]) -> Iterable[Check]:

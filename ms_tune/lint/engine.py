@@ -88,13 +88,11 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
 
 def _met(check: Check, source: SourceFile, known: dict[tuple[int, int], bool]) -> bool:
     """Whether all conditions of a check hold; ``known`` has the answers of this run."""
-    for when in check.when:
-        asked = id(when), id(source)
-        if asked not in known:
-            known[asked] = applies(source, when)
-        if not known[asked]:
-            return False
-    return True
+    asked = id(check.when), id(source)
+    met = known.get(asked)
+    if met is None:
+        met = known[asked] = all(applies(source, when) for when in check.when)
+    return met
 
 
 def _whole(source: SourceFile) -> SourceFile | None:
