@@ -79,14 +79,8 @@ def prepare(
     micro_batches, fewer = _micro_batches(job)
     config = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
     world_size = job.devices
-    split = Split(
-        world_size // parallel.model_size,
-        parallel.tensor,
-        parallel.pipeline,
-        parallel.context,
-        parallel.expert if job.config.shape.experts else 1,
-    )
-    reference = ReferenceJob(config, stage, world_size // parallel.model_size, STEPS)
+    split = _split(job)
+    reference = ReferenceJob(config, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
     run = PreparedRun(
         job=reference,
@@ -115,6 +109,12 @@ def prepare(
         return run
     left = None if stage is full else [layer for _, _, layer in _replaced(job.layers, stage)]
     return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
+
+
+def _split(job: DynamicJob) -> Split:
+    parallel = job.config.parallelism
+    experts = parallel.expert if job.config.shape.experts else 1
+    return Split(job.devices // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
 
 
 def _alone(job: DynamicJob, split: Split) -> tuple[Message, ...]:

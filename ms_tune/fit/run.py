@@ -41,15 +41,16 @@ from ms_tune.planning.table import Kept, Recompute, check
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Figures
+    from ms_tune.fit.measure import Figures, Probe
     from ms_tune.fit.probes import Asked, Model
     from ms_tune.fit.request import ConfigFitRequest
+    from ms_tune.fit.result import Round
     from ms_tune.planning.search import Progress
     from ms_tune.planning.table import Table
     from ms_tune.texts import Message
@@ -97,10 +98,7 @@ def fit_config(
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
-    text, changed = job.loaded.source.text, 0
-    if chosen is not None and chosen.report.planned is not None:
-        merged = merge(job.loaded.source, lists_of(job, chosen.report.planned.plan), job.now.framework_version)
-        text, changed = merged.text, merged.count
+    text, changed = _written(job, chosen)
     return ConfigFit(
         source=job.loaded.source,
         table=table,
@@ -119,6 +117,14 @@ def fit_config(
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
     )
+
+
+def _written(job: PlannedJob, chosen: Round | None) -> tuple[str, int]:
+    """The config with the plan that was chosen, and how many of its values that changes."""
+    if chosen is None or chosen.report.planned is None:
+        return job.loaded.source.text, 0
+    merged = merge(job.loaded.source, lists_of(job, chosen.report.planned.plan), job.now.framework_version)
+    return merged.text, merged.count
 
 
 def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) -> tuple[Table, list[Message]]:
@@ -147,17 +153,8 @@ def _measured(
     """
     model = model_in(job)
     probes, notes = asked(job, model, request.kinds)
-    full = any(one.kind is Recompute.FULL for one in probes)
     probes, late = _communication_last(job, model, probes)
-    middle = [middle_of(job.stages - 1)]
-    beside = {
-        "some": some_recomputed(job) if full else [],
-        "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model, middle if model.alike else None) if full and job.compiled else [],
-        "ends": emptied_probes(job, model),
-        # In a static graph it takes as long as a dryrun of the plan's, which tells more.
-        "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
-    }
+    beside = _beside(job, model, request, full=any(one.kind is Recompute.FULL for one in probes))
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
@@ -167,18 +164,8 @@ def _measured(
     runs = {name: [next(every) for _ in group] for name, group in beside.items()}
     if late:
         notes += _with_communication(job, probes, found, late, observer)
-    failed: dict[Recompute, MsTuneError] = {}
-    for one, figures in zip(probes, found, strict=True):
-        if isinstance(figures, MsTuneError):
-            if one.kind is Recompute.NONE:
-                raise figures
-            failed.setdefault(one.kind, figures)
+    seen, failed = _seen(probes, found)
     notes += [msg("fitting.kind-fails", kind=kind.value, reason=error.message) for kind, error in failed.items()]
-    seen = [
-        Seen(one, figures)
-        for one, figures in zip(probes, found, strict=True)
-        if not isinstance(figures, MsTuneError) and one.kind not in failed
-    ]
     lost = [one for group in runs.values() for one in group if isinstance(one, MsTuneError)]
     if lost and Recompute.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
@@ -192,6 +179,39 @@ def _measured(
         alone = [one for one in more if not isinstance(one, MsTuneError)]
     measured.with_alone(alone)
     return measured, there["ends"], next(iter(there["check"]), None), notes
+
+
+def _beside(job: PlannedJob, model: Model, request: ConfigFitRequest, *, full: bool) -> dict[str, list[Probe]]:
+    """The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full."""
+    middle = [middle_of(job.stages - 1)] if model.alike else None
+    return {
+        "some": some_recomputed(job) if full else [],
+        "first": some_of_first_chunk(job) if full else [],
+        "alone": first_chunk_recomputed(job, model, middle) if full and job.compiled else [],
+        "ends": emptied_probes(job, model),
+        # In a static graph it takes as long as a dryrun of the plan's, which tells more.
+        "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
+    }
+
+
+def _seen(
+    probes: Sequence[Asked], found: Sequence[Figures | MsTuneError]
+) -> tuple[list[Seen], dict[Recompute, MsTuneError]]:
+    """What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
+
+    Raises:
+        MsTuneError: A run of layers that recompute nothing failed.
+    """
+    pairs = tuple(zip(probes, found, strict=True))
+    failed: dict[Recompute, MsTuneError] = {}
+    for one, figures in pairs:
+        if isinstance(figures, MsTuneError):
+            if one.kind is Recompute.NONE:
+                raise figures
+            failed.setdefault(one.kind, figures)
+    return [
+        Seen(one, figures) for one, figures in pairs if not isinstance(figures, MsTuneError) and one.kind not in failed
+    ], failed
 
 
 def _communication_last(job: PlannedJob, model: Model, probes: list[Asked]) -> tuple[list[Asked], list[Asked]]:
