@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from weakref import WeakValueDictionary
 
 import yaml
 
@@ -137,7 +138,8 @@ class YamlDocument(Document):
     def __init__(self, text: str, path: Path) -> None:
         super().__init__(text, path)
         self._sizes: dict[int, tuple[int, int] | None] = {}
-        self._nodes: dict[int, WrittenNode] = {}
+        # Not in use, a node goes: kept here, it would keep the document, too, until Python looks for rubbish.
+        self._nodes: WeakValueDictionary[int, WrittenNode] = WeakValueDictionary()
         self._merging: dict[int, list[Parsed]] = {}  # what PyYAML perhaps writes anew: `<<`
         self.has_duplicates = False
         self._simple = True
@@ -270,9 +272,10 @@ class YamlDocument(Document):
 
     def node(self, source: Parsed) -> WrittenNode:
         """The node of one of PyYAML's."""
-        if id(source) not in self._nodes:
-            self._nodes[id(source)] = WrittenNode(self, source)
-        return self._nodes[id(source)]
+        found = self._nodes.get(id(source))
+        if found is None:
+            found = self._nodes[id(source)] = WrittenNode(self, source)
+        return found
 
 
 def offsets(event: Parsed) -> tuple[int, int]:
@@ -361,16 +364,18 @@ class WrittenNode(Node):
 
     def scalar_at(self, offset: int) -> tuple[tuple[str | int, ...], Plain] | None:
         """The scalar without quotes that starts at an offset, with its path; a key is none."""
-        document = self._document
-        best: tuple[int, str | int, Node] | None = None
+        best: tuple[int, str | int] | None = None
         for key, part in self._parts.items():
-            node, alias = (part.node, part.alias) if isinstance(part, Entry) else (document.node(part[2]), part[3])
-            start = node.start
+            if isinstance(part, Entry):
+                start, alias = part.node.start, part.alias
+            else:
+                start, alias = part[2].start_mark.index, part[3]
             if alias is None and start <= offset and (best is None or start > best[0]):
-                best = start, key, node
-        if best is None:
+                best = start, key
+        entry = None if best is None else self.entry(best[1])
+        if best is None or entry is None:
             return None
-        _, key, node = best
+        key, node = best[1], entry.node
         found = node.scalar_at(offset)
         if found is not None:
             return (key, *found[0]), found[1]
