@@ -341,3 +341,16 @@ def test_an_embedding_that_counts_as_a_layer_moves_all_numbers_but_the_first(chu
     cells = [(stage, chunk) for chunk in range(chunks or 1) for stage in range(4)]
     begin = [_number(counted, settled, stage, chunk) for stage, chunk in cells]
     assert begin == ([0, 3, 7, 11] if chunks is None else [0, 1, 3, 5, 7, 9, 11, 13])
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("[[3],[5]]", ((3,), (5,))),
+        ("[[2,2]*2]", ((2, 2), (2, 2))),
+        ("[[2]*2,[1,3]]", ((2,), (2,), (1, 3))),
+        ("[[1*2,4],[0]*2]", ((1, 1, 4), (0,), (0,))),
+    ],
+)
+def test_a_table_of_layers_with_repeats(text: str, counts: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_table(text) == counts

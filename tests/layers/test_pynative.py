@@ -421,3 +421,20 @@ def test_a_module_that_may_come_with_the_split_of_the_model_is_kept_for_communic
     known, unknown = with_modules(**settings), with_modules(**settings, comm_known=False)
     assert [list(plan.layers[0].select_patterns) for plan in (known, unknown)] == [["mlp.linear_fc1"]] * 2
     assert [list(plan.layers[1].comm_patterns) for plan in (known, unknown)] == [[], ["self_attention.all_gather"]]
+
+
+@pytest.mark.parametrize(("layers", "severity"), [(list(range(1, 8)), Severity.INFO), ([1, 2, 5], Severity.WARNING)])
+def test_a_pattern_for_all_other_layers_is_meant_for_those_that_have_it(layers: list[int], severity: Severity) -> None:
+    """Of layers recomputed in full nothing more is asked, so that a pattern for the others is one for all layers."""
+    plan = normalize_pynative(
+        PynativeInputs(
+            layers=8,
+            stages=2,
+            mode="select",
+            full_layers=[0],
+            select_module={"mlp.linear_fc1": layers},
+            modules={layer: MODULES if layer < 4 else MODULES[:5] for layer in range(8)},
+        )
+    )
+    assert full(plan) == [0]
+    assert [one.severity for one in plan.problems if one.id == "cell-unmatched"] == [severity]

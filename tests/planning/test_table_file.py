@@ -54,6 +54,7 @@ def test_what_is_not_written_is_nothing() -> None:
     assert (table.head, table.constant_bytes, table.stage_bytes, table.present) == (End(), 0, (), None)
     assert table.layers[0].recompute == {Recompute.NONE: Kept(9), Recompute.FULL: Kept(1, 0.5)}
     assert read_table(changed("chunks", 1), "t.json").cells == 4
+    assert read_table(changed("chunks", None), "t.json").chunks == 1
 
 
 @pytest.mark.parametrize("table", [CASE_A, CASE_E, *(random_table(seed) for seed in range(30))])
