@@ -88,6 +88,10 @@ def _sections(source: SourceFile, edits: Sequence[Edit]) -> list[_Section]:
         left = left[len(within) :]
         if within and within[0].start < span.start:
             return []
-        shifted = [Edit(one.start - span.start, one.end - span.start, one.text) for one in within]
-        found.append(_Section(key, text[span.start : end], apply_edits(text[span.start : end], shifted), bool(within)))
+        before = after = text[span.start : end]
+        if within:
+            after = apply_edits(
+                before, [Edit(one.start - span.start, one.end - span.start, one.text) for one in within]
+            )
+        found.append(_Section(key, before, after, bool(within)))
     return [] if left else found

@@ -135,7 +135,11 @@ def _is_of(data: object, program: Fingerprint) -> bool:
 
 
 def _present(data: object, dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
-    return tuple(path for path in own_keys(dialect, kind) if _has(data, path) and _speaks(data, dialect, path))
+    top = (
+        {str(key) for key in data} if isinstance(data, dict) else set()
+    )  # most keys are not there, nor is what holds them
+    there = (path for path in own_keys(dialect, kind) if path[0] in top)
+    return tuple(path for path in there if _has(data, path) and _speaks(data, dialect, path))
 
 
 def _speaks(data: object, dialect: Dialect, path: KeyPath) -> bool:

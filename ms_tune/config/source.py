@@ -105,8 +105,10 @@ class SourceFile:
         """The value at a key path."""
         value: Any = self.data
         for item in path:
-            in_list = isinstance(value, list) and isinstance(item, int) and 0 <= item < len(value)
-            if not in_list and not (isinstance(value, dict) and item in value):
+            if isinstance(value, dict):
+                if item not in value:
+                    return default
+            elif not (isinstance(value, list) and isinstance(item, int) and 0 <= item < len(value)):
                 return default
             value = value[item]
         return value

@@ -68,18 +68,19 @@ def same(one: object, other: object) -> bool:
 
 def find(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every key path that a pattern stands for, with its value."""
-    if not pattern:
-        yield path, data
-        return
-    head, rest = pattern[0], pattern[1:]
-    if head == ANY:
-        for item, value in _children(data):
-            yield from find(value, rest, (*path, item))
-    elif isinstance(data, dict):
-        if head in data:
-            yield from find(data[head], rest, (*path, head))
-    elif isinstance(data, list) and isinstance(head, int) and 0 <= head < len(data):
-        yield from find(data[head], rest, (*path, head))
+    value: Any = data
+    for at, head in enumerate(pattern):
+        if head == ANY:
+            for item, inner in _children(value):
+                yield from find(inner, pattern[at + 1 :], (*path, *pattern[:at], item))
+            return
+        if isinstance(value, dict):
+            if head not in value:
+                return
+        elif not (isinstance(value, list) and isinstance(head, int) and 0 <= head < len(value)):
+            return
+        value = value[head]
+    yield (*path, *pattern), value
 
 
 def _children(data: object) -> Iterator[tuple[str | int, object]]:

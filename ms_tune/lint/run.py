@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.config.follow import with_bases, with_model_folder
+from ms_tune.config.recognise import is_mostly_unknown
 from ms_tune.config.source import decode, load_source, parse_source
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
@@ -229,7 +230,8 @@ def _check(target: Target, job: Job) -> Outcome:
         whole = _followed(whole, with_model_folder, "lint.model-json", notes)
     source = replace(source, beside=whole.beside, read_from=whole.read_from)
     one = CheckedFile(source, dialect, release, job, settings, folder, fragment=as_what.fragment)
-    return outcome_of(one, notes, fixable=as_what.fixable)
+    fixable = job.request.fix is None or not is_mostly_unknown(whole.data, dialect)
+    return outcome_of(one, notes, fixable=fixable)
 
 
 def _followed(

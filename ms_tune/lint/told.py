@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.recognise import is_fragment, is_mostly_unknown, recognise
+from ms_tune.config.recognise import is_fragment, recognise
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.mindspeed_mm import is_config, is_tools
 from ms_tune.texts import msg
@@ -25,7 +25,6 @@ class Told(NamedTuple):
     reason: Message | None = None  # why it is not checked
     notes: tuple[Message, ...] = ()  # what the user should know
     fragment: bool = False  # whether it is a part of a config only
-    fixable: bool = True  # whether it may be fixed: most of its keys are known
 
 
 def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: bool) -> Told:
@@ -66,7 +65,7 @@ def _as(source: SourceFile, values: object, dialect: Dialect, notes: tuple[Messa
     fragment = is_fragment(values, dialect)
     if fragment:
         notes = (*notes, msg("lint.fragment", file=source.path, dialect=dialect.value))
-    return Told(dialect, None, notes, fragment, fixable=not is_mostly_unknown(values, dialect))
+    return Told(dialect, None, notes, fragment)
 
 
 def present(source: SourceFile, findings: Iterable[Finding]) -> tuple[Finding, ...]:
