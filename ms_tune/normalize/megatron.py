@@ -37,7 +37,7 @@ NOT_SERVED = (
         "full_attention_interval",
         "use_legacy_models",
     ),
-    *("hybrid_override_pattern", "encoder_num_layers", IN_YAML),
+    *("hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training", IN_YAML),
 )
 
 

@@ -182,6 +182,14 @@ def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert ids(SOUND.replace(old, new, 1)) == ([] if known else ["MST199"])
 
 
+def test_edge_and_cloud_have_processes_and_layers_of_their_own() -> None:
+    """MindSpeed-LLM 26 trains some layers elsewhere: its list has a number more than stages, and no two starts the same processes."""
+    text = SOUND.replace("NNODES=4", "NNODES=3").replace("--bf16", "--bf16 --num-layer-list 2,8,8,8,6", 1)
+    assert {"MST156", "MST170"} <= {*ids(text, "26.1")}
+    apart = text.replace("--bf16", "--bf16 --layerwise-disaggregated-training", 1)
+    assert not {"MST156", "MST158", "MST159", "MST170"} & {*ids(apart, "26.1")}
+
+
 def test_experts_and_tensors_over_ranks_ask_for_sequence_parallelism() -> None:
     shared = SOUND.replace("--expert-model-parallel-size 1", "--expert-model-parallel-size 2", 1)
     assert "MST131" not in ids(shared)

@@ -318,7 +318,8 @@ def connections(context: Context) -> Iterator[Violation]:
 def _sizes(command: Command) -> tuple[int, ...] | None:
     """TP, PP and CP; None if one of them is unknown or not positive, or if something else takes part."""
     found = [command.integer(name) for name in (_TENSOR, _PIPELINE, _CONTEXT)]
-    others = ("encoder_pipeline_model_parallel_size", "pipeline_model_parallel_split_rank", "tp_2d")
+    # Edge and cloud each have processes and TP of their own (``features_manager/layerwise_disaggregated_training`` of MindSpeed-LLM).
+    others = (*("encoder_pipeline_model_parallel_size", "pipeline_model_parallel_split_rank"), "tp_2d", _APART)
     sizes = tuple(one for one in found if one is not None and one > 0)
     return (
         sizes
@@ -328,6 +329,7 @@ def _sizes(command: Command) -> tuple[int, ...] | None:
     )
 
 
+_APART = "layerwise_disaggregated_training"
 _VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
 _ULYSSES = ("context_parallel_algo", _CONTEXT)
 _LAST_OF_MODEL = (_CONTEXT, _PIPELINE, _TENSOR)
