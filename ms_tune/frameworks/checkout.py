@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_PACKAGE, _SURELY = "mindspeed_llm", "training/arguments.py"
+_PACKAGE, _OTHER, _SURELY = "mindspeed_llm", "mindspeed_ms", "training/arguments.py"
 _LARGEST = 1 << 20
 _MOST_FILES = 5000
 _ARGUMENT = re.compile(r"add_argument\(\s*['\"](--[\w-]+)['\"](?:\s*,\s*['\"](--[\w-]+)['\"])?")
@@ -23,8 +23,19 @@ def releases_around(script: Path) -> tuple[str, ...]:
 
     More than one where the arguments that they define do not tell them apart.
     """
-    packages = (parent / _PACKAGE for parent in script.absolute().parents)
-    return next((_releases(package) for package in packages if (package / _SURELY).is_file()), ())
+    package = _around(script, _PACKAGE)
+    return _releases(package) if package is not None else ()
+
+
+def parser_of_its_own(script: Path) -> Path | None:
+    """The parser of MindSpeed-Core-MS before it took MindSpeed-LLM's (``br_master``), if a script lies in its sources."""
+    package = _around(script, _OTHER)
+    return package / _SURELY if package is not None else None
+
+
+def _around(script: Path, name: str) -> Path | None:
+    packages = (parent / name for parent in script.absolute().parents)
+    return next((package for package in packages if (package / _SURELY).is_file()), None)
 
 
 @lru_cache(maxsize=16)

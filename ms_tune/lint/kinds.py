@@ -169,6 +169,13 @@ def release_of(source: SourceFile) -> tuple[str, bool]:
     return release_taking(launches_in(source.path, source.text), around or None), bool(around)
 
 
+def parser_of_its_own(source: SourceFile) -> Path | None:
+    """The parser that the programs of a script have in place of MindSpeed-LLM's; None if they have that one."""
+    from ms_tune.frameworks.checkout import parser_of_its_own as found_around  # noqa: PLC0415 - as above
+
+    return found_around(source.path)
+
+
 def with_known_layers() -> tuple[str, ...]:
     """The releases of MindSpeed-LLM of which it is known what they do with layers."""
     from ms_tune.normalize.megatron import SERVED  # noqa: PLC0415 - as above

@@ -166,29 +166,38 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
     settings = job.settings_in(folder)
     release = Release(kinds.FRAMEWORK, kinds.VERSION)
     named = job.request.framework_version or settings.version
-    notes: tuple[Message, ...] = ()
-    commands: tuple[SourceFile, ...] = ()
-    if kind == kinds.ENVIRONMENT:
-        about = _release_of_scripts(named)
-        if about is None:
-            fitting, lies_in_it = kinds.release_of(source)
-            about = release_for(Dialect.MEGATRON)
-            if fitting != about.version:
-                if not lies_in_it:
-                    notes = (msg("lint.script-release", file=source.path, release=fitting, default=about.version),)
-                about = about._replace(version=fitting)
-        commands = kinds.commands_of(source, about.version)
-        release = about if commands else release
-        known = kinds.with_known_layers() if commands else ()
-        if commands and about.version not in known:
-            params = {"file": source.path, "release": about.version, "served": ", ".join(known)}
-            notes += (msg("lint.layers-not-known", **params),)
+    commands, about, notes = _programs(source, named) if kind == kinds.ENVIRONMENT else ((), release, ())
+    release = about if commands else release
     one = CheckedFile(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands)
     multimodal = () if commands else kinds.multimodal_commands_of(source)
     if multimodal:
         about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
         one = replace(one, release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
-    return outcome_of(one, notes if commands else ())
+    return outcome_of(one, notes)
+
+
+def _programs(source: SourceFile, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
+    """The programs of MindSpeed-LLM that a script starts, for which release, and what there is to say about that."""
+    about = _release_of_scripts(named)
+    notes: tuple[Message, ...] = ()
+    if about is None:
+        fitting, lies_in_it = kinds.release_of(source)
+        about = release_for(Dialect.MEGATRON)
+        if fitting != about.version:
+            if not lies_in_it:
+                notes = (msg("lint.script-release", file=source.path, release=fitting, default=about.version),)
+            about = about._replace(version=fitting)
+    commands = kinds.commands_of(source, about.version)
+    if not commands:
+        return (), about, ()
+    own = kinds.parser_of_its_own(source)
+    if own is not None:
+        return (), about, (msg("lint.own-parser", file=source.path, parser=own),)
+    known = kinds.with_known_layers()
+    if about.version not in known:
+        params = {"file": source.path, "release": about.version, "served": ", ".join(known)}
+        notes += (msg("lint.layers-not-known", **params),)
+    return commands, about, notes
 
 
 def _release_of_scripts(named: str | None, dialect: Dialect = Dialect.MEGATRON) -> Release | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.checkout import releases_around
+from ms_tune.frameworks.checkout import parser_of_its_own, releases_around
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.releases import release_for
 from ms_tune.launch.line_ends import RETURN
@@ -83,6 +83,9 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
         UnsupportedError: There is none.
     """
     path = script.file.path
+    own = parser_of_its_own(path)
+    if own is not None:
+        raise ConfigError(msg("megatron_layers.own-parser", parser=own), path=path)
     if version is None:
         around = releases_around(path)
         release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)

@@ -61,3 +61,18 @@ def test_what_the_release_around_it_does_with_layers_is_not_known(tmp_path: Path
     script = checkout(tmp_path, "2.0")
     with pytest.raises(ConfigError, match=r"2\.0"):
         release_of_scripts(read_launches(script, _SCRIPT), None)
+
+
+def test_programs_with_a_parser_of_their_own_are_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As MindSpeed-Core-MS's branch ``br_master`` has one."""
+    script = checkout(tmp_path, "2.3")
+    (tmp_path / "mindspeed_llm").rename(tmp_path / "mindspeed_ms")
+    script.write_text(_SCRIPT.replace("--stage dpo", "--distributed-backend hccl --stage dpo"), encoding="utf-8")
+    assert main(["lint", str(script), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["findings"] == []
+    assert "parser of their own" in err
+    with pytest.raises(ConfigError, match="parser of their own"):
+        release_of_scripts(read_launches(script, _SCRIPT), None)
