@@ -126,18 +126,22 @@ def _is_other_form(data: object, dialect: Dialect) -> bool:
 
 
 def _program(data: object) -> Fingerprint | None:
-    return next((one for one in foreign() if _is_of(data, one)), None)
+    top = _top(data)
+    return next((one for one in foreign() if _is_of(data, one, top)), None)
 
 
-def _is_of(data: object, program: Fingerprint) -> bool:
-    found = sum(_has(data, path) for path in program.keys)
+def _is_of(data: object, program: Fingerprint, top: set[str]) -> bool:
+    found = sum(_has(data, path) for path in program.keys if path[0] in top)
     return found >= program.least and all(_has(data, path) for path in program.needs)
 
 
+def _top(data: object) -> set[str]:
+    """The keys of the top level: most of those that are looked for are not there, nor is what would hold them."""
+    return {str(key) for key in data} if isinstance(data, dict) else set()
+
+
 def _present(data: object, dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
-    top = (
-        {str(key) for key in data} if isinstance(data, dict) else set()
-    )  # most keys are not there, nor is what holds them
+    top = _top(data)
     there = (path for path in own_keys(dialect, kind) if path[0] in top)
     return tuple(path for path in there if _has(data, path) and _speaks(data, dialect, path))
 

@@ -65,13 +65,21 @@ def lint(
         profile: What the config is for; checks of other profiles are left out. Without one, those with an opposite are.
     """
     target = version or default_release(dialect)
+    return found_by((check for check in checks if concerns(check, dialect, target, profile)), source, dialect, target)
+
+
+def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, target: str) -> tuple[Finding, ...]:
+    """What checks that are all made for a config find, as :func:`lint` does."""
     found: list[Finding] = []
-    checks = tuple(checks)
-    whole = _whole(source) if any(check.whole for check in checks) else None
+    whole: list[SourceFile | None] = []  # once it is asked for
     met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
     for check in checks:
-        read = whole if check.whole else source
-        if read is None or not concerns(check, dialect, target, profile) or not _met(check, read, met):
+        read: SourceFile | None = source
+        if check.whole:
+            if not whole:
+                whole.append(_whole(source))
+            read = whole[0]
+        if read is None or not _met(check, read, met):
             continue
         try:
             found += _run(check, read, dialect, target)

@@ -17,7 +17,7 @@ from ms_tune.frameworks.releases import served
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.engine import concerns, lint
+from ms_tune.lint.engine import concerns, found_by, lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate, where_certain
 from ms_tune.lint.report import FileReport
@@ -151,7 +151,11 @@ class CheckedFile:
             chosen = [*_made(lists, self.dialect, selection, version, profile)]
         else:
             chosen = [check for check in _combined(self.code, lists) if selection.takes(check)]
-        found = lint(source, self.dialect, chosen, version, profile)
+        found = (
+            found_by(chosen, source, self.dialect, version)
+            if self.code is None
+            else lint(source, self.dialect, chosen, version, profile)
+        )
         if self.fragment:
             found = present(source, found)
         if self.code is None and not self._certain():
