@@ -55,7 +55,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fa
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 # Faults of PyYAML's that have words in both languages.
-_PYTHON_LIST = re.compile(r"\][ \t]*[*+]")
+_PYTHON_LIST = re.compile(r"\[[\d\s,]*\]\s*[*+]\s*[\d\[(]")  # of numbers: `[a-z]+` is a pattern's
 _PROBLEMS = (
     ("undefined alias", "config.undefined-alias"),
     ("duplicate anchor", "config.duplicate-anchor"),

@@ -23,18 +23,19 @@ def releases_around(script: Path) -> tuple[str, ...]:
 
     More than one where the arguments that they define do not tell them apart.
     """
-    package = _around(script, _PACKAGE)
-    return _releases(package) if package is not None else ()
+    package = _around(script)
+    return _releases(package) if package is not None and package.name == _PACKAGE else ()
 
 
 def parser_of_its_own(script: Path) -> Path | None:
     """The parser of MindSpeed-Core-MS before it took MindSpeed-LLM's (``br_master``), if a script lies in its sources."""
-    package = _around(script, _OTHER)
-    return package / _SURELY if package is not None else None
+    package = _around(script)
+    return package / _SURELY if package is not None and package.name == _OTHER else None
 
 
-def _around(script: Path, name: str) -> Path | None:
-    packages = (parent / name for parent in script.absolute().parents)
+def _around(script: Path) -> Path | None:
+    """The package of the innermost checkout: that of one may have been cloned into that of the other."""
+    packages = (parent / name for parent in script.absolute().parents for name in (_PACKAGE, _OTHER))
     return next((package for package in packages if (package / _SURELY).is_file()), None)
 
 

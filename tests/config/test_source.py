@@ -227,6 +227,7 @@ CHAIN = "k0: &k0 [1]\n" + "".join(f"k{n}: &k{n} [[[*k{n - 1}]]]\n" for n in rang
         ("a: " + "[" * 101 + "]" * 101, "1:103", "more than 100 levels"),
         ("{[a]: 1}", "1:2", "not valid YAML"),
         ("b: 2\na: [0]*1+[1]*3\n", "2:9", "multiplied or added up as in Python"),
+        ("a: 1\nb: ['mlp[0-9]+, x[a-z]*\n", "3:1", "not valid YAML"),  # a quotation mark that is not closed
         ("a: [0] + [1]\nb: 2\n", "1:8", "multiplied or added up as in Python"),
         (LAUGHS, "6:7", "more than 200000 values"),
         (MERGE_LAUGHS, "21:7", "more than 200000 values"),

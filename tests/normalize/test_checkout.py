@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.checkout import releases_around
+from ms_tune.frameworks.checkout import parser_of_its_own, releases_around
 from ms_tune.frameworks.data import load
 from ms_tune.launch.read import read_launches
 from ms_tune.normalize.script import release_of_scripts
@@ -76,3 +76,15 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
     assert "parser of their own" in err
     with pytest.raises(ConfigError, match="parser of their own"):
         release_of_scripts(read_launches(script, _SCRIPT), None)
+
+
+def test_the_innermost_checkout_counts(tmp_path: Path) -> None:
+    """MindSpeed-Core-MS has MindSpeed-LLM cloned into its own folder."""
+    outer = tmp_path / "mindspeed_ms" / "training" / "arguments.py"
+    outer.parent.mkdir(parents=True)
+    outer.write_text("", encoding="utf-8")
+    script = checkout(tmp_path / "MindSpeed-LLM", "2.2")
+    assert parser_of_its_own(script) is None
+    assert "2.2" in releases_around(script)
+    assert parser_of_its_own(tmp_path / "examples" / "pretrain.sh") == outer
+    assert releases_around(tmp_path / "examples" / "pretrain.sh") == ()
