@@ -64,6 +64,31 @@ def test_a_release_that_lacks_what_is_changed_is_left_and_told(
     assert told(process) == [f"support.{name}"]
 
 
+_SIZES = "mindspeed_llm.mindspore.core.tensor_parallel.data"
+
+
+def test_mindspeed_llms_own_sizes_of_a_batch_are_known_once_its_module_is_imported(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *parents, name = _SIZES.split(".")
+    folder = tmp_path.joinpath(*parents)
+    folder.mkdir(parents=True)
+    (folder / f"{name}.py").write_text(
+        "def get_tensor_model_parallel_rank(): return 0\n"
+        "def local_build_key_size_numel_dictionaries(keys, data): return {key: [] for key in keys}, {}, 0\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [support._Finder(lambda: process), *sys.meta_path])
+    try:
+        module = importlib.import_module(_SIZES)
+    finally:
+        for one in [one for one in sys.modules if one.partition(".")[0] == "mindspeed_llm"]:
+            del sys.modules[one]
+    assert module.local_build_key_size_numel_dictionaries(["a"], {"a": _Tensor(2, 8)}) == ({"a": [2, 8]}, {"a": 16}, 16)
+    assert told(process) == ["support.sizes"]
+
+
 def test_the_role_is_seen_by_one_module_alone(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MS_ROLE", raising=False)
     module: Any = ModuleType("distributed_c10d")
