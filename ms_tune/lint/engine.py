@@ -71,14 +71,10 @@ def lint(
 def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, target: str) -> tuple[Finding, ...]:
     """What checks that are all made for a config find, as :func:`lint` does."""
     found: list[Finding] = []
-    whole: list[SourceFile | None] = []  # once it is asked for
+    whole = cache(partial(_whole, source))
     met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
     for check in checks:
-        read: SourceFile | None = source
-        if check.whole:
-            if not whole:
-                whole.append(_whole(source))
-            read = whole[0]
+        read = whole() if check.whole else source
         if read is None or not _met(check, read, met):
             continue
         try:

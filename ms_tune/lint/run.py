@@ -137,7 +137,7 @@ def check_file(target: Target, job: Job) -> Outcome:
     """Check one file.
 
     No rubbish is looked for until it is checked: nearly all that is made is in use until then, and a look through it takes
-    a seventh of the time of a large file. What a file leaves is found with the next.
+    a seventh of the time of a large file. What a file leaves is found with a later one.
     """
     looking = gc.isenabled()
     gc.disable()

@@ -60,11 +60,10 @@ def preference_tuning(context: Context) -> Iterator[Violation]:
     """Stages that exchange four samples for each of a micro-batch, and make room for one (seen in a simulated run of 2.3)."""
     _, command = command_in(context)
     stages = command.value("pipeline_model_parallel_size")
-    if command.value("stage") == "dpo" and isinstance(stages, int) and stages > 1:
-        # Ring attention with packed samples makes lengths differ, too.
-        ring = not command.surely_not("reset_attention_mask")
-        if command.surely_not("no_pad_to_seq_lengths") and not ring:
-            yield at(command, ("stage",), {"stages": stages})
+    # Packed samples make lengths differ, too, with ring attention.
+    one_length = command.surely_not("no_pad_to_seq_lengths") and command.surely_not("reset_attention_mask")
+    if command.value("stage") == "dpo" and isinstance(stages, int) and stages > 1 and one_length:
+        yield at(command, ("stage",), {"stages": stages})
 
 
 def _pairs(context: Context) -> list[tuple[str, str]]:
