@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UsageError, closest
+from ms_tune.render.columns import terminal_width
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, Message, msg, render
 from ms_tune.units import parse_size
@@ -20,22 +21,21 @@ if TYPE_CHECKING:
 
     from ms_tune.render.console import Console
 
+_MARGIN = 2  # columns that argparse leaves free
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
 _WHOLE = re.compile("0*[0-9]{1,18}", re.ASCII)  # with many more digits Python itself refuses, in words of its own
 _COMPLAINTS = (
-    (re.compile(r"the following arguments are required: (?P<detail>.*)"), "cli.usage.required"),
-    (re.compile(r"unrecognized arguments: (?P<detail>.*)"), "cli.usage.unrecognized"),
+    (r"the following arguments are required: (?P<detail>.*)", "cli.usage.required"),
+    (r"unrecognized arguments: (?P<detail>.*)", "cli.usage.unrecognized"),
     (
-        re.compile(
-            r"argument (?P<argument>.*?): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)", re.DOTALL
-        ),
+        r"argument (?P<argument>.*?): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)",
         "cli.usage.choice",
     ),
-    (re.compile(r"argument (?P<argument>.*?): expected (?:one|at least one) argument"), "cli.usage.expected-one"),
-    (re.compile(r"argument (?P<argument>.*?): not allowed with argument (?P<other>.*)"), "cli.usage.not-allowed"),
-    (re.compile(r"argument (?P<argument>.*?): (?P<detail>.*)", re.DOTALL), "cli.usage.value"),
-    (re.compile(r"(?P<detail>.*)", re.DOTALL), "cli.usage.other"),
+    (r"argument (?P<argument>.*?): expected (?:one|at least one) argument", "cli.usage.expected-one"),
+    (r"argument (?P<argument>.*?): not allowed with argument (?P<other>.*)", "cli.usage.not-allowed"),
+    (r"argument (?P<argument>.*?): (?P<detail>.*)", "cli.usage.value"),
+    (r"(?P<detail>.*)", "cli.usage.other"),
 )
 
 
@@ -47,6 +47,13 @@ class Command(Protocol):
 
     def run(self, arguments: argparse.Namespace, console: Console) -> int:
         """Do the work; raise :class:`MsTuneError` on failure."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Argparse's own, which asks for the terminal's width, with a slow import, for every option that it is given."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_width() - _MARGIN)
 
 
 class _HelpAll(argparse.Action):
@@ -74,7 +81,7 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             description=self.tr(description),
             epilog=self.tr(epilog) if epilog else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             add_help=False,
             allow_abbrev=False,
         )
@@ -164,7 +171,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise argparse's complaint as a :class:`UsageError` in words of both languages."""
         for pattern, text_id in _COMPLAINTS:
-            match = pattern.fullmatch(message)
+            match = re.fullmatch(pattern, message, re.DOTALL)
             if match:
                 hint, similar = usage_hint(self.prog), self._similar(text_id, match.groupdict())
                 word = match.groupdict().get("value", "")

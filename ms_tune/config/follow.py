@@ -11,7 +11,6 @@ out of the folders that the user is in: that of the config and the working direc
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ def with_bases(source: SourceFile) -> SourceFile:
     read: list[SourceFile] = []
     roots = (source.path.absolute().parent.resolve(), Path.cwd().resolve())
     data = _merged(source, (source.path.resolve(),), roots, read)
-    return replace(source, data=data, others=tuple(read), read_from=tuple(one.path for one in read))
+    return source.but(data=data, others=tuple(read), read_from=tuple(one.path for one in read))
 
 
 def _merged(
@@ -110,7 +109,7 @@ def with_model_folder(source: SourceFile) -> SourceFile:
     file = find_model_config(folder, source.path)
     if file is None:
         return source
-    return replace(source, beside=read_model_config(file), read_from=(*source.read_from, file))
+    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
 
 
 def with_model_config(source: SourceFile, given: Path) -> SourceFile:
@@ -127,7 +126,7 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
     if is_legacy(source.data):
         raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
     file = given / MODEL_CONFIG if given.is_dir() else given
-    return replace(source, beside=read_model_config(file), read_from=(*source.read_from, file))
+    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
 
 
 def model_folder(data: dict[Any, Any]) -> str | None:

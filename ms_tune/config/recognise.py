@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.fingerprints import foreign
-from ms_tune.frameworks.keys import by_section, open_sections
+from ms_tune.frameworks.keys import open_sections, types_by_section
 from ms_tune.frameworks.releases import inner_keys, own_keys, sections_of_a_whole
 from ms_tune.texts import msg
 
@@ -91,7 +91,7 @@ def unknown_keys(data: object, dialect: Dialect) -> int:
 
 
 def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
-    sections = by_section(dialect)
+    sections = types_by_section(dialect)
     if not isinstance(values, dict) or section not in sections:
         return 0, 0
     table, any_key = sections[section], bool(section) and section in open_sections(dialect)
@@ -109,12 +109,12 @@ def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[
 
 def _fits(value: object, dialect: Dialect, name: str) -> bool:
     """Whether a top-level key holds what the dialect has there; an empty section tells nothing against it."""
-    key = by_section(dialect)[()].get(name)
-    if key is not None and key.types == ("dict",) and value is not None and not isinstance(value, dict):
+    sections = types_by_section(dialect)
+    if sections[()].get(name) == "dict" and value is not None and not isinstance(value, dict):
         return False
     if not isinstance(value, dict) or not value:
         return True
-    inside = inner_keys(dialect).get(name) or frozenset(by_section(dialect).get((name,), ()))
+    inside = inner_keys(dialect).get(name) or sections.get((name,), {}).keys()
     return not inside or any(inner in inside for inner in value)
 
 

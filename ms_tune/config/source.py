@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from dataclasses import dataclass, field
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
@@ -86,20 +86,50 @@ class Duplicate(NamedTuple):
     again: Span
 
 
-@dataclass(frozen=True)
 class SourceFile:
-    """One config: where it came from, its text (without a byte order mark), its values and their positions."""
+    """One config: where it came from, its text (without a byte order mark), its values and their positions.
 
-    path: Path  # what errors and findings call it
-    text: str
-    data: dict[Any, Any]  # the values; with those that it takes from other files, where they were followed
-    duplicates: tuple[Duplicate, ...]  # keys that stand twice in the text
-    _root: Node = field(repr=False, compare=False)
-    # The files whose settings are among `data`.
-    others: tuple[SourceFile, ...] = field(default=(), repr=False, kw_only=True)
-    # What the `config.json` of its model says, if that was read.
-    beside: dict[str, Any] | None = field(default=None, repr=False, kw_only=True)
-    read_from: tuple[Path, ...] = field(default=(), kw_only=True)  # every file that was followed
+    Args:
+        path: What errors and findings call it.
+        text: Its text.
+        data: The values; with those that it takes from other files, where they were followed.
+        duplicates: Keys that stand twice in the text.
+        root: Where the values stand.
+        others: The files whose settings are among ``data``.
+        beside: What the ``config.json`` of its model says, if that was read.
+        read_from: Every file that was followed.
+    """
+
+    def __init__(  # noqa: PLR0913 - one a field
+        self,
+        path: Path,
+        text: str,
+        data: dict[Any, Any],
+        duplicates: tuple[Duplicate, ...],
+        root: Node,
+        *,
+        others: tuple[SourceFile, ...] = (),
+        beside: dict[str, Any] | None = None,
+        read_from: tuple[Path, ...] = (),
+    ) -> None:
+        self.path, self.text, self.data, self.duplicates, self._root = path, text, data, duplicates, root
+        self.others, self.beside, self.read_from = others, beside, read_from
+
+    def but(
+        self,
+        *,
+        data: dict[Any, Any] | None = None,
+        others: tuple[SourceFile, ...] | None = None,
+        beside: dict[str, Any] | None = None,
+        read_from: tuple[Path, ...] | None = None,
+    ) -> SourceFile:
+        """The same text, with what is named in place of what was known of it."""
+        source = copy(self)
+        source.data = self.data if data is None else data
+        source.others = self.others if others is None else others
+        source.beside = self.beside if beside is None else beside
+        source.read_from = self.read_from if read_from is None else read_from
+        return source
 
     def get(self, path: KeyPath, default: object = None) -> object:
         """The value at a key path."""

@@ -87,7 +87,7 @@ def _flat(source: SourceFile) -> SourceFile:
     if whole is source:
         return source
     flat = parse_source(yaml_text(whole.data), source.path.with_name(f"{source.path.name}+{BASE}"))
-    return replace(flat, read_from=whole.read_from)
+    return flat.but(read_from=whole.read_from)
 
 
 def _short(path: Path) -> str:

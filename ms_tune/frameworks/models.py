@@ -8,14 +8,12 @@ Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, load, order
+from ms_tune.frameworks.data import ABSENT, REQUIRED, all_at, at, ever, load, order
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.legacy import is_legacy
 
@@ -103,20 +101,33 @@ class Facts(NamedTuple):
         return rule[0] if rule and name not in self.fields else name
 
 
-@dataclass(frozen=True, slots=True)
 class Model:
-    """The model of a config."""
+    """The model of a config.
 
-    facts: Facts  # what the framework knows of its class
-    # `model_type` as written, or else that of the class that `architectures` names; of a legacy model the name of its
-    # class. None where the config names none.
-    kind: str | None
-    architecture: str | None  # the network as written (the first of several), or else the one built for the class
-    release: str  # the release that was asked
-    _values: Mapping[str, tuple[Any, tuple[str, ...] | None]]
-    _sealed: bool
-    _resolved: dict[str, Field] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    _named: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    Args:
+        facts: What the framework knows of its class.
+        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; of a legacy model the
+            name of its class. None where the config names none.
+        architecture: The network as written (the first of several), or else the one built for the class.
+        release: The release that was asked.
+        values: What is written, by key, with its key path if the config itself holds it.
+        sealed: Whether nothing is known of what is not written.
+    """
+
+    def __init__(  # noqa: PLR0913 - one a field
+        self,
+        facts: Facts,
+        kind: str | None,
+        architecture: str | None,
+        release: str,
+        values: Mapping[str, tuple[Any, tuple[str, ...] | None]],
+        *,
+        sealed: bool,
+    ) -> None:
+        self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
+        self._values, self._sealed = values, sealed
+        self._resolved: dict[str, Field] = {}
+        self._named: dict[str, tuple[str, ...]] = {}
 
     @property
     def known(self) -> bool:
@@ -244,7 +255,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     """
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:
-        return Model(_mindspeed(), None, None, release, _section(data, "model_config"), _sealed=False)
+        return Model(_mindspeed(), None, None, release, _section(data, "model_config"), sealed=False)
     if dialect is Dialect.MINDFORMERS and is_legacy(data):
         return _legacy(data, release)
     path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
@@ -259,7 +270,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
     values |= {other: values.pop(key) for key, other in facts.renamed.items() if key in values}
     known = facts.architectures[0] if facts.architectures else None
-    return Model(facts, kind or facts.kind, architecture or known, release, values, sealed)
+    return Model(facts, kind or facts.kind, architecture or known, release, values, sealed=sealed)
 
 
 def _legacy(data: dict[Any, Any], release: str) -> Model:
@@ -268,7 +279,7 @@ def _legacy(data: dict[Any, Any], release: str) -> Model:
     kind = _text(values, "type")
     facts = _legacy_facts(release, kind)
     architecture = _text(_section(data, "model", "arch"), "type")
-    return Model(facts, kind, architecture, release, values, _sealed=False)
+    return Model(facts, kind, architecture, release, values, sealed=False)
 
 
 def _section(data: object, *path: str) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
@@ -285,16 +296,27 @@ def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
 
 
 @cache
+def _of_all(table: str, release: str) -> dict[str, Any]:
+    """What a release knows of every model: a table of the data file that is not a class's own."""
+    return all_at(load("models")[table], release)
+
+
+@cache
+def _keys_of_all(release: str) -> dict[str, list[str]]:
+    return _by_field(_of_all("aliases", release))
+
+
+@cache
 def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> Facts:
     """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
     data = load("models")
-    general, around = all_at(data["aliases"], release), frozenset(all_at(data["white"], release))
+    general, around = _of_all("aliases", release), frozenset(_of_all("white", release))
     for name, one in data["classes"].items():
         names, networks = at(one["names"], release), at(one["architectures"], release)
         if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
             continue
         latent = at(one["latent"], release)
-        fields = all_at(data["fields"], release) | (all_at(data["latent"], release) if latent else {})
+        fields = _of_all("fields", release) | (_of_all("latent", release) if latent else {})
         aliases = all_at(one["aliases"], release)
         return Facts(
             one["class"],
@@ -313,7 +335,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             at(one["derived"], release),
             all_at(one["defaults"], release),
             aliases or general,
-            _by_field(aliases or general),
+            _by_field(aliases) if aliases else _keys_of_all(release),
             fields,
             listed=not aliases,
         )
@@ -322,8 +344,8 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
         None,
         around=around,
         aliases=general,
-        keys=_by_field(general),
-        fields=all_at(data["fields"], release),
+        keys=_keys_of_all(release),
+        fields=_of_all("fields", release),
         listed=order(release) < _FREE,
     )
 
@@ -359,18 +381,23 @@ def names_of(name: str) -> tuple[str, ...]:
 @cache
 def known() -> Mapping[str, tuple[str, ...]]:
     """Every key of ``model.model_config`` that a class of models has a use for, with the releases in which one has."""
-    data, found = load("models"), dict[str, tuple[str, ...]]()
-    for release in data["releases"]:
+    data = load("models")
+    releases = tuple(data["releases"])
+    found = {key: set(having) for key, having in ever(data["latent"], releases).items()}
+    for release in releases:
         general = facts_of(release)
-        keys = {key for key in (*general.aliases, *general.fields, *general.around) if general.knows(key)}
-        keys.update(all_at(data["latent"], release))
-        for one in data["classes"].values():
-            if at(one["names"], release) is not ABSENT:
-                keys.update(
-                    all_at(one["defaults"], release), all_at(one["aliases"], release), at(one["ignored"], release)
-                )
-        found |= {key: (*found.get(key, ()), release) for key in keys}
-    return found
+        for key in (*general.aliases, *general.fields, *general.around):
+            if general.knows(key):
+                found.setdefault(key, set()).add(release)
+    for one in data["classes"].values():
+        there = ever({"": one["names"]}, releases).get("", frozenset())
+        for histories in (one["defaults"], one["aliases"]):
+            for key, having in ever(histories, releases).items():
+                found.setdefault(key, set()).update(having & there)
+        for release in there:
+            for key in at(one["ignored"], release):
+                found.setdefault(key, set()).add(release)
+    return {key: tuple(filter(having.__contains__, releases)) for key, having in found.items() if having}
 
 
 def known_since(key: str, release: str) -> str | None:
@@ -383,11 +410,10 @@ def known_since(key: str, release: str) -> str | None:
 def _legacy_facts(release: str, kind: str | None) -> Facts:
     """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
     data = load("models")
-    experts = all_at(data["experts"], release)
+    experts = _of_all("experts", release)
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
-        general = all_at(data["aliases"], release)
-        return Facts(None, None, aliases=general, keys=_by_field(general), defaults=experts)
+        return Facts(None, None, aliases=_of_all("aliases", release), keys=_keys_of_all(release), defaults=experts)
     defaults = experts | all_at(one["defaults"], release)
     return Facts(
         kind,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.result import ENDLESS_LOOP, Failure, Problem, Severity
@@ -21,8 +20,7 @@ MINDSPEED_MS = "mindspeed-ms"
 MEGATRON = "megatron"
 
 
-@dataclass(frozen=True, slots=True)
-class NormalizedPlan:
+class NormalizedPlan(NamedTuple):
     """What every layer of a config does, and how its framework spells that out.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
@@ -207,8 +206,7 @@ class SwapPlan(NamedTuple):
     prefetch: object  # how many operators ahead of its use it is fetched back
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPlan:
+class LayerPlan(NamedTuple):
     """What one layer recomputes and swaps.
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
@@ -229,8 +227,7 @@ class LayerPlan:
     kind: Kind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputePlan:
+class RecomputePlan(NamedTuple):
     """The outcome."""
 
     placement: Placement | None  # none when the framework refuses the placement

@@ -88,28 +88,63 @@ class Check(NamedTuple):
 
     id: str  # `MST101`; stays the same for ever
     name: str  # `duplicate-key`: what is wrong, not what to do
-    title: Text  # the name as a sentence
-    why: Text  # what happens if it is left as it is
-    help: Text  # how to fix it
-    messages: Mapping[str, Text]  # what to say about one finding; `default`, and others if the check tells cases apart
     severity: Severity  # how bad it is
     category: Category  # what kind of trouble it is
-    # What happens in the run, by the message; `default` for messages that are not named. Empty in a user's own
-    # checklist that does not say it.
-    consequences: Mapping[str, Consequence]
     dialects: frozenset[Dialect]  # the dialects it is about
     versions: str | None  # the framework versions it is about, such as `>=1.7`; None for all
     when: tuple[When, ...]  # all of these must hold for the check to be made
     whole: bool  # whether it is about the config with the keys that it takes from a `base_config`
     test: Expectation | Function  # how to tell
-    evidence: tuple[Evidence, ...]  # where the claim can be read
-    bad: str  # a config that violates it
-    good: str  # the same config, fixed
+    entry: Mapping[str, Any]  # as the checklist has it: of texts only those that are shown are looked at
     also: frozenset[str]  # other checks that the two examples cannot avoid
     fixes: tuple[FixRule, ...] = ()  # how its findings are fixed; the first that is for a finding's message counts
     profiles: frozenset[str] = frozenset()  # the profiles in which it is made; empty for all
     opposite: str | None = None  # the check of other profiles that finds wrong what this one wants
     family: Family | None = None  # the family that it is of, if it is of one
+
+    @property
+    def title(self) -> Text:
+        """The name as a sentence."""
+        return _text(self.entry["title"])
+
+    @property
+    def why(self) -> Text:
+        """What happens if it is left as it is."""
+        return _text(self.entry["why"])
+
+    @property
+    def help(self) -> Text:
+        """How to fix it."""
+        return _text(self.entry["help"])
+
+    @property
+    def messages(self) -> dict[str, Text]:
+        """What to say about one finding; ``default``, and others if the check tells cases apart."""
+        messages = self.entry.get("messages") or {"default": self.entry["message"]}
+        return {name: _text(text) for name, text in messages.items()}
+
+    @property
+    def consequences(self) -> dict[str, Consequence]:
+        """What happens in the run, by the message; ``default`` for messages that are not named.
+
+        Empty in a user's own checklist that does not say it.
+        """
+        return _consequences(self.entry.get("consequence", {}))
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Where the claim can be read."""
+        return tuple(Evidence(**item) for item in self.entry.get("evidence", ()))
+
+    @property
+    def bad(self) -> str:
+        """A config that violates it."""
+        return str(self.entry["bad"])
+
+    @property
+    def good(self) -> str:
+        """The same config, fixed."""
+        return str(self.entry["good"])
 
 
 @cache
@@ -194,7 +229,7 @@ def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
     conditions: dict[str, tuple[When, ...]] = {}
     for check in _entries(data):
         # Conditions that are the same are one object, and asked about once.
-        yield check._replace(when=conditions.setdefault(repr(check.when), check.when))
+        yield check._replace(when=conditions.setdefault(repr(check.when), check.when)) if check.when else check
 
 
 def _entries(data: Mapping[str, Any]) -> Iterable[Check]:
@@ -210,25 +245,17 @@ def _entries(data: Mapping[str, Any]) -> Iterable[Check]:
 
 
 def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
-    messages = entry.get("messages") or {"default": entry["message"]}
     return Check(
         id=entry["id"],
         name=entry["name"],
-        title=_text(entry["title"]),
-        why=_text(entry["why"]),
-        help=_text(entry["help"]),
-        messages={name: _text(text) for name, text in messages.items()},
         severity=Severity(entry["severity"]),
         category=Category(entry["category"]),
-        consequences=_consequences(entry.get("consequence", {})),
         dialects=frozenset(map(Dialect, entry.get("dialects", dialects))),
         versions=entry.get("versions"),
         when=tuple(map(_when, entry.get("when", ()))),
         whole=entry.get("whole", False),
         test=_test(entry["test"]),
-        evidence=tuple(Evidence(**item) for item in entry.get("evidence", ())),
-        bad=entry["bad"],
-        good=entry["good"],
+        entry=entry,
         also=frozenset(entry.get("also", ())),
         fixes=tuple(map(_fix, _listed(entry.get("fix", ())))),
         profiles=frozenset(entry.get("profiles", ())),
@@ -236,7 +263,7 @@ def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
     )
 
 
-def _consequences(value: Mapping[str, str] | str) -> Mapping[str, Consequence]:
+def _consequences(value: Mapping[str, str] | str) -> dict[str, Consequence]:
     """What happens in the run, by the message."""
     values = {"default": value} if isinstance(value, str) else value
     return {message: Consequence(name) for message, name in values.items()}

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,17 +47,16 @@ class ExpressionError(ValueError):
     """The text is no relation of this language."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """A parsed relation."""
 
     text: str  # as written
     names: tuple[str, ...]  # the key paths in it, in order, each once
-    _code: Callable[[Mapping[str, Number]], Value] = field(repr=False, compare=False)
+    code: Callable[[Mapping[str, Number]], Value]  # what tells it from the values of its names
 
     def holds(self, values: Mapping[str, Number]) -> bool | None:
         """Whether the relation holds; None if too little is known to tell."""
-        value = self._code(values)
+        value = self.code(values)
         return None if value is None else bool(value)
 
 

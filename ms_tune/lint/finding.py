@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,12 +85,11 @@ class Family(NamedTuple):
     name: str  # `impossible-experts`
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(NamedTuple):
     """A text of a checklist with its parameters: what :class:`~ms_tune.texts.Message` is for the built-in texts."""
 
     text: Text
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str]
 
     def __str__(self) -> str:
         return self.say(Language.EN)
@@ -109,8 +107,7 @@ class Related(NamedTuple):
     message: Wording
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(NamedTuple):
     """How a finding can be fixed by replacing text."""
 
     safe: bool  # whether the meaning of the config surely stays what its author wanted
@@ -121,8 +118,7 @@ class Fix:
     arguments: tuple[ArgumentChange, ...] = ()  # what it does to the arguments of a program that a script starts
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One violated check.
 
     Args:
@@ -162,7 +158,7 @@ class Finding:
         message = self.message.say(language)
         if self.consequence is None:
             return message
-        params = {"message": message, "consequence": Wording(self.consequence.text).say(language)}
+        params = {"message": message, "consequence": Wording(self.consequence.text, {}).say(language)}
         return Wording(lookup("consequence.sentence"), params).say(language)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.proof import prove
 from ms_tune.config.source import MISSING, parse_source
@@ -27,12 +26,11 @@ _ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
 _ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are refused
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """What became of a config's text."""
 
     text: str  # the text after all fixes
-    count: int  # how many findings were fixed
+    made: int  # how many findings were fixed
     refused: int = 0  # how many fixes were not made, because the result would have been worse
 
 
@@ -103,7 +101,7 @@ def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ..
     return tuple(
         finding
         if finding.fix is None or _together(source, (finding.fix,))
-        else replace(finding, fix=None, unfixable=msg("edits.unproven"))
+        else finding._replace(fix=None, unfixable=msg("edits.unproven"))
         for finding in findings
     )
 
@@ -170,7 +168,7 @@ def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
 
 def _again(source: SourceFile, text: str) -> SourceFile:
     """A config with another text; what was read of its model stays."""
-    return replace(parse_source(text, source.path), beside=source.beside, read_from=source.read_from)
+    return parse_source(text, source.path).but(beside=source.beside, read_from=source.read_from)
 
 
 def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:

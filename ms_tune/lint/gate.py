@@ -8,7 +8,6 @@ refused where the config would have more errors or more unknown keys than before
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.config.recognise import unknown_keys
@@ -89,6 +88,6 @@ def where_certain(
         return True
 
     return tuple(
-        replace(one, fix=replace(one.fix, safe=False)) if one.fix and one.fix.safe and not in_all(one) else one
+        one._replace(fix=one.fix._replace(safe=False)) if one.fix and one.fix.safe and not in_all(one) else one
         for one in findings
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.spans import Edit, EditRefusedError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from ms_tune.config.source import SourceFile, Span
     from ms_tune.launch.read import Launches
-    from ms_tune.launch.values import Argument, File
+    from ms_tune.launch.values import Argument
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
     from ms_tune.lint.finding import Finding
@@ -50,27 +49,35 @@ _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 Source = TypeVar("Source", bound="LaunchSource")
 
 
-@dataclass(frozen=True)
 class LaunchSource(CodeSource):
     """One command of a script.
 
     Args:
         command: What its program is given.
-        script: The script's own file: places in others are shown where the command stands.
-        launches: All that the script starts.
+        launches: All that the script starts; its own file is ``script``: places in others are shown where the command stands.
         number: Which of its launches the command is.
         original: The script as it is, where its lines end as in Windows.
-        fixed: What came of changes that were asked for: several findings may ask for the same.
         supposed: The variables that are supposed to be set nowhere (:func:`without_unset`); nothing for the command as it stands.
     """
 
-    command: Command = field(repr=False, compare=False)
-    script: File = field(repr=False, compare=False)
-    launches: Launches = field(repr=False, compare=False)
-    number: int = field(default=0, repr=False, compare=False)
-    original: str = field(default="", repr=False, compare=False)
-    fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = field(default_factory=dict, repr=False, compare=False)
-    supposed: tuple[str, ...] = ()
+    def __init__(  # noqa: PLR0913, PLR0917 - one a field
+        self,
+        path: Path,
+        text: str,
+        data: dict[Any, Any],
+        root: Node,
+        command: Command,
+        launches: Launches,
+        *,
+        number: int = 0,
+        original: str = "",
+        supposed: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(path, text, data, (), root)
+        self.command, self.script, self.launches = command, launches.file, launches
+        self.number, self.original, self.supposed = number, original, supposed
+        # What came of changes that were asked for: several findings may ask for the same.
+        self.fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = {}
 
     def span_of(self, word: Argument) -> Span:
         """Where a word stands in the script; the command if it stands in another file."""
@@ -246,7 +253,7 @@ def _unless_set(finding: Finding, supposed: tuple[str, ...]) -> Finding:
     text = Text(said.en.replace("{message}", text.en), said.zh.replace("{message}", text.zh))
     message = Wording(text, {**finding.message.params, "supposed": names})
     severity = Severity.WARNING if finding.severity is Severity.ERROR else finding.severity
-    return replace(finding, message=message, severity=severity, fix=None, unfixable=None)
+    return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
 
 
 def _is_of_mindspeed_alone(text: str, command: Command) -> bool:
@@ -291,7 +298,7 @@ def arguments_of(
     script = launches.file
     lines = Document(script.text, path)
     empty = Node(lines.span(0, 0))
-    source = LaunchSource(path, script.text, {}, (), empty, command, script, launches, number)
+    source = LaunchSource(path, script.text, {}, empty, command, launches, number=number)
     entries: dict[str | int, Entry] = {}
     data: dict[str, object] = {}
     for one in command.given:
@@ -304,4 +311,4 @@ def arguments_of(
     place = command.launch.place
     start, end = (place.start, place.end) if place.file is script else (0, 0)
     root = Node(lines.span(start, end), entries)
-    return kind(path, script.text, data, (), root, command, script, launches, number, **further)
+    return kind(path, script.text, data, root, command, launches, number=number, **further)

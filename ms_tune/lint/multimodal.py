@@ -6,7 +6,7 @@ there if it is in the script's folder or in one of those above. Nothing is run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.config.source import load_source
@@ -32,12 +32,13 @@ _TRAINER = "fsdp/train/trainer.py"
 _ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that take no value
 
 
-@dataclass(frozen=True)
 class MultimodalSource(LaunchSource):
     """One command of a script that starts a program of MindSpeed-MM."""
 
-    # The script's own variables that are plain texts, with the last of their values.
-    variables: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """The script's own variables that are plain texts, with the last of their values."""
+        return {one.one.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
     def given(self, name: str) -> Given | None:
         """The last word about an option."""
@@ -87,9 +88,8 @@ def multimodal_commands(path: Path, text: str) -> tuple[MultimodalSource, ...]:
     if "--mm-" not in text and _TRAINER not in text:
         return ()
     found = launches_in(path, text)
-    variables = {one.one.name: one.text for one in assignments(found.file.text) if one.text is not None}
     return tuple(
-        arguments_of(path, found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource, variables=variables)
+        arguments_of(path, found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource)
         for number, launch in enumerate(found.launches)
         if _is_multimodal(launch)
     )

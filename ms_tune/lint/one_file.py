@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
@@ -42,24 +41,23 @@ _MARK = "ms-tune:"  # in every comment that ignores something
 def outcome_of(one: CheckedFile, notes: Sequence[Message] = (), *, fixable: bool = True) -> Outcome:
     """What is found in a file, after the fixes that are asked for."""
     if one.job.request.fix is None:
-        return Outcome(replace(one.report(), notes=tuple(notes)))
+        return Outcome(one.report()._replace(notes=tuple(notes)))
     if not fixable:
         notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.dialect.value))
-        return Outcome(replace(one.report(), notes=tuple(notes)))
+        return Outcome(one.report()._replace(notes=tuple(notes)))
     gate = Gate(one.dialect, one.release.version, one.findings)
     unsafe = one.job.request.fix == "unsafe"
     source, fixed = apply_fixes(one.source, one.findings, unsafe=unsafe, admits=gate.admits)
     if fixed.refused:
         notes = (*notes, msg("lint.refused-fixes", file=one.source.path, count=fixed.refused))
     commands = one.commands_in(source)
-    report = replace(replace(one, source=source, commands=commands).report(), notes=tuple(notes))
-    if fixed.count:
-        report = replace(report, text=source.text, original=one.source.text, fixed=fixed.count)
+    report = one._replace(source=source, commands=commands).report()._replace(notes=tuple(notes))
+    if fixed.made:
+        report = report._replace(text=source.text, original=one.source.text, fixed=fixed.made)
     return Outcome(report)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
+class CheckedFile(NamedTuple):
     """One config (or what is read like one) in front of the checks that are selected for it.
 
     ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts; of a
@@ -200,7 +198,7 @@ def _together(found: tuple[Finding, ...], further: Iterable[Iterable[Finding]]) 
 
 def _rated(finding: Finding, selection: Selection) -> Finding:
     severity = selection.severity(finding)
-    return finding if severity is finding.severity else replace(finding, severity=severity)
+    return finding if severity is finding.severity else finding._replace(severity=severity)
 
 
 @cache

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.lint.finding import Finding, Severity
 
@@ -21,13 +20,18 @@ if TYPE_CHECKING:
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 
 
-@dataclass(frozen=True)
-class FileReport:
+@lru_cache(maxsize=1)
+def _starts(text: str) -> list[int]:
+    """Where each line of a text starts; the findings of one file are shown one after the other."""
+    return [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
+
+
+class FileReport(NamedTuple):
     """The findings in one file, and what it was checked as."""
 
     path: Path  # the file, as the user named it
     # What is in it (without a byte order mark); nothing if it is not needed to show the findings.
-    text: str = field(repr=False)
+    text: str
     release: Release  # the framework version that it was checked for
     findings: tuple[Finding, ...]  # what was found and is reported
     ignored: int = 0  # how many findings comments in the file ignore
@@ -35,17 +39,20 @@ class FileReport:
     notes: tuple[Message, ...] = ()  # what the user should know about how the file was read
     read_from: tuple[Path, ...] = ()  # the files beside it whose settings count, too
     # The text before the fixes, if they changed it; `text` is the one after them then.
-    original: str | None = field(default=None, repr=False)
+    original: str | None = None
     fixed: int = 0  # how many findings were fixed
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""
-        return self._lines[number - 1]
+        starts = _starts(self.text)
+        end = starts[number] if number < len(starts) else None
+        return self.text[starts[number - 1] : end].rstrip("\r\n")
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset, from 1."""
-        line = bisect_right(self._starts, offset)
-        return line, offset - self._starts[line - 1] + 1
+        starts = _starts(self.text)
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
 
     def fingerprints(self) -> list[tuple[str, int]]:
         """What identifies each finding, in their order, wherever in the file it moves to."""
@@ -53,25 +60,15 @@ class FileReport:
 
         return fingerprints(self.text, self.findings)
 
-    @cached_property
-    def _lines(self) -> list[str]:
-        return _LINE_BREAK.split(self.text)
 
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """A file of a folder that was not checked, and why."""
 
     path: Path
     reason: Message
 
 
-@dataclass(frozen=True, slots=True)
-class LintReport:
+class LintReport(NamedTuple):
     """The findings in all files.
 
     Args:

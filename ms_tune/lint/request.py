@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ms_tune.lint.selection import Selection
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.report import FileReport, Skipped
 
 
-@dataclass(frozen=True, slots=True)
-class LintRequest:
+class LintRequest(NamedTuple):
     """How files are to be checked.
 
     Args:
@@ -39,7 +37,7 @@ class LintRequest:
 
     dialect: Dialect | None = None
     framework_version: str | None = None
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection = Selection()
     checklists: tuple[Path, ...] = ()
     settings: Path | bool = True
     baseline: Path | bool = True
@@ -47,16 +45,15 @@ class LintRequest:
     write: bool = False
     skip_unknown: bool = False
     environment: bool = False
-    stdin: bytes | None = field(default=None, repr=False)
+    stdin: bytes | None = None
     stdin_filename: Path | None = None
     processes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """What holds for all files of one run: the request, and what its files hold."""
 
-    request: LintRequest = field(default_factory=LintRequest)  # what is asked for
+    request: LintRequest = LintRequest()  # what is asked for
     settings: Settings | None = None  # these in place of what the folders hold; None to look for them
     baseline: Baseline | None = None  # old findings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -96,7 +95,7 @@ def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> Iter
                 write_back(report.path, report.original, report.text)
             except MsTuneError as error:
                 yield error
-                outcomes[position] = check_file(targets[position], replace(job, request=replace(job.request, fix=None)))
+                outcomes[position] = check_file(targets[position], job._replace(request=job.request._replace(fix=None)))
 
 
 def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
@@ -172,7 +171,7 @@ def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcom
     multimodal = () if commands else kinds.multimodal_commands_of(source)
     if multimodal:
         about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
-        one = replace(one, release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
+        one = one._replace(release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
     return outcome_of(one, notes)
 
 
@@ -237,7 +236,7 @@ def _check(target: Target, job: Job) -> Outcome:
         return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     if dialect is Dialect.MINDFORMERS:
         whole = _followed(whole, with_model_folder, "lint.model-json", notes)
-    source = replace(source, beside=whole.beside, read_from=whole.read_from)
+    source = source.but(beside=whole.beside, read_from=whole.read_from)
     one = CheckedFile(source, dialect, release, job, settings, folder, fragment=as_what.fragment)
     fixable = job.request.fix is None or not is_mostly_unknown(whole.data, dialect)
     return outcome_of(one, notes, fixable=fixable)

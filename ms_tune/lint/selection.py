@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ms_tune.errors import UsageError, closest_check
@@ -46,8 +45,7 @@ class Rule(Protocol):
         """The family that it is of, if it is of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """Which checks are made. A selector is an id, the beginning of ids (``MST4``), a name, a category or ``all``.
 
     The id and the name of a family mean all its checks.
@@ -97,13 +95,12 @@ class PathRule(NamedTuple):
     selection: Selection
 
 
-@dataclass(frozen=True, slots=True)
-class Selections:
+class Selections(NamedTuple):
     """A selection for every file, and more for some."""
 
-    base: Selection = field(default_factory=Selection)
+    base: Selection = Selection()
     by_path: tuple[PathRule, ...] = ()
-    final: Selection = field(default_factory=Selection)  # the command line's
+    final: Selection = Selection()  # the command line's
 
     def for_path(self, relative: PurePath) -> Selection:
         """What holds for a file, by its path relative to the settings file."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ms_tune.errors import ConfigError, UnsupportedError, closest, reason_of
 from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
@@ -27,13 +26,12 @@ _TABLE = "ms-tune"
 _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What a project says about linting."""
 
     file: Path | None  # where it says so; None if nowhere
     folder: Path  # what relative paths are relative to
-    selections: Selections = field(default_factory=Selections)  # which checks are made
+    selections: Selections = Selections()  # which checks are made
     checklists: tuple[Path, ...] = ()  # checklists of its own
     exclude: tuple[str, ...] = ()  # globs of files that a folder does not stand for
     fail_on: Severity | None = None  # the least severity that fails

@@ -119,8 +119,8 @@ def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | Non
     if inputs.legacy or inputs.reduced:
         return plan
     last = (plan.switched_on or plan.layers)[-1]
-    behind = [replace(last, layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
-    return replace(plan, layers=(*plan.layers, *behind), switched_on=())
+    behind = [last._replace(layer=last.layer + 1 + index) for index in range(inputs.mtp_layers)]
+    return plan._replace(layers=(*plan.layers, *behind), switched_on=())
 
 
 def convert_named(

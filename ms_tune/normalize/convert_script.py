@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.dialect import Dialect
@@ -64,4 +64,4 @@ def _converted(plan: NormalizedPlan, target: Target) -> Converted:
     experts = [layer.layer for layer in plan.layers if layer.kind is Kind.EXPERTS]
     ahead = sum(layer.kind is Kind.PREDICTION for layer in plan.layers)
     here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
-    return convert_named(replace(plan, problems=()), here, target, problems)
+    return convert_named(plan._replace(problems=()), here, target, problems)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
@@ -81,7 +81,7 @@ def plan_of(command: Command) -> NormalizedPlan:
     if plan.failure is None:
         return plan
     first = plan.problems[0]._replace(hint=remedy(inputs, normalize_megatron))
-    return replace(plan, problems=(first, *plan.problems[1:]))
+    return plan._replace(problems=(first, *plan.problems[1:]))
 
 
 def is_in_yaml(command: Command) -> bool:

@@ -7,7 +7,6 @@ keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomput
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.config.follow import model_folder
@@ -68,8 +67,8 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         from ms_tune.layers.mindformers.trees import seen_in  # noqa: PLC0415 - start-up time
 
         shared = seen_in(inputs, plan, shared, model)
-    return replace(
-        shared, problems=(*shared.problems, *_dropped_by_core(source, inputs), *_not_written(source, inputs))
+    return shared._replace(
+        problems=(*shared.problems, *_dropped_by_core(source, inputs), *_not_written(source, inputs))
     )
 
 

@@ -7,7 +7,6 @@ The rules are those of ``mindspeed_ms/core/config.py`` of branch r0.1.0, ``Model
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def normalize_source(source: SourceFile, version: str | None = None) -> Normaliz
             ("model_config", "num_layers"), msg("plans.too-many", name="num_layers", limit=_MOST), at_key=True
         )
     plan = normalize_mindspeed_ms(inputs)
-    return replace(plan, problems=(*plan.problems, *problems))
+    return plan._replace(problems=(*plan.problems, *problems))
 
 
 def _section(source: SourceFile, name: str) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     if _more_than_one_device(source.data):
         # With so many ways to split the job, it runs on more than one device for sure.
         kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
-        plan = replace(plan, problems=kept)
-    plan = replace(plan, problems=(*plan.problems, *second_names(model)))
+        plan = plan._replace(problems=kept)
+    plan = plan._replace(problems=(*plan.problems, *second_names(model)))
     count = model.field("num_layers")
     if layers is None and count.origin is Origin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
-        plan = replace(plan, problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
+        plan = plan._replace(problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
     return plan
 
 

@@ -127,7 +127,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     lists = settled(lists, sizes.layers)
     problems: list[Problem] = []
     plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
-    plan = replace(plan, framework_version=release_of(dialect, version))
+    plan = plan._replace(framework_version=release_of(dialect, version))
     if dialect is Dialect.MINDFORMERS:
         by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
         wanted = dict(_static(source, lists, plan, by_id=by_id))
@@ -146,7 +146,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     if not _keeps(plan, result, lists):
         raise UsageError(msg("normalize.write-unproven"))
     problems += _own_values(source, dialect, lists)
-    return Merged(text, count, replace(result, problems=(*result.problems, *problems)))
+    return Merged(text, count, result._replace(problems=(*result.problems, *problems)))
 
 
 def _keeps(plan: NormalizedPlan, result: NormalizedPlan, lists: SappLists) -> bool:
@@ -360,7 +360,7 @@ def _dynamic(
 ) -> Iterator[tuple[KeyPath, object]]:
     target = Target(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
     behind = _predicting(source, plan, layers)
-    plan = replace(plan, layers=(*plan.layers, *behind))
+    plan = plan._replace(layers=(*plan.layers, *behind))
     there = side_in(source, plan, layers, problems)
     core = counterpart(there.model, "core")
     here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), len(behind))

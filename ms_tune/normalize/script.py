@@ -67,7 +67,7 @@ def normalize_script(
 def _in_windows(one: ProgramPlan) -> ProgramPlan:
     """What is told of a script whose lines end as in Windows is what is meant, and not what bash makes of it."""
     problem = Problem("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
-    return one if one.plan is None else replace(one, plan=replace(one.plan, problems=(*one.plan.problems, problem)))
+    return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
 
 def release_of_scripts(script: Launches, version: str | None) -> str:
@@ -107,10 +107,10 @@ def _planned(path: Path, command: Command, *, supposing: bool) -> ProgramPlan:
         if found is not None and found.plan is not None:
             variables = ", ".join(f"${name}" for name in names)
             problem = Problem("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
-            return replace(found, plan=replace(found.plan, problems=(*found.plan.problems, problem)))
+            return replace(found, plan=found.plan._replace(problems=(*found.plan.problems, problem)))
         return ProgramPlan(command.launch.name, line, None, error.argument, error.variable)
     except ConfigError as error:
         raise ConfigError(error.message, path=place.file.path, line=line) from error
     files = {piece.place.file.path for one in command.launch.arguments for piece in one.pieces}
     read = tuple(sorted(str(one) for one in files if one != path))
-    return ProgramPlan(command.launch.name, line, replace(plan, read_from=read))
+    return ProgramPlan(command.launch.name, line, plan._replace(read_from=read))

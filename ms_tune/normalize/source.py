@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,14 +46,14 @@ def normalize_source(
     source = followed(source)
     plan = _plan(source, version, layers)
     if source.read_from:
-        plan = replace(plan, read_from=tuple(map(str, source.read_from)))
+        plan = plan._replace(read_from=tuple(map(str, source.read_from)))
     if plan.failure is not None and hints:
         changes = remedy_of(source, plan, layers)
         if changes:
             from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time
 
             first = plan.problems[0]._replace(hint=describe(changes))
-            plan = replace(plan, problems=(first, *plan.problems[1:]))
+            plan = plan._replace(problems=(first, *plan.problems[1:]))
     if not source.duplicates:
         return plan
     twice = [
@@ -68,7 +67,7 @@ def normalize_source(
         for one in source.duplicates
     ]
     at = 1 if plan.failure else 0
-    return replace(plan, problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
+    return plan._replace(problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
 
 
 def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = None) -> tuple[Change, ...]:

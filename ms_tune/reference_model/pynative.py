@@ -143,7 +143,7 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     if not taken:
         return source, ()
     told = ", ".join(f"{key}: {value}" for key, value in taken.items())
-    completed = replace(source, data={**source.data, "model": {**section(source, "model"), **taken}})
+    completed = source.but(data={**source.data, "model": {**section(source, "model"), **taken}})
     return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
 
 

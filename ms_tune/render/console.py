@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
 
 
-@dataclass(frozen=True)
 class Console:
     """Where a command writes, and in which language."""
 
-    language: Language
+    def __init__(self, language: Language) -> None:
+        self.language = language
 
     def text(self, text_id: str, /, **params: object) -> str:
         """The sentence with this id in the user's language."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -58,12 +57,11 @@ class Text(NamedTuple):
     zh: str
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A text's id with its parameters. A parameter may itself be a message."""
 
     id: str
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object]
 
     def __str__(self) -> str:
         return render(self, Language.EN)

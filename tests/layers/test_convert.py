@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -297,8 +296,8 @@ def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:
         assert plan.failure is None
         # A kind that reaches no other layers than full recompute does is nothing that full recompute could override.
         meant = from_recompute_plan(normalize(inputs), "1.9").layers
-        assert [replace(layer, overridden=()) for layer in meant] == [
-            replace(layer, overridden=()) for layer in plan.layers
+        assert [layer._replace(overridden=()) for layer in meant] == [
+            layer._replace(overridden=()) for layer in plan.layers
         ]
 
 

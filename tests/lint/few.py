@@ -50,5 +50,5 @@ def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile
     assert all(render(finding.fix.title, language) for language in Language)
     after, done = apply_fixes(bad, again, unsafe=True)
     assert done == Fixed(check.good, 1)
-    assert apply_fixes(after, again, unsafe=True)[1].count == 0
-    assert apply_fixes(bad, again)[1].count == int(finding.fix.safe)
+    assert apply_fixes(after, again, unsafe=True)[1].made == 0
+    assert apply_fixes(bad, again)[1].made == int(finding.fix.safe)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +107,7 @@ def test_many_files_in_several_processes(tmp_path: Path) -> None:
         (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")
     job = Job(settings=Settings(None, tmp_path))
     targets = discover([str(tmp_path)], job.settings_in).targets
-    one, two = (list(check_files(targets, replace(job, request=LintRequest(processes=count)))) for count in (1, 2))
+    one, two = (list(check_files(targets, job._replace(request=LintRequest(processes=count)))) for count in (1, 2))
     assert [outcome.report for outcome in two] == [outcome.report for outcome in one]
     assert [str(outcome.error) for outcome in two] == [str(outcome.error) for outcome in one]
     assert [outcome.report.findings for outcome in two if outcome.report]

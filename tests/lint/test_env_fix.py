@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +133,7 @@ def test_what_would_set_anything_else_is_not_proved() -> None:
     assert source.proves([fix])
     (edit,) = fix.edits
     for start, end, text in ((edit.start, edit.end, "3"), (edit.start, edit.end + 4, "2"), (0, 0, "C=1;")):
-        assert not source.proves([replace(fix, edits=(Edit(start, end, text),))])
+        assert not source.proves([fix._replace(edits=(Edit(start, end, text),))])
 
 
 NAMES = ("MS_ALLOC_CONF", "GLOG_v", "MS_DEV_LAUNCH_BLOCKING", "HCCL_DETERMINISTIC", "OTHER")
@@ -166,7 +165,7 @@ def test_only_meant_values_change(lines: list[str], end: str, *, unsafe: bool) -
             for one, other in zip(before.assignments, after.assignments, strict=True)
             if text[one.span.start : one.span.end] != done.text[other.span.start : other.span.end]
         ]
-        assert bool(touched) is bool(done.count)
+        assert bool(touched) is bool(done.made)
         assert "OTHER" not in touched
         assert len(touched) == len(set(touched))  # the last value of a variable, no earlier one
 

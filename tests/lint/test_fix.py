@@ -66,13 +66,13 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect
 
     after, fixed = apply_fixes(source, only_this, unsafe=True)
     left = {finding.id for finding in find(after, dialect, version, profile)}
-    assert fixed.count == len(found)
+    assert fixed.made == len(found)
     assert left <= ({finding.id for finding in before} - {check.id}) | check.also
     if check.fixes[0].safe and len(check.fixes) == 1:
         assert apply_fixes(source, only_this)[1] == fixed
     else:
-        assert apply_fixes(source, only_this)[1].count == 0
-    assert apply_fixes(after, only_this, unsafe=True)[1].count == 0
+        assert apply_fixes(source, only_this)[1].made == 0
+    assert apply_fixes(after, only_this, unsafe=True)[1].made == 0
 
 
 def test_every_line_that_is_not_mended_stays() -> None:
@@ -82,7 +82,7 @@ def test_every_line_that_is_not_mended_stays() -> None:
     )
     fixed = mended(text, unsafe=False)
     assert fixed.text == text.replace("1e-8", "1.e-8").replace(", recompute_slice_activation: True", "")
-    assert fixed.count == 2
+    assert fixed.made == 2
 
 
 def test_only_safe_fixes_are_made_unasked() -> None:
@@ -175,7 +175,7 @@ def test_a_key_moves_with_the_comments_on_its_lines(before: str, after: str, lin
     moved, fixed = apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks), unsafe=True)
     assert fixed == Fixed(after.replace("\n", line_break), 1)
     assert moved.get(("parallel_config", "recompute_config")) == source.get(("recompute_config",))
-    assert apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks))[1].count == 0  # it is unsafe
+    assert apply_fixes(source, lambda config: lint(config, Dialect.MINDSPEED_MS, checks))[1].made == 0  # it is unsafe
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_fixing_twice_changes_nothing(entries: list[tuple[str, str]], line_break
     assert mended(once.text) == Fixed(once.text, 0)
     safe = mended(text, unsafe=False)
     assert mended(safe.text, unsafe=False) == Fixed(safe.text, 0)
-    if not once.count:
+    if not once.made:
         assert same_data(parse_source(once.text, Path("config.yaml")).data, source.data)
 
 
@@ -289,9 +289,9 @@ def test_real_configs_can_be_mended() -> None:
             continue
         checks = built_in(dialect)
         after, fixed = apply_fixes(source, lambda config: lint(config, dialect, checks), unsafe=True)  # noqa: B023
-        assert apply_fixes(after, lambda config: lint(config, dialect, checks), unsafe=True)[1].count == 0, path  # noqa: B023
+        assert apply_fixes(after, lambda config: lint(config, dialect, checks), unsafe=True)[1].made == 0, path  # noqa: B023
         old, new = source.text.split("\n"), set(fixed.text.split("\n"))
-        assert sum(line not in new for line in old) <= fixed.count
+        assert sum(line not in new for line in old) <= fixed.made
 
 
 def test_writing_keeps_mark_and_permissions(tmp_path: Path) -> None:
@@ -338,4 +338,4 @@ def test_what_nobody_has_written_is_added_and_not_set_elsewhere(section: str, ex
     source = parse_source(f"use_parallel: True\nparallel_config: {section}\n", Path("a.yaml"))
     done = apply_fixes(source, lambda config: lint(config, Dialect.MINDFORMERS, checks), unsafe=True)[1]
     assert done.text == f"use_parallel: True\nparallel_config: {expected}\n"
-    assert done.count == 1
+    assert done.made == 1

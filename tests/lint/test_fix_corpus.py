@@ -102,14 +102,14 @@ def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None
         return found
 
     after, fixed = apply_fixes(source, check, unsafe=unsafe)
-    assert apply_fixes(after, check, unsafe=unsafe)[1].count == 0
+    assert apply_fixes(after, check, unsafe=unsafe)[1].made == 0
     places = {place for change in made for place in _places(change)}
     changed = {path for path, _ in set(_leaves(source.data)) ^ set(_leaves(after.data))}
     assert all(any(_within(path, place) for place in places) for path in changed), changed
     old, new = (config.text.splitlines(keepends=True) for config in (source, after))
     touched = [line for line in difflib.ndiff(old, new) if line.startswith(("- ", "+ "))]
     meant = {line for place in places for config in (source, after) for line in _lines(config, place)}
-    assert bool(touched) is bool(fixed.count)
+    assert bool(touched) is bool(fixed.made)
     assert {line[2:].strip() for line in touched} <= meant
     assert ("\r\n" in after.text) is ("\r\n" in source.text)
 

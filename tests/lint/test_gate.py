@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,7 +137,7 @@ def gate(text: str, changes: Sequence[Change], *, safe: bool) -> tuple[str, int]
         found = lint(parse_source("trainr: 1\n", Path("b.yaml")), dialect, built_in(dialect), "1.9")
         fixes = [Fix(safe, msg("lint.fix.remove-key", key="x"), (one,), one.edits(config)) for one in wanted]
         wanted.clear()
-        return tuple(replace(found[0], fix=fix) for fix in fixes)
+        return tuple(found[0]._replace(fix=fix) for fix in fixes)
 
     after, done = apply_fixes(source, made_up, unsafe=True, admits=Gate(dialect, "1.9", check).admits)
     assert after.text == done.text

@@ -225,7 +225,7 @@ def test_only_what_the_fixes_mean_is_changed(imports: str, lines: list[str], end
 
     after, done = apply_fixes(source, again, unsafe=unsafe)
     assert apply_fixes(after, again, unsafe=unsafe)[1] == Fixed(after.text, 0)
-    assert bool(done.count) is (after.text != source.text)
+    assert bool(done.made) is (after.text != source.text)
     alone = [apply_fixes(whole(line), again, unsafe=unsafe)[0] for line in lines]
     assert _body(after.text) == "".join(_body(one.text) for one in alone)
 
@@ -242,8 +242,8 @@ def test_the_installed_mindformers_can_be_mended() -> None:
     for path in sorted((SITE_PACKAGES / "mindformers" / "modules").rglob("*.py")):
         source = read_python(path)
         after, done = apply_fixes(source, lint_python, unsafe=True)
-        if done.count:
+        if done.made:
             assert ast.dump(ast.parse(after.text)) != ast.dump(ast.parse(source.text))
-            assert apply_fixes(after, lint_python, unsafe=True)[1].count == 0, path
-        count += done.count
+            assert apply_fixes(after, lint_python, unsafe=True)[1].made == 0, path
+        count += done.made
     assert count

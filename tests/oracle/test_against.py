@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -77,7 +76,7 @@ def test_static_graph(version: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert outcome.exception is None
         whole = from_recompute_plan(plan, version)
         lines = (*whole.log, *layer_lines(inputs, plan, model), *ahead_lines(inputs, plan, model))
-        changed += check(replace(whole, log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
+        changed += check(whole._replace(log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
         count += 1
     with capsys.disabled():
         print(f"\n{version}: {count} logs, {changed} changed ones")  # noqa: T201 - the count is the point
@@ -96,7 +95,7 @@ def test_dynamic_graph(version: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     while count < CASES:
         config, layers, mtp = random_config(random, version)
         outcome = oracle.ask(copy.deepcopy(config), layers, mtp)
-        plan = replace(plan_of(config, layers, mtp, version, modules), matches={})
+        plan = plan_of(config, layers, mtp, version, modules)._replace(matches={})
         if plan.failure is not None:
             continue
         if plan.placement is not None and len(plan.placement[0]) > 1:

@@ -220,9 +220,9 @@ def _candidates(config: ConfigCopy, plan: NormalizedPlan, key: str, kept: list[L
         settled.set(f"{MODEL}.offset", level if any(map(any, offset)) else 0)
     _cut_experts(settled, config, [layer.layer for layer in kept])
     yield settled
-    renumbered = tuple(replace(layer, layer=number) for number, layer in enumerate(kept))
+    renumbered = tuple(layer._replace(layer=number) for number, layer in enumerate(kept))
     made = convert(
-        replace(plan, placement=tuple(map(tuple, counts)), layers=renumbered, formative=None, problems=()), MINDFORMERS
+        plan._replace(placement=tuple(map(tuple, counts)), layers=renumbered, formative=None, problems=()), MINDFORMERS
     )
     if not any(problem.severity is Severity.ERROR for problem in made.problems):
         for path, value in made.values.items():

@@ -44,6 +44,20 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
     return last
 
 
+def ever(histories: Mapping[str, Mapping[str, Any]], releases: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Of many facts the releases that have each, of those that are asked about; without the facts that none has."""
+    having = {}
+    for name, history in histories.items():  # most have one of few histories, which need no look at every release
+        ways = tuple((since, value != _GONE) for since, value in history.items())
+        having[name] = _having(ways, releases)
+    return {name: found for name, found in having.items() if found}
+
+
+@cache
+def _having(ways: tuple[tuple[str, bool], ...], releases: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(release for release in releases if at(dict(ways), release) is True)
+
+
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
     """Of many facts those that a release has."""
     found, wanted = {}, order(release)

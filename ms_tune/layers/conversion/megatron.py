@@ -46,8 +46,8 @@ def without_idle(plan: NormalizedPlan) -> NormalizedPlan:
     layers = [layer for layer in plan.layers if layer.kind is not Kind.NOOP]
     held = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not Kind.PREDICTION)
     counts = [[held[chunk, stage] for stage in range(len(row))] for chunk, row in enumerate(plan.placement)]
-    numbered = tuple(replace(layer, layer=number) for number, layer in enumerate(layers))
-    return replace(plan, placement=tuple(map(tuple, counts)), layers=numbered)
+    numbered = tuple(layer._replace(layer=number) for number, layer in enumerate(layers))
+    return plan._replace(placement=tuple(map(tuple, counts)), layers=numbered)
 
 
 def arguments_for(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from ms_tune.frameworks.releases import DEFAULT_VERSION
@@ -47,8 +45,7 @@ class SwapValues(NamedTuple):
     default_prefetch: object = 1
 
 
-@dataclass(frozen=True)
-class RecomputeInputs:
+class RecomputeInputs(NamedTuple):
     """Everything that decides about placement, recompute plan and swap plan."""
 
     layers: int  # number of layers that the framework distributes (see `mtp_layers`)
@@ -69,16 +66,16 @@ class RecomputeInputs:
     micro_batches: int = 1  # `parallel_config.micro_batch_num`
     sequence_splits: int = 1  # `parallel_config.seq_split_num`
     slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
-    values: RecomputeValues = field(default_factory=RecomputeValues)
+    values: RecomputeValues = RecomputeValues()
     # The values that the framework's own checks see, if the model does not get all of them.
     checked: RecomputeValues | None = None
     # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
-    swap: SwapValues = field(default_factory=SwapValues)
+    swap: SwapValues = SwapValues()
     # What such a model gets instead, out of `model.model_config` (since 1.7).
-    core_swap: SwapValues = field(default_factory=SwapValues)
+    core_swap: SwapValues = SwapValues()
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.layers.mindformers.versions.VERSIONS`
 
-    @cached_property
+    @property
     def rules(self) -> Rules:
         """The rules of the release."""
         return rules_of(self.version)
@@ -88,7 +85,7 @@ class RecomputeInputs:
         """Whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists."""
         return not self.legacy and not self.rules.one_class
 
-    @cached_property
+    @property
     def placed_layers(self) -> int:
         """The layers that are spread over the stages: in the reduced class the prediction layers are among them."""
         return self.layers + self.mtp_layers if self.reduced else self.layers

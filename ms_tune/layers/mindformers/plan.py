@@ -12,7 +12,6 @@ Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.layers.mindformers.effect import set_layer
@@ -50,17 +49,17 @@ _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 _ZERO_BUBBLE_CHUNKS = 2
 
 
-@dataclass
 class _Progress:
     """How far the framework came."""
 
-    step: str = ""
-    layer: int | None = None
-    placement: Placement | None = None
-    formative: Formative | None = None
-    layers: list[LayerPlan] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.step = ""
+        self.layer: int | None = None
+        self.placement: Placement | None = None
+        self.formative: Formative | None = None
+        self.layers: list[LayerPlan] = []
+        self.dropped: list[tuple[str, str]] = []
+        self.log: list[str] = []
 
 
 def normalize(inputs: RecomputeInputs) -> RecomputePlan:

@@ -9,7 +9,7 @@ counts as finding nothing only if no variant of the model has anything for it (:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def seen_in(
     """
     # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
     wrapped = plan.failure is not None and inputs.sequence_splits > 1
-    before = normalize(replace(inputs, sequence_splits=1)) if wrapped else plan
+    before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
     stopped = find_failure(inputs, before, model) if model is not None else None
     if stopped is not None:
         return from_recompute_plan(stopped, inputs.version)
@@ -121,15 +121,14 @@ def seen_in(
     log = (*shared.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
     if seen is not None:
         layers, found = seen
-        return replace(
-            shared,
+        return shared._replace(
             layers=layers,
             switched_on=plan.layers if layers != plan.layers else (),
             problems=(*shared.problems, *problems),
             log=log,
             matches=found,
         )
-    return replace(shared, problems=(*shared.problems, *problems, *as_written(plan.layers)), log=log)
+    return shared._replace(problems=(*shared.problems, *problems, *as_written(plan.layers)), log=log)
 
 
 def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> RecomputePlan | None:
@@ -150,7 +149,7 @@ def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel
             number = layer.layer if step == "layer" else None
             problem = failure_problem(step, number, error)
             failure = Failure(error.exception, error.text, number)
-            return replace(plan, formative=None, layers=(), problems=(problem, *plan.problems), failure=failure)
+            return plan._replace(formative=None, layers=(), problems=(problem, *plan.problems), failure=failure)
     return None
 
 
@@ -296,8 +295,7 @@ def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerPlan, .
         select = kept(layer.select_patterns, tree, takes_cells=True)
         comm = kept(layer.comm_patterns, tree, takes_cells=False)
         layers.append(
-            replace(
-                layer,
+            layer._replace(
                 recompute=strongest(full=layer.recompute is Effect.FULL, select=select, comm=comm),
                 select_patterns=select,
                 comm_patterns=comm,

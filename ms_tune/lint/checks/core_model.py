@@ -7,7 +7,6 @@ the dynamic graph); what the fields are, :mod:`ms_tune.frameworks.models` knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.data import order
@@ -29,12 +28,11 @@ _ROOTS = (2, 1)  # the release from which scores may be square roots of softplus
 _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
 
 
-@dataclass(frozen=True, slots=True)
 class _Fields:
     """The model's fields, as the framework's classes fill them in."""
 
-    context: Context
-    model: Model
+    def __init__(self, context: Context, model: Model) -> None:
+        self.context, self.model = context, model
 
     def __getitem__(self, field: str) -> object:
         """The value of a field; :data:`UNKNOWN` where it is not known."""

@@ -6,7 +6,6 @@ tell them all.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.models import UNKNOWN
@@ -112,7 +111,7 @@ def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []
     extra = _further(context) if inputs.legacy else 0
-    return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
+    return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
 
 
 def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def _of_arguments(command: Command, plan: NormalizedPlan) -> NormalizedPlan:
     """What a plan tells where it is not known what its layers are made of."""
     told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
     problems = tuple(problem for problem in plan.problems if problem.id in told)
-    return replace(plan, layers=(), problems=problems, failure=None)
+    return plan._replace(layers=(), problems=problems, failure=None)
 
 
 def unknown(context: Context) -> Iterator[Violation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -218,7 +217,7 @@ def _worked_out(asked: Asked) -> RecomputePlan | None:
     if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):
         return None
     interleave, scheduler = startup.interleaves(context), startup.scheduler(context)
-    return normalize(replace(inputs, stages=stages, interleave=interleave, scheduler=scheduler))
+    return normalize(inputs._replace(stages=stages, interleave=interleave, scheduler=scheduler))
 
 
 def _unsure(context: Context) -> bool:

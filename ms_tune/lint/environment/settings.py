@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.config.source import Duplicate
 from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError, apply_edits
@@ -102,11 +102,20 @@ class Environment:
         return found
 
 
-@dataclass(frozen=True)
 class EnvironmentSource(CodeSource):
     """Environment settings in front of checks and fixes. Fixes set a variable's last value, and nothing else."""
 
-    environment: Environment = field(repr=False, compare=False)
+    def __init__(  # noqa: PLR0913, PLR0917 - one a field
+        self,
+        path: Path,
+        text: str,
+        data: dict[Any, Any],
+        duplicates: tuple[Duplicate, ...],
+        root: Node,
+        environment: Environment,
+    ) -> None:
+        super().__init__(path, text, data, duplicates, root)
+        self.environment = environment
 
     def again(self, text: str) -> EnvironmentSource:
         """The settings of another text of the file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ms_tune.config.spans import EditRefusedError
@@ -27,7 +26,6 @@ _ASKED = re.compile(r"debug|sync|block|simul|dry_?run|determin|reprod|profil|tra
 _BLOCKS = (*FUNCTIONS, *LOOPS, ast.If, ast.Try, ast.With, ast.AsyncWith, ast.ClassDef)
 
 
-@dataclass(frozen=True)
 class CodeVariables(EnvironmentSource):
     """Variables that code sets. A fix of them would be one of code, and is not made yet."""
 

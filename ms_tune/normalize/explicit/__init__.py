@@ -8,7 +8,7 @@ read as the same config but for those values, give the same plan, and be its own
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
@@ -105,7 +105,7 @@ def _prove(
     """
     plan, wanted = reading
     try:
-        result = followed(replace(parse_source(text, source.path), beside=source.beside))
+        result = followed(parse_source(text, source.path).but(beside=source.beside))
         expected: object = source.data
         for path, value in wanted.items():
             expected = Change(ChangeKind.SET_VALUE, path, value).applied(expected)

@@ -7,7 +7,6 @@ the same rules, asked again, go further with it; the remedy is what gets them to
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -118,7 +117,7 @@ def _with(source: SourceFile, proposal: Values) -> SourceFile:
     data: Any = source.data
     for path, value in proposal.items():
         data = _put(data, path, value)
-    return replace(source, data=data)
+    return source.but(data=data)
 
 
 def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a config has it

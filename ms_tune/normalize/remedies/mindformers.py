@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
@@ -70,7 +69,7 @@ def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
     placement = _placed(source, inputs)
     value = inputs.values.recompute
     if placement is not None and is_counts(value):
-        flat = Formatter(replace(inputs, scheduler="1f1b"), placement)
+        flat = Formatter(inputs._replace(scheduler="1f1b"), placement)
         try:
             rows = [[int(item) for item in row] for row in flat.rows(value)]
         except FrameworkStop:
@@ -90,7 +89,7 @@ def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
         layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
         more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
         try:
-            return place(replace(inputs, offset=named.get("offset", inputs.offset), **more))
+            return place(inputs._replace(offset=named.get("offset", inputs.offset), **more))
         except FrameworkStop:
             continue
     return None

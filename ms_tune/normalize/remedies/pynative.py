@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.config.source import MISSING
@@ -51,7 +50,7 @@ def _counts(source: SourceFile, version: str, layers: int | None) -> tuple[int, 
     """Layers, and those of multi-token prediction, as the plan of the bare model has them."""
     data = {key: value for key, value in source.data.items() if key not in {*_SECTIONS, "parallelism"}}
     try:
-        plan = normalize_source(replace(source, data=data), version, layers)
+        plan = normalize_source(source.but(data=data), version, layers)
     except MsTuneError:
         return None
     placed = plan.placement[0][0] if plan.placement else 0

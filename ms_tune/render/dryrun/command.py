@@ -15,7 +15,7 @@ from ms_tune.render.dryrun.text import near, theory_lines
 from ms_tune.render.memory import text as memory_text
 from ms_tune.render.memory.words import by_name, or_dash
 from ms_tune.render.verdict import verdict_json, verdict_lines, word
-from ms_tune.texts import Message
+from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
@@ -85,7 +85,7 @@ def _show_changes(result: CommandResult, console: Console) -> None:
 
 
 def _change(change: Change, job: Job) -> Message:
-    flag = Message("launch.flag")
+    flag = msg("launch.flag")
     params = {"key": change.key, "before": change.before or flag, "job": job.number}
     if change.after is None:
         return Message("launch.out", params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import Message
+from ms_tune.texts import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.launchers.job import Job
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def job_params(job: Job) -> dict[str, object]:
     """What a launcher was told, as parameters of a text."""
-    split = Message("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
+    split = msg("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
     told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
     return {**told, "split": split}
 

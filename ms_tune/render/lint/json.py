@@ -82,7 +82,7 @@ def _finding(finding: Finding, file: FileReport, settings: Settings, language: L
 def _consequence(finding: Finding, language: Language) -> dict[str, str] | None:
     if finding.consequence is None:
         return None
-    return {"id": finding.consequence.value, "text": Wording(finding.consequence.text).say(language)}
+    return {"id": finding.consequence.value, "text": Wording(finding.consequence.text, {}).say(language)}
 
 
 def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:

@@ -9,7 +9,7 @@ from ms_tune.render.memory.html_blocks import packed_blocks
 from ms_tune.render.memory.html_page import POINTS, both, document
 from ms_tune.render.memory.json import phase_name
 from ms_tune.render.memory.words import by_name
-from ms_tune.texts import Language, Message
+from ms_tune.texts import Language, msg
 from ms_tune.verdict.judge import Fit
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     name = verdict.outcome.value if verdict.outcome else "none"
     return {
         "kind": _KINDS[verdict.outcome],
-        "word": both(Message(f"verdict.word.{name}")),
+        "word": both(msg(f"verdict.word.{name}")),
         "lines": [both(line) for line in lines],
     }
 
