@@ -75,6 +75,10 @@ def test_aliases_point_at_the_use_and_relate_to_the_definition() -> None:
         ("num_layers: 9, offset: 0, stage_num: 2", 4, []),
         ("num_layers: 9, offset: 5", 1, ["MST355"]),
         ("offset: 5", 4, []),
+        ("offset: [1, 0]", 4, ["MST302"]),  # of too few numbers however many layers there are
+        ("offset: [1, 0, 0, 0]", 4, []),
+        ("offset: [[1, 0, 0, 0]]", 4, []),
+        ("offset: [1, 0], stage_num: 2", 4, []),
     ],
 )
 def test_layer_split(model: str, stages: int, expected: list[str]) -> None:

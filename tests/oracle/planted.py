@@ -161,7 +161,12 @@ STATIC = (
         ("MST310",),
         both(value("micro_batch_num", "2"), value("pipeline_stage", "8")),
     ),
-    Form("recompute of more stages", ("MST401",), value("recompute", f"[{', '.join(40 * '1')}]", of="True|False")),
+    # With swap on such a list names layers, each of them 40 times over.
+    Form(
+        "recompute of more stages",
+        ("MST401", "MST426"),
+        value("recompute", f"[{', '.join(40 * '1')}]", of="True|False"),
+    ),
     Form(
         "recompute below zero", ("MST402", "MST409", "MST425"), value("recompute", "[-1]", "[-2, -1]", of="True|False")
     ),

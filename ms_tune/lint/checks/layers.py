@@ -31,6 +31,7 @@ def impossible_split(context: Context) -> Iterator[Violation]:
     """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
     inputs, path = _inputs(context)
     if inputs is None:
+        yield from _impossible_shape(context)
         return
     refused = [stop for stop in map(_refusal, _readings(context, inputs)) if stop]
     if refused and len(refused) == len(_readings(context, inputs)):
@@ -40,6 +41,17 @@ def impossible_split(context: Context) -> Iterator[Violation]:
             params=_params(inputs, error=str(refused[0])),
             related=related,
         )
+
+
+def _impossible_shape(context: Context) -> Iterator[Violation]:
+    """An offset of more or fewer numbers than stages, which is refused however many layers there turn out to be."""
+    inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
+    if inputs is None or _is_part(context):
+        return
+    errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
+    if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
+        rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
+        yield Violation(_OFFSET, message="shape", params=_params(inputs, error=error, rest=rest))
 
 
 def miscounted_split(context: Context) -> Iterator[Violation]:
@@ -60,15 +72,26 @@ def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
     model, legacy = context.model, startup.is_legacy(context)
     layers, place = model.number("num_layers"), model.field("num_layers").path
-    if layers is None or len(model.written("num_layers")) > 1 or any(map(model.number, ("stage_num", "start_stage"))):
-        return None, ()  # a part of a multi-modal model
+    if layers is None or len(model.written("num_layers")) > 1 or _is_part(context):
+        return None, ()
     if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
         return None, ()  # the other file may have it
-    offset, stages, interleave = model.value("offset"), startup.stages(context), startup.interleaves(context)
+    return _with_layers(context, layers), place or _MODEL
+
+
+def _is_part(context: Context) -> bool:
+    """Whether the model is a part of a multi-modal one, which has stages of its own."""
+    return any(map(context.model.number, ("stage_num", "start_stage")))
+
+
+def _with_layers(context: Context, layers: int) -> RecomputeInputs | None:
+    """What decides about the split of so many layers, or None if the config does not tell all of it."""
+    legacy, offset = startup.is_legacy(context), context.model.value("offset")
+    stages, interleave = startup.stages(context), startup.interleaves(context)
     chunks = context.integer(".".join((*_MODEL, "pp_interleave_num")), 1 if legacy else None)
     if stages is None or stages < 1 or offset is UNKNOWN or (interleave and chunks is None):
-        return None, ()  # some legacy models know no offset
-    inputs = RecomputeInputs(
+        return None  # some legacy models know no offset
+    return RecomputeInputs(
         layers=layers,
         stages=stages,
         offset=offset,
@@ -79,7 +102,6 @@ def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
         mtp_layers=0 if legacy else _further(context),
         version=startup.release(context),
     )
-    return inputs, place or _MODEL
 
 
 def too_few(context: Context) -> Iterator[Violation]:
