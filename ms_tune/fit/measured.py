@@ -79,6 +79,11 @@ class Measured:
         runs = self._runs.get((made_of, kind, stage))
         return runs[0] if runs else None
 
+    def many(self, made_of: str, kind: Recompute, stage: int) -> Figures | None:
+        """The largest run."""
+        runs = self._runs.get((made_of, kind, stage))
+        return runs[-1] if runs else None
+
     def lasting(self, made_of: str) -> Fraction:
         """What one layer holds all the time."""
         stages = self.stages(made_of)
@@ -200,6 +205,10 @@ class Measured:
     def with_alone(self, runs: Sequence[Figures]) -> None:
         """Runs in which the first chunk's layers are recomputed in full, and no others."""
         self._alone = {figures.stage: figures for figures in runs}
+
+    def of_first_chunk_alone(self, stage: int) -> Figures | None:
+        """The run of a stage whose first chunk's layers are recomputed in full, and no others, if there is one."""
+        return self._alone.get(stage)
 
     @cached_property
     def freed(self) -> dict[int, Freed]:

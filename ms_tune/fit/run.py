@@ -16,6 +16,7 @@ from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.explain import table_without_sizes
 from ms_tune.fit.job import check_writable, present_plan, read_job
 from ms_tune.fit.kept import keep_table
+from ms_tune.fit.lingering import telling_stage
 from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import (
@@ -174,9 +175,10 @@ def _measured(
     measured.with_some(there["some"])
     measured.with_first(there["first"])
     alone = there["alone"]
-    if measured.hidden:
-        more = measure(job.request, first_chunk_recomputed(job, model), observer)
-        alone = [one for one in more if not isinstance(one, MsTuneError)]
+    stages = None if measured.hidden else (telling_stage(job.stages),)
+    more = first_chunk_recomputed(job, model, stages) if measured.hidden or measured.freed else []
+    if more:
+        alone = [one for one in measure(job.request, more, observer) if not isinstance(one, MsTuneError)]
     measured.with_alone(alone)
     return measured, there["ends"], next(iter(there["check"]), None), notes
 

@@ -11,6 +11,7 @@ from ms_tune.fit.lines import (
     LayerBytes,
     between,
 )
+from ms_tune.fit.lingering import with_lingering
 from ms_tune.fit.probes import middle_of
 from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
@@ -46,7 +47,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
     whole = min(bases)
     again, left = _again(job, measured, layers, late)
     forward = {made: costs.dense if made == DENSE else costs.experts for made in model.counts}
-    return Table(
+    table = Table(
         stages=job.stages,
         chunks=job.chunks,
         micro_batches=pipeline.micro_batches,
@@ -69,6 +70,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
         update=_update(measured, job.stages),
         again=again,
     )
+    return with_lingering(table, measured, in_flight_of(job, 0))
 
 
 def _layers(measured: Measured, made_of: str) -> dict[Recompute, LayerBytes]:

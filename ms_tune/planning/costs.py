@@ -50,8 +50,11 @@ class Costs:
     fixed: Whole  # Bytes that every stage holds whatever layers it has. Shape (stages,).
     held: Whole  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
     returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
+    # Whether what a chunk's layers left in their backward pass is still there, by stage, moment and chunk. Shape (stages, moments, chunks).
+    back: NDArray[np.bool_]
     transients: Whole  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
     piled: Whole  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
+    left: Whole  # The same by layer. Shape (kinds, layers + 1).
     on_top: Whole  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
     once: Whole  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
     runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
@@ -76,11 +79,7 @@ class Costs:
         shape = (len(states), table.chunks, table.stages)
         moments = np.einsum("smc,kcs->ksm", self.held, segments.sum(axis=2).reshape(shape))
         if self.transients.any() or self.piled.any() or self.on_top.any() or table.tail.transient_bytes:
-            again = self._again(stop, start)
-            np.maximum(again[:, -1], table.tail.transient_bytes, out=again[:, -1])
-            again = again.reshape(shape)
-            stages = np.arange(table.stages)[:, None]
-            moments = moments + again[:, self.returning, stages]
+            moments = moments + self._on_top(stop, start)
         weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]
         for kind, row in enumerate(self.once):
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
@@ -126,8 +125,38 @@ class Costs:
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
         return stop, stop - states
 
-    def _again(self, stop: Whole, start: Whole) -> Whole:
-        """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells)."""
+    def _on_top(self, stop: Whole, start: Whole) -> Whole:
+        """Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments)."""
+        table, stages = self.table, np.arange(self.table.stages)[:, None]
+        shape = (len(stop), table.chunks, table.stages)
+
+        def of_returning(bytes_: Whole) -> Whole:
+            np.maximum(bytes_[:, -1], table.tail.transient_bytes, out=bytes_[:, -1])
+            found: Whole = bytes_.reshape(shape)[:, self.returning, stages]
+            return found
+
+        again = of_returning(self._again(stop, start, self.piled))
+        if not self.back.any():
+            return again
+        # What the chunk's layers left in the backward pass before is let go by each when it is computed once more.
+        replaced = of_returning(self._again(stop, start, np.zeros_like(self.piled)))
+        left = sum(
+            (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(self.left)),
+            start=np.zeros(stop.shape[:2], np.int64),
+        )
+        was_back = np.take_along_axis(self.back, self.returning[:, :, None], axis=2)[:, :, 0]
+        still = np.einsum("smc,kcs->ksm", self.back.astype(np.int64), left.reshape(shape))
+        found: Whole = still + np.where(was_back, replaced, again)
+        return found
+
+    def _again(self, stop: Whole, start: Whole, piled: Whole) -> Whole:
+        """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
+
+        Args:
+            stop: The first layer behind each part of each cell.
+            start: Its first layer.
+            piled: Bytes that a layer leaves until the pass ends, by kind of recompute and run.
+        """
         most = np.zeros(stop.shape[:2], np.int64)
         more = np.zeros_like(most)  # what the layers behind have left, less what they kept
         full = self.table.kinds.index(Recompute.FULL) if Recompute.FULL in self.table.kinds else None
@@ -137,7 +166,7 @@ class Costs:
                 end, begin = np.minimum(stop[:, :, kind], last), np.maximum(start[:, :, kind], first)
                 count = np.maximum(end - begin, 0)
                 kept = int(self.kept[kind][first + 1] - self.kept[kind][first])
-                left = int(self.piled[kind, run])
+                left = int(piled[kind, run])
                 size = self.transients[kind, run] + left + (self.on_top if kind == full else 0)
                 # What is on top changes evenly from layer to layer: it is most at the last one of a run, or at the first.
                 ends = more + size + np.maximum((count - 1) * (left - kept), 0)
@@ -175,8 +204,10 @@ def costs_of(table: Table) -> Costs:
         held=np.array([[moment.held for moment in stage] for stage in moments], np.int64),
         returning=np.array([[moment.chunk for moment in stage] for stage in moments], np.intp),
         once=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].once_bytes) for kind in kinds]),  # type: ignore[misc]
+        back=np.array([[moment.back for moment in stage] for stage in moments], np.bool_),
         transients=np.array([[layer.recompute[kind].transient_bytes for layer in table.layers] for kind in kinds]),
         piled=np.array([[layer.recompute[kind].again_bytes for layer in table.layers] for kind in kinds], np.int64),
+        left=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].again_bytes) for kind in kinds]),  # type: ignore[misc]
         on_top=np.array(table.again.transient_bytes if table.again is not None else (0,) * table.cells, np.int64),
         runs=tuple(pairwise(starts.tolist())),
     )

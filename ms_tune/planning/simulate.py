@@ -27,6 +27,8 @@ class Moment:
 
     held: tuple[int, ...]  # by chunk
     chunk: int  # the chunk whose backward pass comes next
+    # By chunk, whether its last pass was a backward one; for none where a table has nothing that stays behind it.
+    back: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,7 @@ class Graph:
 def graph_of(table: Table) -> Graph:
     """The passes of a table's pipeline."""
     stages, chunks, cells = table.stages, table.chunks, table.cells
+    lingers = table.again is not None and table.again.lingers
     orders = [passes(table.order, stage, stages, chunks, table.micro_batches) for stage in range(stages)]
     levels = _levels(orders, stages, cells)
     ranked = sorted(levels, key=lambda key: (levels[key], key[0], key[1]))
@@ -79,7 +82,9 @@ def graph_of(table: Table) -> Graph:
             source[here] = where[giver[0], giver[1], micro]
     bounds = np.flatnonzero(np.diff([levels[key] for key in ranked], prepend=-1, append=-1))
     spans = tuple(pairwise(bounds.tolist()))
-    return Graph(cells, kind, before, source, spans, tuple(_moments(order, chunks) for order in orders))
+    return Graph(
+        cells, kind, before, source, spans, tuple(_moments(order, chunks, lingers=lingers) for order in orders)
+    )
 
 
 def _giver(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
@@ -117,16 +122,17 @@ def _levels(orders: list[list[Pass]], stages: int, cells: int) -> dict[tuple[int
     return level
 
 
-def _moments(order: list[Pass], chunks: int) -> tuple[Moment, ...]:
+def _moments(order: list[Pass], chunks: int, *, lingers: bool) -> tuple[Moment, ...]:
     """Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes."""
-    held = [0] * chunks
-    found: dict[int, set[tuple[int, ...]]] = {}
+    held, back = [0] * chunks, [False] * chunks
+    found: dict[tuple[int, tuple[bool, ...]], set[tuple[int, ...]]] = {}
     for one in order:
         if not one.forward:
-            found.setdefault(one.chunk, set()).add(tuple(held))
+            found.setdefault((one.chunk, tuple(back)), set()).add(tuple(held))
         held[one.chunk] += 1 if one.forward else -1
+        back[one.chunk] = lingers and not one.forward
     return tuple(
-        Moment(vector, chunk) for chunk in sorted(found) for vector in sorted(_largest(found[chunk]), reverse=True)
+        Moment(vector, *place) for place in sorted(found) for vector in sorted(_largest(found[place]), reverse=True)
     )
 
 

@@ -99,6 +99,8 @@ class Again:
     first_bytes: tuple[int, ...]  # by each stage, as soon as one of its layers is: copies of what enters it
     layer_bytes: tuple[int, ...]  # by each such layer of each cell, whatever is in flight; may be below zero
     transient_bytes: tuple[int, ...]  # by each cell, while one of its layers is computed once more
+    # Whether what a layer leaves (`Kept.again_bytes`) stays until its chunk's next pass, and not only to the end of this one.
+    lingers: bool = False
 
 
 Rows = tuple[tuple[int, ...], ...]
@@ -205,7 +207,7 @@ def _check_stages(table: Table, source: str) -> None:
     if table.update is not None:
         lists |= {f"update.{key}": sizes for key, sizes in asdict(table.update).items()}
     if table.again is not None:
-        lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items()}
+        lists |= {f"again.{key}": sizes for key, sizes in asdict(table.again).items() if key != "lingers"}
     for key, sizes in lists.items():
         found = len(sizes)
         if key in _BY_CELL and found != table.cells:

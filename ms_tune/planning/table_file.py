@@ -236,8 +236,9 @@ def _update(reader: Reader, value: object, where: str) -> Update:
 
 def _again(reader: Reader, value: object, where: str) -> Again:
     least = {"first_bytes": 0, "layer_bytes": -MOST_BYTES, "transient_bytes": 0}
-    row = reader.mapping(value, where, tuple(least), ())
-    return Again(*(_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items()))
+    row = reader.mapping(value, where, tuple(least), ("lingers",))
+    first, layers, transients = (_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items())
+    return Again(first, layers, transients, lingers=reader.switch(row.get("lingers", False), f"{where}.lingers"))
 
 
 def _by_cell(again: Again, stages: int, chunks: int) -> Again:
@@ -245,7 +246,7 @@ def _by_cell(again: Again, stages: int, chunks: int) -> Again:
     layers, transients = (
         sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
     )
-    return Again(again.first_bytes, layers, transients)
+    return replace(again, layer_bytes=layers, transient_bytes=transients)
 
 
 def _sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:

@@ -110,20 +110,25 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             on_top = list(table.again.transient_bytes[stage :: table.stages])
         held += first
         most = held
+        lingers, lingering = table.again is not None and table.again.lingers, [0] * table.chunks
         for is_forward, chunk, _ in order_of(table, stage):
             if (is_forward, chunk, stage) == (False, table.chunks - 1, table.stages - 1):
-                most = max(most, held + table.tail.transient_bytes)
+                most = max(most, held + sum(lingering) + table.tail.transient_bytes)
             kept = [table.layers[run].recompute[kind] for run, kind in own[chunk]]
             kinds = [kind for _, kind in own[chunk]]
             if is_forward:
                 held += sum(one.activation_bytes for one in kept)
-                most = max(most, held)
+                lingering[chunk] = 0
+                most = max(most, held + sum(lingering))
                 continue
-            left = 0
+            left = sum(lingering)
+            most = max(most, held + left)
+            replaces, lingering[chunk] = lingering[chunk] > 0, 0
             for one, kind in zip(reversed(kept), reversed(kinds), strict=True):
-                left += one.again_bytes
+                left += 0 if replaces else one.again_bytes
                 most = max(most, held + left + one.transient_bytes + (on_top[chunk] if kind is Recompute.FULL else 0))
                 held -= one.activation_bytes
+                lingering[chunk] += one.again_bytes if lingers else 0
         if table.update is not None:
             most = max(most, table.update.stage_bytes[stage] + table.update.layer_bytes[stage] * sum(map(len, own)))
         found.append(most)

@@ -102,7 +102,8 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
 
 def _again(draw: random.Random, stages: int, chunks: int) -> Again:
     spans = ((0, 40, stages), (-15, 30, stages * chunks), (0, 200, stages * chunks))
-    return Again(*(tuple(draw.randint(low, high) for _ in range(count)) for low, high, count in spans))
+    first, layers, transients = (tuple(draw.randint(low, high) for _ in range(count)) for low, high, count in spans)
+    return Again(first, layers, transients, lingers=draw.random() < 0.5)
 
 
 def _update(draw: random.Random, stages: int) -> Update:
