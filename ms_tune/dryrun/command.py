@@ -278,6 +278,11 @@ def _unwatched(folder: Path, processes: Sequence[Process]) -> list[tuple[Message
         if process.endless is not None
     ]
     found += [
+        (msg("stages.command.skipped", place=str(process.skipped)), msg("stages.command.skipped.hint"))
+        for process in processes
+        if process.skipped is not None
+    ]
+    found += [
         (msg("stages.command.forked", pid=one.pid, size=mib(one.forked_bytes)), msg("stages.command.forked.hint"))
         for one in processes
         if one.forked_bytes

@@ -72,6 +72,7 @@ class Process:
     bounds: tuple[Place, ...]
     places: int  # how many places there are; the first are told
     endless: Place | None  # a loop that waits for a value and was stopped
+    skipped: Place | None  # a loop that was not entered because a value was zero
     support: tuple[Message, ...] = ()  # what of its frameworks runs otherwise than on a device
     model: MegatronModel | None = None  # its model and optimizer, of a Megatron program
     # What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
@@ -189,6 +190,7 @@ def _process(record: Path, statuses: Mapping[int, str]) -> Process | None:
             bounds=bounds,
             places=int(told.get("places", len(reads))),
             endless=_endless(record.parent, told),
+            skipped=_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
             support=tuple(map(_support, told.get("support", [])[:_MOST])),
             model=MegatronModel.told(told["model"]) if "model" in told else None,
             failed=str(told.get("failed") or _failed(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],

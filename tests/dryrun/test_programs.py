@@ -146,6 +146,39 @@ wait()
     assert f"train.py:{line}: this loop waits" in run.json["no_verdict_because"]
 
 
+def test_a_loop_that_a_value_keeps_from_being_entered_has_no_verdict(simulated: Callable[..., RealRun]) -> None:
+    """All that it would train is missing from the figures."""
+    entered = """
+x, rounds, loss = mint.zeros((4,)), 0, float("inf")
+while loss > 0.1:  # its first round runs, whatever ends it
+    loss, rounds = x.sum(), rounds + 1
+while (rounds < 4
+       and not (x.sum() > 3)):
+    rounds += 1
+def train(rounds=0):
+    while rounds < 3 and (rounds < 2 or x.sum().item() > 5):
+        rounds += 1
+    return rounds
+assert (rounds, train(), sys.gettrace()) == (4, 2, None)
+"""
+    run = simulated(f"import sys\n{entered}")
+    assert run.code == 0, run.log
+    assert run.json["verdict"] == "fits"
+    skipped = """
+step = mint.zeros((1,))
+def train():
+    while (True and
+           step > 0):
+        mint.zeros((4,))
+train()
+"""
+    run = simulated(skipped)
+    assert run.code == 2
+    assert run.json["verdict"] is None
+    line = (_BEGIN + skipped).splitlines().index("    while (True and") + 1
+    assert f"train.py:{line}: whether this loop is entered" in run.json["no_verdict_because"]
+
+
 def test_a_loop_in_a_graph_is_stopped_too(simulated: Callable[..., RealRun], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MS_TUNE_GRAPH_PATIENCE", "5")
     code = "@ms.jit\ndef f(x, i):\n    while i < 5:\n        x, i = x + 1, i + 1\n    return x\nf(mint.zeros((4,)), Tensor(0))\n"

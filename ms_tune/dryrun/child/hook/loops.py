@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXIT_CODE = 2
 _SUSPECT = 100  # rounds after which what the condition names is looked at
 _SURE = 200  # rounds after which, if nothing has changed since, the loop has no end
-_OUTWARD = 15  # frames that are looked at
+OUTWARD = 15  # frames that are looked at
 _LARGEST = 1 << 20  # characters of a source file
 _HARMLESS = {"bool", "int", "float", "abs", "len", "max", "min", "any", "all", "round", "isinstance"}
 _PLAIN = (int, float, str, bool, type(None))
@@ -58,7 +58,7 @@ def endless(frame: FrameType) -> tuple[str, int] | None:
     if sys.gettrace() is not None:
         return None
     outer: FrameType | None = frame
-    for _ in range(_OUTWARD):
+    for _ in range(OUTWARD):
         if outer is None:
             return None
         file = outer.f_code.co_filename
@@ -137,18 +137,20 @@ def _plain(node: ast.Name | ast.Attribute, frame: FrameType, names: Any) -> obje
     return len(found) if isinstance(found, list | tuple | dict | set) else None
 
 
+def tree_of(file: str) -> ast.Module:
+    """What a source file parses to; nothing for one that is too large, or none."""
+    text = "".join(linecache.getlines(file))
+    try:
+        return ast.parse(text if len(text) <= _LARGEST else "")
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.parse("")
+
+
 @functools.lru_cache(maxsize=256)
 def _conditions(file: str) -> dict[int, _Loop]:
     """The conditions of the loops of a file, by each of their lines."""
-    text = "".join(linecache.getlines(file))
-    if len(text) > _LARGEST:
-        return {}
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
     found = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(file)):
         condition = _condition(node) if isinstance(node, ast.While) else None
         if condition is not None:
             loop = _Loop(condition.lineno, condition)

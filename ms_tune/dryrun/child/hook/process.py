@@ -37,7 +37,7 @@ _MINDSPORE = "mindspore"
 _MOST = 10_000  # processes of one program
 _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so never in a path there
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
-_NOTED = ("reads", "bounds", "places", "endless", "failed")  # what a process notes as it runs
+_NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
 _PARTS = (
     "threads",

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import known, loops
+from . import known, loops, skipped
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,6 +62,7 @@ class _Reads:
         endless = loops.endless(frame)
         if endless is not None:
             self._stop(endless)
+        skipped.watch(frame, self._tell_skipped)
 
     def _tell(self, place: tuple[str, int, str]) -> None:
         if self.process is None:
@@ -71,6 +72,11 @@ class _Reads:
             self.process.facts["reads"] = self.told
             self.process.write()
         self.process.facts["places"] = len(self.seen)  # written with the next record
+
+    def _tell_skipped(self, file: str, line: int) -> None:
+        if self.process is not None and "skipped" not in self.process.facts:
+            self.process.facts["skipped"] = {"file": file, "line": line}
+            self.process.write()
 
     def _stop(self, place: tuple[str, int]) -> None:
         stop(self.process, place)
