@@ -8,7 +8,7 @@
     for finding in report.findings:
         print(finding.span.line, finding.id)
 
-Arguments and results are frozen dataclasses, and every failure that a user can do something about is a
+Arguments and results are records that cannot be changed, and every failure that a user can do something about is a
 :class:`~ms_tune.errors.MsTuneError`. Nothing is printed; nothing is written unless the request says so. The engines are
 imported when they are called, so that importing this module costs nothing.
 """

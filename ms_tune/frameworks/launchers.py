@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.frameworks.data import load
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 _PYTHON = re.compile(r"python([23](\.\d+)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(NamedTuple):
     """A launcher."""
 
     # What it is called: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one that is known by name alone.
@@ -25,6 +24,8 @@ class Launcher:
     values: Mapping[str, str | None]
     switches: frozenset[str]  # the options that take none
     known: bool  # whether its options are known
+    whole: frozenset[str] = frozenset()  # the options that take whole numbers, as far as that is known
+    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # what others take, likewise
 
     @property
     def counts(self) -> tuple[str, ...]:
@@ -70,6 +71,8 @@ def launcher(name: str) -> Launcher:
         {spelled: one.get("default") for spelled, one in rows if not one.get("flag")},
         frozenset(spelled for spelled, one in rows if one.get("flag")),
         options is not None,
+        frozenset(spelled for spelled, one in rows if one.get("type") == "int"),
+        {spelled: tuple(one["choices"]) for spelled, one in rows if "choices" in one},
     )
 
 

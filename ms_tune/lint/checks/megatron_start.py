@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import closest
+from ms_tune.lint.checks.launcher_options import LAUNCHERS, unknown
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.context import Violation
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.launch.values import Argument
     from ms_tune.lint.context import Context
 
-_LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
-_HELP = ("h", "help")
 _PORTS = 65535
 _APART = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)[ \t]+=", re.MULTILINE)
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
@@ -33,16 +30,9 @@ def option_unknown(context: Context) -> Iterator[Violation]:
     """Options that the launcher does not have: it stops over them."""
     source, command = command_in(context)
     launch = command.launch
-    if launch.launcher.name not in _LAUNCHERS:
-        return
-    known = {*launch.launcher.values, *launch.launcher.switches, *_HELP}
-    for name, word in launch.options.items():
-        if any(one.startswith(name) for one in known):
-            continue
+    for word, written, similar in unknown(launch) if launch.launcher.name in LAUNCHERS else ():
         span = source.span_of(word) if word is not None else None
-        similar = closest(name.lstrip("-"), sorted(known), _SIMILAR)
-        written = name if name.startswith("-") else f"--{name}"
-        params = {"launcher": launch.launcher.name, "name": written, "similar": f"--{similar}"}
+        params = {"launcher": launch.launcher.name, "name": written, "similar": similar}
         yield Violation((), "similar" if similar else "default", params, span=span)
 
 
@@ -64,7 +54,7 @@ def _machines(launch: Launch) -> int | None:
     if launch.launcher.name == "msrun":
         every, local = _number(options.get("worker_num")), _number(options.get("local_worker_num"))
         return every // local if every and local and every % local == 0 else None
-    return _number(options.get("nnodes")) if launch.launcher.name in _LAUNCHERS else None
+    return _number(options.get("nnodes")) if launch.launcher.name in LAUNCHERS else None
 
 
 def port(context: Context) -> Iterator[Violation]:
@@ -72,7 +62,7 @@ def port(context: Context) -> Iterator[Violation]:
     source, command = command_in(context)
     word = command.launch.options.get("master_port")
     number = _number(word)
-    if word is not None and number is not None and number > _PORTS and command.launch.launcher.name in _LAUNCHERS:
+    if word is not None and number is not None and number > _PORTS and command.launch.launcher.name in LAUNCHERS:
         yield Violation((), "default", {"number": number}, span=source.span_of(word))
 
 

@@ -11,6 +11,7 @@ from ms_tune.config.yaml_nodes import Document
 from ms_tune.frameworks.megatron import programs
 from ms_tune.launch.once import launches_in
 from ms_tune.launch.values import Reason
+from ms_tune.lint.checks.launcher_options import LAUNCHERS
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
@@ -111,12 +112,7 @@ def program_unknown(context: Context) -> Iterator[Violation]:
     known = sorted(programs())
     for launch in launches_in(source.path, source.text).launches:
         word, text = launch.program, launch.program.text if launch.program is not None else None
-        if (
-            word is None
-            or text is None
-            or launch.launcher.name not in _LAUNCHERS
-            or word.place.file.path != source.path
-        ):
+        if word is None or text is None or launch.launcher.name not in LAUNCHERS or word.place.file.path != source.path:
             continue
         name = text.rpartition("/")[2]
         span = Document(source.text, source.path).span(word.place.start, word.place.end)
@@ -133,7 +129,6 @@ def program_unknown(context: Context) -> Iterator[Violation]:
             yield Violation((), "similar", {"name": name, "similar": similar[0]}, span=span)
 
 
-_LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
 _NEARLY = 0.9  # of two names: a letter differs
 
 
