@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import shlex
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -40,7 +39,6 @@ COMMANDS = {
     "profile": "profile",
 }
 
-_FEWER_COLLECTIONS = 50_000  # objects made before Python looks for the next rubbish; its default is 700
 _ASKED = "_ARGCOMPLETE"  # the variable with which a shell asks what may follow
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
@@ -101,6 +99,8 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         except UsageError as error:
             if not rest or error.message.id != "cli.usage.unrecognized":
                 raise
+            import shlex  # noqa: PLC0415 - start-up time
+
             typed = shlex.join(["ms-tune", rest[0], *options, *rest[1:]])
             raise UsageError(error.message, msg("cli.usage.order", command=typed)) from None
         if not rest:
@@ -169,8 +169,6 @@ def _version() -> str:
 
 def entry_point() -> None:
     """The console script."""
-    # Nearly all that start-up makes lives to the end; to look for rubbish among it takes a twentieth of `lint`'s time.
-    gc.set_threshold(_FEWER_COLLECTIONS)
     if _ASKED in os.environ:
         _complete(language_from_environment())
     prepare()

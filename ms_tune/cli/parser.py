@@ -13,7 +13,6 @@ from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.render.columns import terminal_width
 from ms_tune.render.console import usage_hint
 from ms_tune.texts import Language, Message, msg, render
-from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
@@ -133,6 +132,8 @@ class Parser(argparse.ArgumentParser):
 
     def size(self, text: str) -> int:
         """An argparse type: ``64GB`` to bytes."""
+        from ms_tune.units import parse_size  # noqa: PLC0415 - start-up time
+
         try:
             return parse_size(text)
         except ValueError:

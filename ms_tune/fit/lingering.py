@@ -60,8 +60,10 @@ def with_lingering(table: Table, measured: Measured, in_flight: Fraction) -> Tab
     alone = measured.of_first_chunk_alone(known)
     if alone is None:
         return table
-    peak = max(alone.peaks[phase] for phase in measured.usual(main, Recompute.NONE, known))
-    return made if abs(_foretold(made, alone) - peak) < abs(_foretold(table, alone) - peak) else table
+    phases = measured.usual(main, Recompute.NONE, known)
+    peak = max((alone.peaks[phase] for phase in phases if phase in alone.peaks), default=0)
+    nearer = abs(_foretold(made, alone) - peak) < abs(_foretold(table, alone) - peak)
+    return made if peak and nearer else table
 
 
 def telling_stage(stages: int) -> int:

@@ -89,11 +89,14 @@ class Facts(NamedTuple):
             keys.append(name)
         return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
 
+    def keys_known(self) -> set[str]:
+        """Every key of the model's section that has a meaning."""
+        read = {key for key, rule in self.aliases.items() if rule[0] in self.fields}
+        return read | self.around | self.ignored | set(self.renamed) | (set() if self.listed else set(self.fields))
+
     def knows(self, key: str) -> bool:
-        """Whether a key of the model's section has a meaning."""
-        field = self.aliases[key][0] if key in self.aliases else None
-        named = field in self.fields or key in self.around or key in self.ignored or key in self.renamed
-        return named or (key in self.fields and not self.listed)
+        """Whether a key of the model's section has a meaning; of many keys :meth:`keys_known` tells sooner."""
+        return key in self.keys_known()
 
     def canonical(self, name: str) -> str:
         """The field that a key stands for."""
@@ -385,10 +388,8 @@ def known() -> Mapping[str, tuple[str, ...]]:
     releases = tuple(data["releases"])
     found = {key: set(having) for key, having in ever(data["latent"], releases).items()}
     for release in releases:
-        general = facts_of(release)
-        for key in (*general.aliases, *general.fields, *general.around):
-            if general.knows(key):
-                found.setdefault(key, set()).add(release)
+        for key in facts_of(release).keys_known():
+            found.setdefault(key, set()).add(release)
     for one in data["classes"].values():
         there = ever({"": one["names"]}, releases).get("", frozenset())
         for histories in (one["defaults"], one["aliases"]):

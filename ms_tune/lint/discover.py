@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +21,7 @@ STDIN = Path("-")
 SUFFIXES = (".yaml", ".yml", "tools.json", *kinds.SUFFIXES)  # of JSON files, only the one that is told by its name
 MAX_FILES = 100_000
 
+_MAGIC = frozenset("*?[")  # what makes a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
@@ -81,7 +81,9 @@ def _named(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[Target]:
         elif path.is_dir():
             for found in _walk(path, suffixes):
                 yield Target(found, named=False)
-        elif not os.path.lexists(path) and glob.has_magic(name):
+        elif not os.path.lexists(path) and _MAGIC & set(name):
+            import glob  # noqa: PLC0415 - start-up time
+
             matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - the name may be absolute
             if not matches:
                 raise UsageError(msg("lint.empty-glob", pattern=name))

@@ -106,8 +106,9 @@ def unweighted(context: Context) -> Iterator[Violation]:
 def unconverted(context: Context) -> Iterator[Violation]:
     """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
     facts = context.model.facts
+    known = facts.keys_known()
     for key in map(str, context.mapping("model.model_config")):
-        if facts.knows(key):
+        if key in known:
             continue
         later = known_since(key, startup.release(context))
         if later:
