@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ms_tune.frameworks.data import load, order
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import known
+from ms_tune.frameworks.model_keys import known
 from ms_tune.frameworks.releases import served
 from ms_tune.texts import Text
 

@@ -8,7 +8,8 @@ from ms_tune.config.source import source_of
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.legacy import is_legacy
 from ms_tune.frameworks.migration import row_for, unread
-from ms_tune.frameworks.models import UNKNOWN, dynamic_kinds, facts_of, known, model_of
+from ms_tune.frameworks.model_keys import dynamic_kinds, known
+from ms_tune.frameworks.models import UNKNOWN, facts_of, model_of
 from ms_tune.migrate.draft import is_finite, is_off, why
 from ms_tune.migrate.write import nested
 

@@ -11,7 +11,7 @@ from ms_tune.config.schema import schema
 from ms_tune.frameworks.data import REQUIRED, load
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
 from ms_tune.frameworks.keys import by_section, names, open_sections, tables
-from ms_tune.frameworks.models import known_since
+from ms_tune.frameworks.model_keys import known_since
 from tests.config.corpus import SITE_PACKAGES, wheel_configs
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import UNKNOWN, Model, facts_of, keys_for, known_since
+from ms_tune.frameworks.model_keys import keys_for, known_since
+from ms_tune.frameworks.models import UNKNOWN, Model, facts_of
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
