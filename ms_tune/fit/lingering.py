@@ -1,14 +1,15 @@
 """What layers that are recomputed in full leave behind their chunk's backward pass, until that chunk's next pass.
 
-In the dynamic graph a layer that was computed once more keeps what its attention made until it runs again: its next forward pass, or
-its next backward pass, whose own tensors then take that place. What a stage holds on top therefore depends on which chunks went
+A layer that was computed once more keeps what its attention made until it runs again: its next forward pass, or its next backward pass,
+whose own tensors then take that place. It is so in the reference transformer that stands for MindFormers' dynamic graph; nobody has seen
+MindFormers' own, whose pipeline needs HyperParallel. What a stage holds on top therefore depends on which chunks went
 backward last, and not on how many micro-batches are in flight. Seen in traces of MindSpore 2.9 (latent attention and experts, 4
 stages x 2 chunks): of the second stage with two recomputed layers in its first chunk their attention's tensors of micro-batch 2
 lie there when micro-batch 3 is about to go backward through the chunk, and are freed one by one while it does.
 
 Small runs show it as a layer of the first chunk that frees less than one of the others (:func:`~ms_tune.fit.recomputed.told_apart`): when
 a stage holds most, the first chunk's last pass was a backward one and the others' was not. It may be so for another reason, too:
-MindSpeed-Core-MS has twice what enters the first chunk. A run that recomputes that chunk alone tells the two apart.
+there is twice what enters the first chunk in that of MindSpeed-Core-MS. A run that recomputes that chunk alone tells the two apart.
 """
 
 from __future__ import annotations

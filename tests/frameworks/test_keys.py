@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.config.schema import schema
-from ms_tune.frameworks.data import REQUIRED, load
+from ms_tune.frameworks.data import REQUIRED, all_at, ever, load
 from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.keys import by_section, names, open_sections, tables
-from ms_tune.frameworks.model_keys import known_since
+from ms_tune.frameworks.keys import by_section, names, open_sections, tables, types_by_section
+from ms_tune.frameworks.model_keys import known, known_since
+from ms_tune.frameworks.models import facts_of
 from tests.config.corpus import SITE_PACKAGES, wheel_configs
 
 if TYPE_CHECKING:
@@ -32,6 +33,34 @@ TYPES = {
     "list[str]",
     "list[list[int]]",
 }
+
+
+@pytest.mark.parametrize("dialect", YAML_DIALECTS)
+def test_the_short_table_says_what_the_whole_one_says(dialect: Dialect) -> None:
+    found = {
+        section: {name: "|".join(key.types) for name, key in keys.items()}
+        for section, keys in by_section(dialect).items()
+    }
+    assert types_by_section(dialect) == found
+
+
+def test_releases_of_facts_are_those_that_have_them() -> None:
+    data = load("models")
+    releases = tuple(data["releases"])
+    for histories in (data["fields"], data["latent"], *(one["defaults"] for one in data["classes"].values())):
+        there = {release: all_at(histories, release) for release in releases}
+        found = {name: {one for one in releases if name in there[one]} for name in histories}
+        assert ever(histories, releases) == {name: having for name, having in found.items() if having}
+
+
+def test_what_a_release_knows_of_all_models_is_among_the_keys_of_models() -> None:
+    for release in load("models")["releases"]:
+        facts = facts_of(release)
+        asked = {*facts.aliases, *facts.fields, *facts.around}
+        assert {key for key in asked if facts.knows(key)} <= {
+            key for key, having in known().items() if release in having
+        }
+        assert {key for key in known() if facts.knows(key)} == facts.keys_known()
 
 
 @pytest.mark.parametrize("dialect", YAML_DIALECTS)
