@@ -52,8 +52,8 @@ def parsed(text: str) -> ast.Module:
 
 @cache
 def source(evidence: Evidence) -> str | None:
-    """The file's text; None if that release is not at hand, as CANN's documentation never is."""
-    return None if evidence.framework == "CANN" else at_hand(evidence)
+    """The file's text; None if that release is not at hand, as CANN's documentation and PyTorch's sources never are."""
+    return None if evidence.framework in ("CANN", "PyTorch") else at_hand(evidence)
 
 
 def at_hand(evidence: Evidence) -> str | None:
