@@ -3,6 +3,9 @@
 Run it where the dryrun extra is installed: ``python benchmarks/dryrun.py``. It uses a fresh cache in a temporary folder.
 ``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead. ``--against CHECKOUT`` runs
 this ms-tune and that of another checkout in turn: the packaged model, and two stages of a MindFormers config.
+
+Two processes are compared with: the simulated one as ms-tune starts it, started by hand; and MindSpore alone, which has nothing of
+ms-tune's but the model (``bare_process.py``). Both write the tracker's files, and nobody reads them.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ from pathlib import Path
 RUNS = 3
 DRYRUN = [sys.executable, "-m", "ms_tune", "dryrun", "--json"]
 ONE = [*DRYRUN, "--layers", "4", "--no-extrapolate"]
+ALONE = Path(__file__).with_name("bare_process.py")
 QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
 
 
-def timed(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float, str]:
-    """Seconds and processor seconds of one whole process and its children, and what it printed."""
+def timed(
+    command: list[str], folder: Path, environment: dict[str, str], good: tuple[int, ...] = (0, 1)
+) -> tuple[float, float, str]:
+    """Seconds and processor seconds of one whole process and its children, and what it printed; 1: it does not fit."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):  # 1: it does not fit
+    if done.returncode not in good:
         raise RuntimeError(done.stderr)
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
@@ -38,7 +44,9 @@ def main() -> None:
     """Run the measurements and print them."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        environment = {**os.environ, "MS_TUNE_CACHE": str(folder / "cache")}
+        # Compiled modules are kept, as they are for whoever installs a package.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**kept, "MS_TUNE_CACHE": str(folder / "cache"), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
         first, _, _ = timed(ONE, folder, environment)
         print(f"first run, stand-ins built    {first:6.1f} s")
         if "--stages" in sys.argv:
@@ -52,31 +60,49 @@ def main() -> None:
 
 
 def _measure_overhead(folder: Path, environment: dict[str, str]) -> None:
-    """ms-tune and the bare process in turn, so that both meet the same load."""
-    pairs = []
-    for _ in range(RUNS):
-        seconds, used, printed = timed(ONE, folder, environment)
-        pairs.append(((seconds, used), _bare_run(Path(json.loads(printed)["run"]), environment)))
-    for number, name in enumerate(("s", "s of processor time")):
-        later = statistics.median(pair[0][number] for pair in pairs)
-        bare = statistics.median(pair[1][number] for pair in pairs)
-        ratio = statistics.median(pair[0][number] / pair[1][number] for pair in pairs)
-        print(f"later run, median of {RUNS}        {later:6.1f} {name}")
-        print(f"bare process, median of {RUNS}     {bare:6.1f} {name}")
-        print(f"later / bare, median          {ratio:6.2f}")
+    """ms-tune and its process by hand in turn, either first, so that both meet the same load; MindSpore alone once."""
+    jobs = {"packaged model, 4 layers": ONE, "one stage of Qwen3, 2 layers": [*DRYRUN, *_one_stage()]}
+    for name, command in jobs.items():
+        found = json.loads(timed(command, folder, environment)[2])
+        run = Path(found["run"])
+        alone, turns, share = _bare_run(run, environment, whole=True), [], []
+        for number in range(2 * RUNS):
+            by_hand = _bare_run(run, environment, whole=False) if number % 2 else None
+            seconds, used, printed = timed(command, folder, environment)
+            inside = json.loads(printed)["stages"][0]["seconds"]
+            share.append((seconds - inside) / inside)
+            turns.append(((seconds, used), by_hand or _bare_run(run, environment, whole=False)))
+        for number, unit in enumerate(("s", "s of processor time")):
+            mine, hand = (statistics.median(turn[at][number] for turn in turns) for at in range(2))
+            ratio = statistics.median(turn[0][number] / turn[1][number] for turn in turns)
+            print(f"{name}: {mine:.1f} {unit}")
+            print(f"  the same process by hand {hand:.1f}, median ratio {ratio:.2f}")
+            print(f"  MindSpore alone          {alone[number]:.1f}, ratio {mine / alone[number]:.2f}", flush=True)
+        print(f"  beyond the process that it waits for: {statistics.median(share):.1%} of that one's time, median")
     both, _, _ = timed([*DRYRUN, "--layers", "4"], folder, environment)
     print(f"with extrapolation            {both:6.1f} s")
 
 
-def _bare_run(run: Path, environment: dict[str, str]) -> tuple[float, float]:
-    """The same job in the same environment, started by hand in a new folder."""
+def _one_stage() -> list[str]:
+    """The first of two stages of a MindFormers config."""
+    split = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0"]
+    return ["--layers", "2", "--no-extrapolate", "--stage", "0", *split, _qwen3()]
+
+
+def _bare_run(run: Path, environment: dict[str, str], *, whole: bool) -> tuple[float, float]:
+    """The same job in the same environment, started by hand in a new folder; ``whole``: without what ms-tune does inside."""
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    again = run.parent / f"{run.name}-bare"
-    again.mkdir()
-    (again / "job.json").write_bytes((run / "rank_0" / "job.json").read_bytes())
+    again = Path(tempfile.mkdtemp(prefix="bare-", dir=run.parent))
+    for file in (run / "rank_0").iterdir():
+        if file.is_file():
+            (again / file.name).write_bytes(file.read_bytes())
     own = {**environment, **manifest["environment"]}
     own["MS_ALLOC_CONF"] = own["MS_ALLOC_CONF"].replace(manifest["working_folder"], str(again))
-    seconds, used, _ = timed(manifest["command"], again, own)
+    command = manifest["command"]
+    if whole:
+        command = [command[0], str(ALONE), *command[3:]]
+        own.pop("MS_TUNE_WATCHES", None)
+    seconds, used, _ = timed(command, again, own, good=(0,))
     return seconds, used
 
 
@@ -84,7 +110,12 @@ def _measure_against(other: Path, folder: Path, environment: dict[str, str]) -> 
     """This checkout and another in turn, so that both meet the same load; each with stand-ins of its own."""
     here = Path(__file__).resolve().parents[1]
     two_stages = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0", _qwen3()]
-    jobs = {"packaged model, 4 layers": ["--layers", "4"], "two stages, 2 layers each": ["--layers", "2", *two_stages]}
+    whole = ["--set", "model.model_config.num_hidden_layers=32", *two_stages]
+    jobs = {
+        "packaged model, 4 layers": ["--layers", "4"],
+        "two stages, 2 layers each": ["--layers", "2", *two_stages],
+        "two stages of 16 layers, nothing said of layers": whole,
+    }
     own = [
         {**environment, "PYTHONPATH": str(tree), "MS_TUNE_CACHE": str(folder / name)}
         for name, tree in (("here", here), ("other", other.resolve()))

@@ -115,11 +115,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
+    with DryrunProgress(console, _load_pages) as progress:
+        result = api.dryrun(request=_request(arguments), observer=progress)
     from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.render.dryrun import text as dryrun_text  # noqa: PLC0415
 
-    with DryrunProgress(console) as progress:
-        result = api.dryrun(request=_request(arguments), observer=progress)
     for warning in result.warnings:
         console.warn(warning)
     if present(dryrun_json.to_json(result, console), result.folder, arguments, console):
@@ -127,6 +127,11 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.html:
         write_page(result, arguments.html, console)
     return _code([result], arguments)
+
+
+def _load_pages() -> None:
+    """Load what shows a result while there is time, which is when the processes run: numpy alone takes a tenth of a second."""
+    from ms_tune.render.dryrun import json, text  # noqa: F401, PLC0415 - imported late: start-up time
 
 
 def _both(arguments: Namespace, console: Console) -> ExitCode:

@@ -16,7 +16,7 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from ms_tune.dryrun.launcher import Ended
@@ -31,10 +31,16 @@ _STEP = 5  # seconds to which it is rounded
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
-    """An observer that tells the user."""
+    """An observer that tells the user.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: Where it is told.
+        meanwhile: Done once, when the first process runs: something that is needed later and takes a while.
+    """
+
+    def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._console = console
+        self._meanwhile: Callable[[], object] | None = meanwhile
         self._live = sys.stderr.isatty()
         self._tasks: dict[str, Task] = {}
         self._pace = Pace(())
@@ -67,6 +73,9 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         """What a process is doing."""
         self._pace.state(task, state)
         self._tell(task, _message(state), f"{state.phase} {state.step}")
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
 
     def end(self, task: Task, ended: Ended) -> None:
         """A process has ended."""
