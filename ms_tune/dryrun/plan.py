@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from ms_tune.texts import Message
 
 _MOST_SIZES = 8  # further numbers of layers that are tried
-_FEWEST = 2  # one layer is the first and the last at once
+# One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one
+# layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
+_FEWEST = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
 _EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot be spread over a stage's chunks
 
@@ -40,6 +42,11 @@ class StagePlan:
     def runs(self) -> tuple[PreparedRun, ...]:
         """All runs, the user's first."""
         return (self.run, *self.others)
+
+    @property
+    def from_too_few(self) -> bool:
+        """Whether it is derived from a run with fewer layers than are taken where none are asked for."""
+        return bool(self.factors) and self.run.layers < _FEWEST
 
 
 @dataclass(frozen=True, slots=True)

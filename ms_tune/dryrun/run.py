@@ -363,6 +363,7 @@ def _warnings(job: _Job, stages: Sequence[StageResult]) -> tuple[Message, ...]:
     changed = overridden(os.environ)
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
+    found += [msg("stages.extrapolate.too-few") for stage in job.plan.stages if stage.from_too_few]
     found += [message for reading in job.readings.values() for message in reading.warnings]
     found += [message for stage in stages for message in unlike_theory(stage.theory)]
     if changed:

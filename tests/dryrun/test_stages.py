@@ -83,6 +83,22 @@ class TestStages:
             assert sum(stage.extrapolation.contents.values()) == stage.extrapolation.peak_bytes
 
     @pytest.mark.slow
+    @pytest.mark.parametrize(("layers", "told"), [(1, True), (2, False)])
+    def test_a_stage_that_is_derived_from_one_layer_says_so(
+        self, child: Callable[[str], None], layers: int, *, told: bool
+    ) -> None:
+        child(layered_child())
+        result = simulate(layers=layers, stages=(3,))
+        assert result.stages[0].extrapolation is not None
+        assert ("stages.extrapolate.too-few" in {message.id for message in result.warnings}) is told
+
+    @pytest.mark.slow
+    def test_a_stage_that_is_not_derived_does_not(self, child: Callable[[str], None]) -> None:
+        child(layered_child())
+        warnings = simulate(layers=1, stages=(3,), extrapolate=False).warnings
+        assert "stages.extrapolate.too-few" not in {message.id for message in warnings}
+
+    @pytest.mark.slow
     def test_the_verdict_is_about_the_whole_stage(self, child: Callable[[str], None]) -> None:
         child(layered_child(layer=4 * GIB))
         assert simulate(stages=(0,)).verdict.outcome is Fit.DOES_NOT_FIT  # 65 GiB with 16 layers
