@@ -113,6 +113,7 @@ def _measure_against(other: Path, folder: Path, environment: dict[str, str]) -> 
     whole = ["--set", "model.model_config.num_hidden_layers=32", *two_stages]
     jobs = {
         "packaged model, 4 layers": ["--layers", "4"],
+        "packaged model, nothing said of layers": [],
         "two stages, 2 layers each": ["--layers", "2", *two_stages],
         "two stages of 16 layers, nothing said of layers": whole,
     }
