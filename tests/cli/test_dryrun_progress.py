@@ -129,6 +129,17 @@ def test_a_terminal_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
+def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Stream(terminal=False))
+    done: list[str] = []
+    with DryrunProgress(Console(Language.EN), lambda: done.append("loaded")) as progress:
+        progress.begin([task(0)])
+        assert not done  # the process is not to start later for it
+        for seconds in (0.0, 0.4):
+            progress.state(task(0), State("compile", 0, 0, None, seconds))
+    assert done == ["loaded"]
+
+
 def test_the_time_left_follows_from_what_has_ended_and_from_phases() -> None:
     tasks = [task(0), task(1), task(2), task(3)]
     pace = Pace(tasks)
