@@ -67,6 +67,27 @@ def handed_over(run: PreparedRun) -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        {"mode": "full", "full_recompute_layer": ["0-3"]},
+        {"mode": "select", "select_module": {"self_attention": ["0-3"]}},
+    ],
+)
+def test_the_reference_recomputes_nothing_on_one_device(recompute: dict[str, Any]) -> None:
+    config = {**QWEN, "recompute": recompute}
+    config["parallelism"] = {"tensor_parallel": 1, "data_parallel_shard": 1}
+    alone = prepared(config, 1, DryrunRequest(reference=True))
+    plain = prepared({**config, "recompute": {"mode": "None"}}, 1, DryrunRequest(reference=True))
+    assert alone.job == plain.job
+    assert "reference.one-device" in {message.id for message in alone.warnings}
+    assert "reference.one-device" not in {message.id for message in plain.warnings}
+    config["parallelism"] = {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel_shard": 1}
+    more = prepared(config, 2, DryrunRequest(reference=True))
+    assert any("recompute" in kind for kind in more.kinds)
+    assert "reference.one-device" not in {message.id for message in more.warnings}
+
+
 def test_the_trainer_of_1_9_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, MODULES, monkeypatch)
     (tmp_path / "mindformers" / MODULES["mindformers"][0]).write_text("class Trainer: ...", encoding="utf-8")

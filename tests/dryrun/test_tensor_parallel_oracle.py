@@ -30,7 +30,12 @@ FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))
 CLOSE = 0.005
 # One of each kind: one mask for both samples would be 3 % too little for the first, whole experts too much for the second,
 # what recompute leaves behind too little for the third.
-HERE = ("qwen3-two-samples-half", "deepseek-no-expert-parallelism", "deepseek-recompute-full")
+HERE = (
+    "qwen3-two-samples-half",
+    "qwen3-one-device-recompute-full",
+    "deepseek-no-expert-parallelism",
+    "deepseek-recompute-full",
+)
 
 
 def held(own: dict[str, int], real: dict[str, int]) -> None:
