@@ -13,6 +13,7 @@ import yaml
 from ms_tune.config import SCRIPTS
 from ms_tune.errors import UsageError
 from ms_tune.frameworks.launchers import is_launcher
+from ms_tune.layers.plans import recomputes
 from ms_tune.planning.schedule import Schedule, held
 from ms_tune.texts import msg
 from ms_tune.units import whole_number
@@ -264,6 +265,11 @@ class PreparedRun:
     pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether its framework looks at settings of recompute."""
+        return recomputes(self.dialect.value, self.world_size)
 
     @property
     def in_flight(self) -> tuple[int, ...] | None:

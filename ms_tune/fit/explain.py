@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
-from ms_tune.fit.job import read_job
+from ms_tune.fit.job import check_plannable, read_job
 from ms_tune.fit.probes import model_in
 from ms_tune.layers.result import Effect
 from ms_tune.layers.stage import DENSE
@@ -48,6 +48,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
         UsageError: The measured step is shorter than its passes.
     """
     job = read_job(request)
+    check_plannable(job)
     costs = costs_of(job)
     source = str(job.loaded.source.path)
     table = table_without_sizes(job, costs)

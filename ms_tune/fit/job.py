@@ -12,6 +12,7 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.layers.plans import on_devices, recomputes
 from ms_tune.layers.result import Effect
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.source import normalize_source
@@ -124,7 +125,8 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
     _check_split(loaded, now)
-    return PlannedJob(request, loaded, now, prepare(replace(request, stage=0, layers=None), loaded))
+    first = prepare(replace(request, stage=0, layers=None), loaded)
+    return PlannedJob(request, loaded, on_devices(now, first.world_size), first)
 
 
 def _check_split(loaded: LoadedConfig, now: NormalizedPlan) -> None:
@@ -141,6 +143,16 @@ def _check_split(loaded: LoadedConfig, now: NormalizedPlan) -> None:
     if not loaded.source.get(_USE_PARALLEL, default=False):
         detail, hint = msg("fitting.not-parallel", stages=stages), msg("fitting.not-parallel.hint")
         raise ConfigError(detail, hint, path=loaded.source.path)
+
+
+def check_plannable(job: PlannedJob) -> None:
+    """Refuse a job whose layers do not do what a plan says.
+
+    Raises:
+        ConfigError: It has one device, on which its framework recomputes nothing.
+    """
+    if not recomputes(job.now.dialect, job.first.world_size):
+        raise ConfigError(msg("fitting.one-device"), msg("fitting.one-device.hint"), path=job.loaded.source.path)
 
 
 def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import DENSE_UNITS, costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
 from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import check_writable, present_plan, read_job
+from ms_tune.fit.job import check_plannable, check_writable, present_plan, read_job
 from ms_tune.fit.kept import keep_table
 from ms_tune.fit.lingering import telling_stage
 from ms_tune.fit.measure import measure
@@ -75,6 +75,7 @@ def fit_config(
         MsTuneError: The config, this machine or a run is at fault.
     """
     job = read_job(request.dryrun, loaded)
+    check_plannable(job)
     costs, source = costs_of(job), str(job.loaded.source.path)
     sizeless = table_without_sizes(job, costs)
     request = replace(request, clock=with_layers(request.clock, sizeless))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.layers.pynative.layer_specs import write_specs
-from ms_tune.layers.result import ENDLESS_LOOP, Failure, Problem, Severity
+from ms_tune.layers.result import ENDLESS_LOOP, Effect, Failure, LayerPlan, Problem, Severity
 from ms_tune.texts import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ms_tune.layers.result import FrameworkStop, LayerPlan, RecomputePlan
+    from ms_tune.layers.result import FrameworkStop, RecomputePlan
     from ms_tune.texts import Message
 
 MINDFORMERS = "mindformers"
@@ -65,6 +65,23 @@ def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> Normaliz
         log=plan.log,
         failure=plan.failure,
     )
+
+
+def recomputes(dialect: str, devices: int) -> bool:
+    """Whether a framework looks at settings of recompute and swap in a job with so many devices.
+
+    MindFormers' dynamic graph does not on one: ``Trainer.__init__`` leaves ``parallelize_model`` out, which does both
+    (mindformers/pynative/trainer/trainer.py, 2.0 and 2.1).
+    """
+    return dialect != MINDFORMERS_PYNATIVE or devices != 1
+
+
+def on_devices(plan: NormalizedPlan, devices: int) -> NormalizedPlan:
+    """What the layers of a plan do in a job with so many devices."""
+    if recomputes(plan.dialect, devices):
+        return plan
+    idle = (LayerPlan(one.layer, one.stage, one.chunk, Effect.NONE, kind=one.kind) for one in plan.layers)
+    return plan._replace(layers=tuple(idle), switched_on=())
 
 
 def unmatched_cells(

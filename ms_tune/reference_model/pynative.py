@@ -12,6 +12,7 @@ from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import default_release, release_for
+from ms_tune.layers.plans import on_devices
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.pynative import normalize_source
@@ -83,18 +84,19 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
-    plan = normalize_source(source)  # refuses more layers than any model has
+    written = normalize_source(source)  # refuses more layers than any model has
+    plan = on_devices(written, count)
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
 
     def layer_of(layer: LayerPlan) -> StageLayer:
-        mtp, full = layer.layer >= len(experts), count > 1 and recomputed(layer)
+        mtp = layer.layer >= len(experts)
         return StageLayer(
             number=layer.layer,
             # A layer of multi-token prediction is made as the last ordinary one.
             experts=experts[-1] if mtp else experts[layer.layer],
             mtp=mtp,
-            full=full,
-            select=() if full or count == 1 else tuple(layer.select_patterns),
+            full=recomputed(layer),
+            select=() if recomputed(layer) else tuple(layer.select_patterns),
         )
 
     layers, warnings = placed_layers(plan, layer_of, source.path)
@@ -106,8 +108,8 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
         names=_NAMES,
         batch_key=(_NAMES.micro_batches, config.batch.micro_batch_size * data_parallel),
         layer_changes=_layer_changes,
-        not_included=tuple(_not_included(source, config, plan, count)),
-        warnings=(*defaults, *warnings, *_on_one_device(plan, count)),
+        not_included=tuple(_not_included(source, config, plan)),
+        warnings=(*defaults, *warnings, *([msg("reference.one-device")] if plan.layers != written.layers else [])),
         standing=tuple(_standing(config, count)),
     )
 
@@ -227,25 +229,15 @@ def _per_stage(layers: Sequence[Placed]) -> list[str]:
     return [] if stages == 1 else [",".join(ids(stage, chunk) for chunk in range(chunks)) for stage in range(stages)]
 
 
-def _on_one_device(plan: NormalizedPlan, devices: int) -> Iterator[Message]:
-    """That nothing is recomputed or swapped, whatever the config says.
-
-    ``Trainer.__init__`` leaves ``parallelize_model`` out, which does both (mindformers/pynative/trainer/trainer.py, 2.0 and 2.1).
-    """
-    if devices == 1 and any(recomputed(layer) or layer.select_patterns or layer.swap for layer in plan.layers):
-        yield msg("reference.one-device")
-
-
-def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPlan, devices: int) -> Iterator[Message]:
+def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
     model, parallelism = section(source, "model"), section(source, "parallelism")
-    if devices > 1:
-        if any(layer.swap for layer in plan.layers):
-            yield msg("reference.not-included.swap")
-        if any(layer.comm_patterns for layer in plan.layers):
-            yield msg("reference.not-included.comm-recompute")
-        if any(layer.select_excludes for layer in plan.layers):
-            yield msg("reference.not-included.exclude")
-        yield from _unknown_modules(config, plan)
+    if any(layer.swap for layer in plan.layers):
+        yield msg("reference.not-included.swap")
+    if any(layer.comm_patterns for layer in plan.layers):
+        yield msg("reference.not-included.comm-recompute")
+    if any(layer.select_excludes for layer in plan.layers):
+        yield msg("reference.not-included.exclude")
+    yield from _unknown_modules(config, plan)
     if model.get("hidden_dropout") or model.get("attention_dropout"):
         yield msg("reference.not-included.dropout")
     if (model.get("chunk_loss_num") or 1) != 1:

@@ -15,6 +15,7 @@ from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode
 from ms_tune.fit.job import read_job
+from ms_tune.layers.result import Effect
 from ms_tune.normalize.source import normalize_source
 from ms_tune.resources import data_folder
 from tests.dryrun import configs
@@ -150,6 +151,25 @@ def test_a_config_that_its_framework_refuses(config: Path, capsys: pytest.Captur
     assert main(["fit", str(config)]) == ExitCode.USAGE
     assert str(config.name) in capsys.readouterr().err
     assert config.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("option", [[], ["--explain"]])
+def test_a_dynamic_graph_on_one_device_has_nothing_to_plan(
+    tmp_path: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = yaml.safe_load(
+        (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
+    )
+    data["parallelism"] = {"data_parallel_shard": 1}
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    assert main(["fit", str(file), "--devices", "1", *option]) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "this job has one device" in told
+    assert "--devices N" in told
+    alone, two = (read_job(DryrunRequest(config=file, devices=devices)).now for devices in (1, 2))
+    assert {layer.recompute for layer in alone.layers} == {Effect.NONE}
+    assert Effect.FULL in {layer.recompute for layer in two.layers}
 
 
 @pytest.mark.parametrize("written", ["use_parallel: False", ""])

@@ -128,7 +128,7 @@ def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[st
 def _show_saving(stage: StageResult, console: Console) -> None:
     """What the cheapest change would free where it matters most."""
     layer = stage.layer_activations
-    if not layer:
+    if not layer or not stage.run.recomputes:
         return
     console.write("")
     console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size(layer)))
@@ -165,7 +165,7 @@ def _next_command(result: DryrunResult) -> str:
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun config.yaml"
-    if result.stages and result.verdict.outcome is not Fit.FITS:
+    if result.stages and result.verdict.outcome is not Fit.FITS and run.recomputes:
         return f"ms-tune fit {run.config_name}"
     if run.shrunk and result.stages and result.worst.extrapolation is None:
         stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
