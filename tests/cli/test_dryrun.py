@@ -16,6 +16,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.extras import refuse
 from ms_tune.memory.contents import Content
+from ms_tune.resources import data_folder
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import GIB, good_child
@@ -309,6 +310,19 @@ class TestText:
     ) -> None:
         child(good_child(peak, peak))
         assert ms_tune(capsys, *arguments)[1].splitlines()[-1] == f"next: {hint}"
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("devices", "hint"), [("1", "ms-tune memory kept"), ("2", "ms-tune fit dynamic.yaml")])
+    def test_no_plan_is_pointed_to_where_nothing_is_recomputed(
+        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None], devices: str, hint: str
+    ) -> None:
+        text = (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
+        config = yaml.safe_load(text)
+        config["parallelism"] = {"data_parallel_shard": int(devices)}
+        Path("dynamic.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        child(good_child(62 * GIB, 62 * GIB))
+        out = ms_tune(capsys, "--devices", devices, "--layers", "all", "--run-dir", "kept", "dynamic.yaml")[1]
+        assert out.splitlines()[-1] == f"next: {hint}"
 
     @pytest.mark.slow
     def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:
