@@ -221,10 +221,10 @@ def _next(
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
         commands.append(f"ms-tune check --dryrun {quote(str(path))}")
-    if over and change is not None and change.name != "none":
-        commands.append(f"ms-tune fit {quote(str(path))}")
-    elif (
-        over and change is None and seen.job is not None
-    ):  # nothing that is known frees anything: the job has to be split otherwise
+    if not over or seen.job is None or not seen.job.first.recomputes:  # there is nothing to plan
+        return tuple(commands)
+    if change is None:  # nothing that is known frees anything: the job has to be split otherwise
         commands.append(f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {seen.job.first.world_size}")
+    elif change.name != "none":
+        commands.append(f"ms-tune fit {quote(str(path))}")
     return tuple(commands)

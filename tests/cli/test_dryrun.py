@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import yaml
 
+from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
@@ -23,6 +25,8 @@ from tests.dryrun.fakes import GIB, good_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ms_tune.dryrun.result import DryrunResult
 
 UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")
 
@@ -314,15 +318,28 @@ class TestText:
     @pytest.mark.slow
     @pytest.mark.parametrize(("devices", "hint"), [("1", "ms-tune memory kept"), ("2", "ms-tune fit dynamic.yaml")])
     def test_no_plan_is_pointed_to_where_nothing_is_recomputed(
-        self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None], devices: str, hint: str
+        self,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        child: Callable[[str], None],
+        devices: str,
+        hint: str,
     ) -> None:
         text = (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
         config = yaml.safe_load(text)
         config["parallelism"] = {"data_parallel_shard": int(devices)}
         Path("dynamic.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         child(good_child(62 * GIB, 62 * GIB))
+        real = api.dryrun
+
+        def holding(**asked: Any) -> DryrunResult:  # noqa: ANN401 - as it is called
+            found = real(**asked)
+            return replace(found, stages=tuple(replace(stage, layer_activations=GIB) for stage in found.stages))
+
+        monkeypatch.setattr(api, "dryrun", holding)
         out = ms_tune(capsys, "--devices", devices, "--layers", "all", "--run-dir", "kept", "dynamic.yaml")[1]
         assert out.splitlines()[-1] == f"next: {hint}"
+        assert ("recomputing it frees" in out) is (devices == "2")
 
     @pytest.mark.slow
     def test_changes_are_shown(self, capsys: pytest.CaptureFixture[str], child: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from ms_tune import api
 from ms_tune.cli.main import main
@@ -122,6 +123,19 @@ class TestScreen:
         assert found["estimate"]["peak_bytes"] == max(one["peak_bytes"] for one in found["estimate"]["stages"])
         assert found["next"][-1] == f"ms-tune fit {config} --search dp,tp,pp,vpp --devices 8"
         assert found["against"] is None
+
+    @pytest.mark.parametrize(("devices", "plans"), [("1", False), ("2", True)])
+    def test_no_plan_is_pointed_to_where_nothing_is_recomputed(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, devices: str, *, plans: bool
+    ) -> None:
+        data = yaml.safe_load((TEMPLATES / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8"))
+        data["parallelism"] = {"data_parallel_shard": int(devices)}
+        file = tmp_path / "small.yaml"
+        file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        asked = ("--devices", devices, "--device-memory", "4GiB", "--json")
+        (found,) = json.loads(screen(capsys, str(file), *asked)[1])["files"]
+        assert found["estimate"]["outlook"] == "over"
+        assert any(command.startswith("ms-tune fit") for command in found["next"]) is plans
 
     def test_the_next_command_can_be_copied(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
         file = config.rename(config.parent / "my train.yaml")
