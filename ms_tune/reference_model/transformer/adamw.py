@@ -1,4 +1,4 @@
-"""AdamW as the frameworks take its steps."""
+"""The norm of all gradients, and AdamW as the frameworks take its steps."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | 
     if config.shape.legacy or config.optimizer.name == FUSED_ADAMW:
         return mint.optim.AdamW(weights, lr=_RATE)
     return AdamW(weights)
+
+
+def squared_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The sum of all gradients' squares, a scalar (``_calculate_global_grad_norm``, pynative/trainer/utils.py, MindFormers 2.1).
+
+    The squares of one gradient after the other are alive, as large as it is.
+    """
+    return mint.sum(mint.stack([mint.sum(mint.square(cast(one, mindspore.float32))) for one in gradients]))
 
 
 class AdamW:

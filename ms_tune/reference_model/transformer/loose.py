@@ -1,9 +1,4 @@
-"""Gradients without DDP, as MindSpeed-Core-MS r0.1.0 adds them up.
-
-``GradAccumulator`` (training/grad_handler.py) keeps one sum of each gradient for good, in the gradient's number format. With
-mixed precision the optimizer has a hook on every weight, which keeps a second sum, float32, on the weight until the next step
-and hands it on as the gradient (``Float16OptimizerWithFloat16Params``, core/optimizer/optimizer.py).
-"""
+"""Gradients that lie in no common buffer: of MindSpeed-Core-MS without DDP, and of MindFormers on a single device."""
 
 from __future__ import annotations
 
@@ -23,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class LooseGradients:
-    """The gradients of all weights of a stage.
+    """The gradients of all weights of a stage, as MindSpeed-Core-MS r0.1.0 adds them up without DDP.
+
+    ``GradAccumulator`` (training/grad_handler.py) keeps one sum of each gradient for good, in the gradient's number format.
+    With mixed precision the optimizer has a hook on every weight, which keeps a second sum, float32, on the weight until the
+    next step and hands it on as the gradient (``Float16OptimizerWithFloat16Params``, core/optimizer/optimizer.py).
 
     Args:
         entries: The weights, with the ranks that have copies of them.
@@ -84,3 +83,46 @@ class LooseGradients:
     def tensors(self) -> list[Tensor]:
         """What is kept for good."""
         return list(self._sums.values())
+
+
+class ArrivingGradients:
+    """The gradients of a single device, each added up as it comes, as MindFormers' dynamic graph does.
+
+    A hook makes a gradient float32 (``_register_grad_hooks`` of pynative/trainer/trainer.py, MindFormers 2.1) and ``backward``
+    adds it to that of the micro-batches before, into new memory (``AddExt``, as a trace of MindSpore 2.10 shows): one weight at a
+    time, not all of them when the backward pass is over.
+
+    Args:
+        entries: The weights.
+        dtype: Number format of the sums.
+    """
+
+    def __init__(self, entries: Sequence[Weight], dtype: mindspore.Type) -> None:
+        self._sums: dict[int, Tensor] = {}
+        for entry in entries:
+            # Two hooks: while one runs, MindSpore holds what it gave it.
+            entry.weight.register_hook(lambda gradient: gradient.astype(dtype))
+            entry.weight.register_hook(self._adds(entry.weight))
+
+    def _adds(self, weight: Parameter) -> Callable[[Tensor], Tensor]:
+        def hook(gradient: Tensor) -> Tensor:
+            before = self._sums.get(id(weight))
+            self._sums[id(weight)] = gradient if before is None else mint.add(before, gradient)
+            return Tensor(0, weight.dtype)
+
+        return hook
+
+    def start_step(self) -> None:
+        """Forget the gradients of the step before."""
+        self._sums.clear()
+
+    def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
+        """The hooks have taken them."""
+
+    def of(self, entry: Weight) -> Tensor:
+        """A weight's gradient."""
+        return self._sums.pop(id(entry.weight))
+
+    def tensors(self) -> list[Tensor]:
+        """Nothing is kept for good."""
+        return []

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore import Parameter, Tensor
 
-from .adamw import make_adamw
+from .adamw import make_adamw, squared_norm
 from .buckets import GradientBuffers, Weight, zeros
-from .loose import LooseGradients
+from .loose import ArrivingGradients, LooseGradients
 from .moe import GroupedExperts, SequentialExperts
 from .settings import number_format
 
@@ -50,7 +50,7 @@ class WholeWeights:
         self.buffers = (
             [GradientBuffers(chunk, dtype, optimizer, stage) for chunk in chunks] if optimizer.gradient_buffers else []
         )
-        self.loose = LooseGradients(self.entries, config) if config.shape.legacy and not self.buffers else None
+        self.loose = None if self.buffers else self._loose_gradients()
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
         self.optimizer = make_adamw(self.main or self.weights, config)
@@ -62,7 +62,11 @@ class WholeWeights:
                 for entry, main in zip(self.entries, self.main, strict=True)
             ]
             self.optimizer.parameters = self.main
-        self.totals: dict[int, Tensor] = {}
+
+    def _loose_gradients(self) -> LooseGradients | ArrivingGradients:
+        if self.config.shape.legacy:
+            return LooseGradients(self.entries, self.config)
+        return ArrivingGradients(self.entries, number_format(self.config.precision.gradients))
 
     def _main_copies(self) -> list[Parameter]:
         """The optimizer's own copy of each weight, or of this rank's part of it.
@@ -102,7 +106,6 @@ class WholeWeights:
             buffers.start_step()
         if self.loose:
             self.loose.start_step()
-        self.totals = {}
 
     def start_pass(self, following: Sequence[Pass]) -> None:
         """Weights are whole whatever passes are to come."""
@@ -117,23 +120,17 @@ class WholeWeights:
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Add the gradients of one micro-batch, unless hooks have done so."""
-        if self.buffers:
-            return
         if self.loose:
             self.loose.take(weights, gradients)
-            return
-        dtype = number_format(self.config.precision.gradients)
-        for weight, gradient in zip(weights, (one.astype(dtype) for one in gradients), strict=True):
-            if id(weight) in self.totals:
-                self.totals[id(weight)].add_(gradient)
-            else:
-                self.totals[id(weight)] = gradient
 
     def update(self) -> None:
         """Reduce the gradients, step the optimizer, and bring the new values into the weights."""
         for buffers in self.buffers:
             buffers.reduce()
-        self.optimizer(tuple(self._gradients()))
+        gradients = tuple(self._gradients())
+        if not self.config.shape.legacy:
+            squared_norm(gradients)
+        self.optimizer(gradients)
         if not self.main:
             return
         for entry, main in zip(self.entries, self.main, strict=True):
@@ -150,15 +147,9 @@ class WholeWeights:
         """The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format."""
         targets = self.main or self.weights
         views = {id(entry.weight): buffers for buffers in self.buffers for entry in buffers.weights}
-        totals, self.totals = self.totals, {}
         for entry, target in zip(self.entries, targets, strict=True):
-            buffers = views.get(id(entry.weight))
-            if buffers:
-                gradient = buffers.of(entry.weight, int(target.size))
-            elif self.loose:
-                gradient = self.loose.of(entry)
-            else:
-                gradient = totals.pop(id(entry.weight))  # of a single device
+            weight = entry.weight
+            gradient = self.loose.of(entry) if self.loose else views[id(weight)].of(weight, int(target.size))
             yield gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
 
     def tensors(self) -> dict[str, list[Tensor]]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Tensor, mint
 from mindspore.mint import distributed
 
-from .adamw import make_adamw
+from .adamw import make_adamw, squared_norm
 from .buckets import zeros
 from .linear import cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mindspore import Parameter
+    from mindspore import Parameter, Tensor
 
     from ms_tune.config.model import TrainingConfig
     from ms_tune.planning.schedule import Pass
@@ -90,8 +89,7 @@ class ShardedWeights:
         self.gradients = [weight.gradient for weight in self.sharder.weights]
         for weight in self.sharder.weights:
             weight.gradient = None
-        squares = [mint.sum(mint.square(cast(gradient, mindspore.float32))) for gradient in self.gradients]
-        distributed.all_reduce(mint.sum(mint.stack(squares)))
+        distributed.all_reduce(squared_norm(self.gradients))
         self.optimizer(self.gradients)
         for part, main in zip(self.parts, self.main, strict=True):
             if part is not main:
