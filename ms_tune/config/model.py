@@ -60,6 +60,7 @@ class Experts:
     ffn_hidden_size: int  # width inside one routed expert
     shared_ffn_hidden_size: int = 0  # width inside the shared expert that sees every token; 0 without one
     shared_gate: bool = False  # the shared expert's output is weighted by a gate
+    shared_split: bool = False  # the shared expert is split over the tensor-parallel ranks as other layers are
     grouped: bool = True  # the experts of a rank are one grouped matrix product; otherwise one after the other
     # Tokens that an expert takes, as a multiple of an even share; None for no limit.
     capacity_factor: float | None = None
@@ -106,6 +107,10 @@ class ModelShape:
     # FlashAttention works on `(batch, heads, sequence, size)`; otherwise on heads that lie side by side.
     heads_first: bool = False
     whole_mask: bool = False  # FlashAttention gets the mask of all positions; otherwise a compressed one
+    # The embedding gathers element by element: each word's number is repeated over the width.
+    tiled_words: bool = False
+    # Every use of rotary positions makes cosines and sines of its own from the angles; otherwise all share them.
+    own_tables: bool = False
 
     @property
     def gated(self) -> bool:
@@ -128,6 +133,8 @@ class Parallelism:
     ulysses: int = 1  # ranks of one Ulysses group in the hybrid method
     # The loss is computed from the tensor-parallel parts of the logits; otherwise they are gathered.
     split_loss: bool = True
+    # What is not split by heads in latent attention, and experts, see the whole sequence on every tensor-parallel rank.
+    whole_inside: bool = False
 
     @property
     def model_size(self) -> int:
@@ -175,6 +182,9 @@ class Optimizer:
     overlaps: bool = False  # gradient buffers are reduced in buckets while the backward pass still runs
     delays: bool = False  # all pipeline stages but the first wait with that until their last backward pass is over
     bucket_size: int | None = None  # elements of a bucket; None for the framework's own choice
+    keeps_clones: bool = (
+        False  # of every weight narrower than float32 a copy stays that the optimizer made and nobody uses
+    )
 
     @property
     def distributed(self) -> bool:

@@ -223,7 +223,7 @@ def _handed(config: TrainingConfig) -> dict[str, Any]:
         return {}
     tokens = shape.seq_length // parallel.context // (parallel.tensor if parallel.sequence else 1)
     handed = (tokens, config.batch.micro_batch_size, shape.hidden_size)
-    return {"handed": handed, "handed_dtype": config.precision.parameters.value}
+    return {"handed": handed, "handed_dtype": (config.precision.compute or config.precision.parameters).value}
 
 
 def _framework_job(

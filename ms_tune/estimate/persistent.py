@@ -74,6 +74,7 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persis
             gradients += share * precision.gradients.bytes
             copy = 0 if weight.dtype is DType.FLOAT32 else 1
             state += share * DType.FLOAT32.bytes * (copy + _MOMENTS)
+            state += share * weight.dtype.bytes * copy if optimizer.keeps_clones else 0
             continue
         parts = parts if optimizer.distributed else 1
         share = -(-weight.size // parts)
@@ -84,6 +85,7 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persis
         narrow = weight.dtype is not DType.FLOAT32 or config.shape.legacy
         copy = 1 if (precision.mixed or optimizer.distributed) and narrow else 0
         state += share * (copy * kept + _MOMENTS * kept)
+        state += share * weight.dtype.bytes * copy if optimizer.keeps_clones else 0
     return Persistent(weights, gradients, state)
 
 
@@ -122,7 +124,9 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]
     if layer.mtp:
         for _ in range(3):
             yield from _norm(config, shape.hidden_size)
-        yield Weight(shape.hidden_size, 2 * shape.hidden_size, config.precision.parameters)
+        parallel = config.parallelism
+        ways = parallel.tensor if parallel.whole_inside and parallel.sequence else 1
+        yield Weight(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
 
 
 def _attention(config: TrainingConfig) -> Iterator[Weight]:
@@ -174,8 +178,8 @@ def _experts(config: TrainingConfig, experts: Experts) -> Iterator[Weight]:
                 if shape.mlp_bias:
                     yield Weight(rows, 1, dtype, experts=True)
     if experts.shared_ffn_hidden_size:
-        # MindFormers' dynamic graph (pynative/base_models/gpt/parallelize.py) leaves the shared expert whole on every rank.
-        yield from _feed_forward(config, experts.shared_ffn_hidden_size, parallel.tensor if shape.legacy else 1)
+        tensor = parallel.tensor if experts.shared_split else 1
+        yield from _feed_forward(config, experts.shared_ffn_hidden_size, tensor)
         if experts.shared_gate:
             yield Weight(1, hidden, experts.router)
 

@@ -89,6 +89,7 @@ def _experts(read: ArgumentReader, inner: int) -> Experts:
         ffn_hidden_size=wide,
         shared_ffn_hidden_size=read.integer("moe_shared_expert_intermediate_size") or shared,
         shared_gate=read.switch("shared_expert_gate"),
+        shared_split=True,
         grouped=read.switch("moe_grouped_gemm"),
         router=DType.BFLOAT16,
         tensor_parallel=read.integer("expert_tensor_parallel_size") != 1,

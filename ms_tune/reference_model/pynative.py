@@ -84,6 +84,7 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
+    _check_tensor(source, config)
     written = normalize_source(source)  # refuses more layers than any model has
     plan = on_devices(written, count)
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
@@ -290,6 +291,21 @@ def _check_stages(source: SourceFile, stages: int) -> None:
         raise ConfigError(
             msg("reference.no-stages", model=model.kind or model.architecture, stages=stages, release=release),
             path=source.path,
+        )
+
+
+def _check_tensor(source: SourceFile, config: TrainingConfig) -> None:
+    """Refuse tensor parallelism of a model that MindFormers cannot split: its layers need latent attention in 2.0.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    if config.parallelism.tensor > 1 and not config.shape.latent and order(release) < order(_ALWAYS_SPLITS_LOSS):
+        raise ConfigError(
+            msg("reference.no-tensor", ranks=config.parallelism.tensor, release=release),
+            path=source.path,
+            hint=msg("reference.no-tensor.hint"),
         )
 
 

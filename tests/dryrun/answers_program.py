@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mindspore
+import numpy as np
 from mindspore import Tensor, mint
 from mindspore.communication import create_group, init
 from mindspore.mint.distributed import get_process_group_ranks, recv_object_list
@@ -37,15 +38,39 @@ class Dispatcher:
         return tuple([sum(half[way * share :][:share]) for way in range(ways)] for half in (own, others))  # type: ignore[return-value]
 
 
+class EarlierDispatcher:
+    """Multiplies counts and reads the products, and orders rows by counts, as ``ExpertParallel`` of MindFormers 2.0 does."""
+
+    def split(self, chosen: Tensor, experts: int, ways: int) -> Any:  # noqa: ANN401 - lists of numbers
+        """Numbers sent to and received from every rank, and how many rows are put in order."""
+        counts = self._count_tokens_per_expert(chosen, experts)
+        sent, received, ends = self._compute_token_splits(counts, counts, ways)
+        there, back = self._build_resort_index(counts, ways)
+        sizes = [(one * 16).tolist() for one in (sent, received)]
+        return [*sizes, list(there.shape), list(back.shape), list(ends.shape)]
+
+    def _count_tokens_per_expert(self, chosen: Tensor, experts: int) -> Tensor:
+        return mint.histc(chosen.reshape(-1), experts, 0, experts)
+
+    def _compute_token_splits(self, own: Tensor, others: Tensor, ways: int) -> tuple[Tensor, Tensor, Tensor]:
+        sent, received = (mint.sum(one.reshape(ways, -1), dim=-1) for one in (own, others))
+        return sent, received, mint.cumsum(mint.sum(others.reshape(ways, -1), dim=-2), 0)
+
+    def _build_resort_index(self, others: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+        rows = Tensor(np.arange(int(others.reshape(ways, -1).asnumpy().sum()), dtype=np.int32))
+        return rows, rows
+
+
 def main(out: Path) -> None:
     """Write what was answered."""
     mindspore.set_device("Ascend", 0)
     init()
     create_group("pair", [0, 2])
     chosen = mint.zeros((6, 2), dtype=mindspore.int32)
-    before = Dispatcher().split(chosen, 8, 4)
+    before, earlier = Dispatcher().split(chosen, 8, 4), EarlierDispatcher().split(chosen, 8, 4)
     know_who_is_in_a_group()
     spread_tokens_evenly(Dispatcher)
+    spread_tokens_evenly(EarlierDispatcher)
     take_what_the_stage_before_hands_over((128, 1, 64), "bfloat16")
     received: list[Any] = [None]
     recv_object_list(received, src=1)
@@ -55,6 +80,8 @@ def main(out: Path) -> None:
         "pair": get_process_group_ranks("pair"),
         "without an answer": before,
         "even": Dispatcher().split(chosen, 8, 4),
+        "without an answer, 2.0": earlier,
+        "even, 2.0": EarlierDispatcher().split(chosen, 8, 4),
         "handed": [shape, str(dtype)],
     }
     out.write_text(json.dumps(answers), encoding="utf-8")

@@ -42,6 +42,8 @@ def test_what_simulation_cannot_answer_is_answered(tmp_path: Path) -> None:
         "pair": [0, 2],
         "without an answer": [[0, 0, 0, 0], [0, 0, 0, 0]],
         "even": [[3, 3, 3, 3], [3, 3, 3, 3]],
+        "without an answer, 2.0": [[0, 0, 0, 0], [0, 0, 0, 0], [0], [0], [2]],
+        "even, 2.0": [[48, 48, 48, 48], [48, 48, 48, 48], [12], [12], [2]],
         "handed": [[128, 1, 64], "BFloat16"],
     }
 

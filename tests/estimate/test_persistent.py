@@ -241,12 +241,14 @@ def test_all_of_an_expert_is_shared_out_as_experts_are_and_its_router_is_not(*, 
 
 @pytest.mark.parametrize(("split", "width"), [(True, 5), (False, 10)])
 def test_expert_and_tensor_parallel_ranks(split: bool, width: int) -> None:  # noqa: FBT001 - a case of the table
-    model = replace(TINY, experts=Experts(8, 2, 10, shared_ffn_hidden_size=6, tensor_parallel=split), legacy=True)
+    experts = Experts(8, 2, 10, shared_ffn_hidden_size=6, shared_split=True, tensor_parallel=split)
+    model = replace(TINY, experts=experts, legacy=True)
     parallel = Parallelism(2, 1, 1, 4, None, sequence=True)
     found = sizes_of(model, StageLayer(0, experts=True), parallelism=parallel)
-    # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and whole in MindFormers' dynamic graph.
+    # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and MindFormers 2.0, and whole in 2.1's dynamic graph.
     assert found[4:] == [8 * 12, 2 * 12 * 2 * width, 2 * width * 12, 6 * 12, 12 * 3]
-    modern = sizes_of(replace(model, legacy=False), StageLayer(0, experts=True), parallelism=parallel)
+    whole = replace(model, experts=replace(experts, shared_split=False), legacy=False)
+    modern = sizes_of(whole, StageLayer(0, experts=True), parallelism=parallel)
     assert modern[-2:] == [12 * 12, 12 * 6]
 
 
@@ -332,6 +334,16 @@ def test_what_the_optimizer_keeps_of_an_element(
     elements = sum(weight.size for weight in stage_weights(made, whole(made.shape)))
     found = persistent_bytes(made, whole(made.shape), Ways())
     assert (found.weights, found.gradients, found.optimizer) == (elements * dtype.bytes, elements * 4, elements * state)
+
+
+@pytest.mark.parametrize("sharding", [Sharding.NONE, Sharding.PARAMETERS])
+@pytest.mark.parametrize(("dtype", "state"), [(DType.BFLOAT16, 14), (DType.FLOAT32, 8)])
+def test_clones_that_stay_are_as_wide_as_the_weights(sharding: Sharding, dtype: DType, state: int) -> None:
+    made = config(TINY)
+    optimizer = replace(made.optimizer, sharding=sharding, keeps_clones=True)
+    made = replace(made, precision=replace(made.precision, parameters=dtype), optimizer=optimizer)
+    elements = sum(weight.size for weight in stage_weights(made, whole(TINY)))
+    assert persistent_bytes(made, whole(TINY), Ways()).optimizer == elements * state
 
 
 def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_sharded() -> None:

@@ -32,11 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 CASES = yaml.safe_load((DATA / "tensor_parallel_cases.yaml").read_text(encoding="utf-8"))
 FIGURES = DATA / "tensor_parallel_figures.json"
+# Of MindFormers 2.0, whose layers ran over HyperParallel's public tensors outside of this project.
+FIGURES_2_0 = DATA / "tensor_parallel_figures_2.0.json"
 PAGE = ROOT / "docs" / "reference-model.md"
 STAND_IN = ROOT / "tests" / "oracle" / "stand_in"
 HEAD = """| case | weights | optimizer state | real peak, MiB | reference, MiB | difference |
 | --- | --- | --- | ---: | ---: | ---: |
 """
+HEAD_2_0 = HEAD.replace("| case |", "| case, MindFormers 2.0 |")
 MIB = 2**20
 _LEAST_FOR_COMPRESSION = 2048  # tokens
 _GIVEN = 0.4  # the share of a drawn case's settings that are not the base's
@@ -64,10 +67,18 @@ def config_of(case: dict[str, Any]) -> tuple[dict[str, Any], int]:
     return config, tensor
 
 
-def figures(python: str, folder: Path, devices: int, run: str, *options: str) -> dict[str, int]:
-    """Bytes at the peak of one dryrun of ``case.yaml``: all, weights, optimizer state."""
-    places = os.pathsep.join((str(STAND_IN), str(ROOT)))
-    environment = {**os.environ, "PYTHONPATH": places}
+def figures(
+    python: str, folder: Path, devices: int, run: str, *options: str, release: str | None = None
+) -> dict[str, int]:
+    """Bytes at the peak of one dryrun of ``case.yaml``: all, weights, optimizer state.
+
+    ``release``: the MindFormers that the reference transformer is to follow, in place of the one that is installed.
+    """
+    places = [str(STAND_IN), str(ROOT)]
+    if release:
+        (folder / "told" / f"mindformers-{release}.dist-info").mkdir(parents=True)
+        places.insert(0, str(folder / "told"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
     command = [python, "-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(devices), "--run-dir", run, "--json"]
     done = subprocess.run(

@@ -9,10 +9,9 @@ import pytest
 from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks import releases
 from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import Release
 from ms_tune.frameworks.training import Framework
-from ms_tune.reference_model import pynative
 from ms_tune.reference_model.job import ReferenceJob
 from ms_tune.texts import Language, render
 from tests.dryrun.configs import edited, source_of
@@ -29,7 +28,7 @@ def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
 
 def split(config: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch, devices: int = 2) -> bool:
     """Whether the loss is computed from the parts of the logits."""
-    monkeypatch.setattr(pynative, "release_for", lambda _: Release("MindFormers", release))
+    monkeypatch.setattr(releases, "installed_version", lambda _: f"{release}.0")
     job = prepared(config, devices).job
     assert isinstance(job, ReferenceJob)
     return job.config.parallelism.split_loss
@@ -49,7 +48,7 @@ def test_the_loss_is_split_whatever_the_key_says_since_2_1(
     written: bool | None,  # noqa: FBT001 - a parameter of the test
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = job("qwen3", 2, **({} if written is None else {"enable_loss_parallel": written}))
+    config = job("deepseek_v3", 2, **({} if written is None else {"enable_loss_parallel": written}))
     assert split(config, "2.1", monkeypatch)
     assert split(config, "2.0", monkeypatch) is bool(written)
 
@@ -75,6 +74,25 @@ def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) ->
         assert "qwen3" in render(raised.value.message, language)
 
 
+@pytest.mark.parametrize("request_", [DryrunRequest(), DryrunRequest(reference=True)])
+def test_a_model_that_2_0_cannot_split_gets_no_figure(request_: DryrunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "installed_version", lambda _: "2.0.0")
+    with pytest.raises(ConfigError, match="q_lora_rank") as raised:
+        dynamic.prepare(source_of(job("qwen3", 2)), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
+    assert raised.value.exit_code == 2
+    assert raised.value.hint is not None
+    assert prepared(job("qwen3", 1), 1).world_size == 1
+    monkeypatch.setattr(releases, "installed_version", lambda _: "2.1.0")
+    assert prepared(job("qwen3", 2), 2).world_size == 2
+
+
+def test_2_0_splits_the_sequence_whatever_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "installed_version", lambda _: "2.0.0")
+    unsaid = job("deepseek_v3", 2)
+    del unsaid["parallelism"]["sequence_parallel"]
+    assert prepared(unsaid, 2).theory == prepared(job("deepseek_v3", 2), 2).theory
+
+
 def test_a_model_of_ones_own_may_have_stages() -> None:
     case = CASES["own model, four chunks"]
     assert prepared(case.config, case.devices).stages == 2
@@ -85,7 +103,7 @@ def test_a_model_of_ones_own_may_have_stages() -> None:
     [
         (job("qwen3", 1), 1, "2.1", ["one-device"]),
         (job("qwen3", 2), 2, "2.1", ["held"]),
-        (job("qwen3", 2), 2, "2.0", ["tensor-2.0"]),
+        (job("deepseek_v3", 2), 2, "2.0", ["tensor-2.0"]),
         (CASES["DeepSeek-V3"].config, CASES["DeepSeek-V3"].devices, "2.1", ["one-device", "sharded", "pipeline"]),
         (CASES["Qwen3"].config, 4, "2.1", ["one-device", "sharded"]),
     ],
@@ -93,7 +111,7 @@ def test_a_model_of_ones_own_may_have_stages() -> None:
 def test_a_run_says_what_holds_it_and_what_does_not(
     config: dict[str, Any], devices: int, release: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pynative, "release_for", lambda _: Release("MindFormers", release))
+    monkeypatch.setattr(releases, "installed_version", lambda _: f"{release}.0")
     standing = prepared(config, devices).standing
     assert [message.id for message in standing] == [f"reference.standing.{text}" for text in texts]
     for language in Language:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import mindspore
 import numpy as np
+from mindspore import Tensor
 from mindspore.communication import GlobalComm, _comm_helper, get_group_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
 _RANKS_OF = "_get_group_ranks"
 _RECEIVES = "recv_object_list"
@@ -58,29 +61,58 @@ def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> N
 def spread_tokens_evenly(dispatcher: Any) -> None:  # noqa: ANN401 - a class of MindFormers, which has no types
     """Have every expert get as many tokens as the next one.
 
-    ``ExpertParallel`` (``pynative/distributed/expert_parallel.py``, 2.1) reads counts back from the device, which are 0 in
-    simulation, and cuts by them. A dispatcher of another release is left alone.
+    ``ExpertParallel`` (``pynative/distributed/expert_parallel.py``, 2.0 and 2.1) reads counts back from the device, which are
+    0 in simulation, and cuts by them. A dispatcher of another release is left alone.
     """
-    counted, derived = (
-        getattr(dispatcher, "_count_tokens_per_expert", None),
-        getattr(dispatcher, "_derive_splits", None),
-    )
-    if counted is None or derived is None:
+    counted = getattr(dispatcher, "_count_tokens_per_expert", None)
+    if counted is None:
         return
-    rows = 0
+    even = _EvenCounts()
 
     @wraps(counted)
     def count(self: object, chosen: Any, experts: int) -> object:  # noqa: ANN401 - as above
-        nonlocal rows
-        rows = math.prod(chosen.shape)
+        even.rows, even.experts = math.prod(chosen.shape), experts
         return counted(self, chosen, experts)
 
-    def derive(_read: object, experts: int, ways: int) -> object:
-        counts = np.diff(np.linspace(0, rows, experts + 1).astype(int)).tolist()
-        return derived([*counts, *counts], experts, ways)
+    if hasattr(dispatcher, "_derive_splits"):
+        derived = dispatcher._derive_splits  # noqa: SLF001 - there is no other place
+        dispatcher._derive_splits = staticmethod(  # noqa: SLF001 - as above
+            lambda _read, experts, ways: derived([*even.counts().tolist() * 2], experts, ways)
+        )
+    elif hasattr(dispatcher, "_compute_token_splits"):
+        dispatcher._compute_token_splits = even.splits(dispatcher._compute_token_splits)  # noqa: SLF001 - as above
+        dispatcher._build_resort_index = even.order  # noqa: SLF001 - as above
+    else:
+        return
+    dispatcher._count_tokens_per_expert = count  # noqa: SLF001 - as above
 
-    dispatcher._count_tokens_per_expert = count  # noqa: SLF001 - there is no other place
-    dispatcher._derive_splits = staticmethod(derive)  # noqa: SLF001 - as above
+
+class _EvenCounts:
+    """How many tokens go where if every expert gets as many as the next one."""
+
+    rows = experts = 0  # tokens, each as often as experts were chosen for it
+
+    def counts(self) -> NDArray[np.int64]:
+        """The tokens of every expert."""
+        return np.diff(np.linspace(0, self.rows, self.experts + 1).astype(np.int64))
+
+    def splits(self, computed: Callable[..., tuple[Any, Any, Any]]) -> Callable[..., tuple[Any, Any, Any]]:
+        """``_compute_token_splits`` of 2.0: what goes to every rank, comes from every rank, and, on the device, ends of experts.
+
+        The first two are multiplied and read: they are arrays of the host here.
+        """
+
+        @wraps(computed)
+        def split(dispatcher: object, own: object, others: object, ways: int) -> tuple[Any, Any, Any]:
+            sizes = self.counts().reshape(ways, -1).sum(axis=1)
+            return sizes, sizes, computed(dispatcher, own, others, ways)[2]
+
+        return split
+
+    def order(self, _others: object, _ways: int) -> tuple[Tensor, Tensor]:
+        """``_build_resort_index`` of 2.0: where every row that came goes, and back again."""
+        rows = np.arange(self.rows, dtype=np.int32)
+        return Tensor(rows), Tensor(rows)
 
 
 def _replace_everywhere(name: str, new: Callable[..., object]) -> None:

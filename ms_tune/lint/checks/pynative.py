@@ -246,6 +246,14 @@ def model_without_stages(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "pipeline_parallel"), params=params)
 
 
+def tensor_without_latent(context: Context) -> Iterator[Violation]:
+    """Tensor parallelism of a model without latent attention (``_apply_layers_tp``, 2.0)."""
+    ranks, model = context.integer("parallelism.tensor_parallel", 1) or 1, context.model
+    if ranks > 1 and "dynamic" in model.facts.modes and model.value("multi_latent_attention") is False:
+        params = {"model": model.kind or model.architecture, "tensor": ranks, "release": model.release}
+        yield Violation(("parallelism", "tensor_parallel"), params=params)
+
+
 def prediction(context: Context) -> Iterator[Violation]:
     """What the pipeline does not take where there is no backward (``_validate_pp_inference``, 2.1)."""
     if (context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1) > 1:

@@ -24,6 +24,7 @@ from ms_tune.config.model import (
     TrainingConfig,
 )
 from ms_tune.errors import ConfigError
+from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import facts_of
 from ms_tune.frameworks.releases import release_for
@@ -61,10 +62,12 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     model = Section(data, "model", path, _DIALECT)
     training = Section(data, "training", path, _DIALECT)
     parallelism = read_parallelism(data, path)
+    compute = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
+    written = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
     # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
-    # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for.
-    parameters = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
-    attention = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
+    # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for. In 2.0 it is for all projections
+    # and experts.
+    parameters, attention = (written, None) if _before_2_1() else (compute, written)
     local = training.known("local_batch_size")
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
@@ -72,12 +75,13 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
         batch=Batch(local, _micro_batches(training, devices // parallelism.model_size, local, path)),
         precision=Precision(
             parameters,
-            mixed=parameters is not DType.FLOAT32,
+            mixed=True,
             gradients=DType.FLOAT32,
             embedding=DType(model.one_of("embedding_params_dtype", _DTYPES, DType.FLOAT32.value)),
             norm=DType(model.one_of("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
             rotary=DType(model.one_of("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
             attention=None if attention is parameters else attention,
+            compute=None if compute is parameters else compute,
         ),
         optimizer=_read_optimizer(data, path, parallelism, alone=devices == 1),
     )
@@ -95,11 +99,18 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
         context=section.known("context_parallel"),
         expert=section.known("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
-        sequence=section.known("sequence_parallel"),
+        # 2.0 does not read the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
+        sequence=section.known("sequence_parallel") or (_before_2_1() and tensor > 1),
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
         split_loss=section.known("enable_loss_parallel") and tensor > 1,
+        whole_inside=_before_2_1(),
     )
+
+
+def _before_2_1() -> bool:
+    """Whether the release that is meant splits layers through HyperParallel's tensors, and has what 2.1 mended."""
+    return order(release_for(_DIALECT).version) < order("2.1")
 
 
 def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[bool, ...]:
@@ -177,6 +188,8 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
         heads_first=whole,
         whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
+        tiled_words=_before_2_1(),
+        own_tables=_before_2_1(),
     )
 
 
@@ -202,6 +215,7 @@ def _read_experts(model: Section, facts: Facts) -> Experts:
         ffn_hidden_size=width,
         shared_ffn_hidden_size=model.get("moe_shared_expert_intermediate_size", shared * width) if shared else 0,
         shared_gate=model.get("use_shared_expert_gating", default=False),
+        shared_split=_before_2_1(),
         grouped=True,
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
         router=DType(model.one_of(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
@@ -228,4 +242,5 @@ def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Paralle
         sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
         gathers_again=again,
         shards=shards if isinstance(shards, int) and shards > 0 else None,
+        keeps_clones=_before_2_1(),
     )

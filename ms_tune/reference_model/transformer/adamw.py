@@ -30,6 +30,15 @@ def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | 
     return AdamW(weights)
 
 
+def clones(weights: Sequence[Parameter]) -> list[Tensor]:
+    """Copies of the weights that are narrower than float32, which nobody uses and nobody lets go.
+
+    ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies of ``clone()``, and MindSpore
+    remembers what was cloned (``cloned_obj``); 2.1 does without.
+    """
+    return [mint.clone(weight) for weight in weights if weight.dtype != mindspore.float32]
+
+
 def squared_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The sum of all gradients' squares, a scalar (``_calculate_global_grad_norm``, pynative/trainer/utils.py, MindFormers 2.1).
 

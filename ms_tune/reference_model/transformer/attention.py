@@ -94,14 +94,16 @@ class TableMaker:
     def __init__(self, settings: Settings, rotary_size: int) -> None:
         self.legacy, self.dtype = settings.shape.legacy, settings.format_of("rotary")
         self.shape = (settings.tokens, 1, 1, rotary_size if settings.shape.rotary else 0)
+        self.shared = not settings.shape.own_tables
         self.angles = self.made() if self.legacy else None
         self.words: Tensor | None = None
         if settings.shape.whole_mask:
             # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample
             # has a mask of its own, for its words are not all the same.
             samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
-            self.mask = mint.tril(mint.ones((positions, positions), dtype=settings.dtype))
-            self.words = mint.ones((samples, 1, 1, positions), dtype=settings.dtype)
+            dtype = settings.format_of("compute")
+            self.mask = mint.tril(mint.ones((positions, positions), dtype=dtype))
+            self.words = mint.ones((samples, 1, 1, positions), dtype=dtype)
         else:
             size = _MASK_SIZE if settings.shape.flash_attention else settings.tokens
             self.mask = mint.triu(mint.ones((size, size), dtype=mindspore.uint8), 1)
@@ -112,6 +114,8 @@ class TableMaker:
         if self.angles is not None:
             return Tables(self.angles, self.angles, self.angles, mask)  # each use of them makes cosines and sines
         angles = self.made()
+        if not self.shared:
+            return Tables(angles, angles, angles, mask)
         return Tables(angles, cast(mint.cos(angles), self.dtype), cast(mint.sin(angles), self.dtype), mask)
 
     def made(self) -> Tensor:
@@ -124,7 +128,7 @@ class Rotary(nn.Cell):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.dtype = settings.format_of("rotary")
+        self.dtype, self.own = settings.format_of("rotary"), settings.shape.own_tables
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Turn the first part of each head."""
@@ -136,10 +140,12 @@ class Rotary(nn.Cell):
 
     def turn(self, x: Tensor, tables: Tables) -> Tensor:
         """Turn all of each head, in the number format for positions."""
-        given = x.dtype
+        given, cos, sin = x.dtype, tables.cos, tables.sin
+        if self.own:  # `ApplyRotaryPosEmb` of pynative/base_models/common/embeddings/rope_utils.py, 2.0
+            cos, sin = cast(mint.cos(cos), self.dtype), cast(mint.sin(sin), self.dtype)
         if given == self.dtype:
-            return ops.rotary_position_embedding(x, tables.cos, tables.sin, 0)
-        return ops.rotary_position_embedding(x.astype(self.dtype), tables.cos, tables.sin, 0).astype(given)
+            return ops.rotary_position_embedding(x, cos, sin, 0)
+        return ops.rotary_position_embedding(x.astype(self.dtype), cos, sin, 0).astype(given)
 
 
 def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:

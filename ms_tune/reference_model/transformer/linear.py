@@ -27,17 +27,53 @@ def cast(x: Tensor, dtype: mindspore.Type) -> Tensor:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-class Linear(nn.Cell):
-    """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``."""
+def in_one_piece(x: Tensor, *, wanted: bool) -> Tensor:
+    """A copy of what is a view of another tensor, where that is wanted.
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, dtype: mindspore.Type) -> None:
+    HyperParallel's tensors, through which layers of MindFormers 2.0 go under tensor parallelism, are in one piece: each begins
+    with ``to(device)``, which copies a view (``DTensorBase`` of platform/mindspore/dtensor.py at fdd0a80 and later).
+    """
+    return x.contiguous() if wanted else x
+
+
+class Linear(nn.Cell):
+    """``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``.
+
+    Args:
+        inputs: Size of the last axis.
+        outputs: What becomes of it.
+        bias: There is one.
+        dtype: Number format of the weight.
+        copies: The weight is turned in a copy, which stays until the backward pass (:func:`in_one_piece`).
+        compute: Number format of the product; None for that of the weight.
+    """
+
+    def __init__(  # noqa: PLR0913 - one setting each
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool,
+        dtype: mindspore.Type,
+        copies: bool = False,
+        compute: mindspore.Type | None = None,
+    ) -> None:
         super().__init__()
+        self.copies, self.compute = copies, dtype if compute is None else compute
         self.weight = Parameter(initializer("normal", (outputs, inputs), dtype))
         self.bias = Parameter(initializer("zeros", (outputs,), dtype)) if bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Project the last axis, in the weight's number format; the output's is that of the input."""
-        return cast(mint.nn.functional.linear(cast(x, self.weight.dtype), self.weight, self.bias), x.dtype)
+        """Project the last axis, in the number format of the product; the output's is that of the input."""
+        bias = None if self.bias is None else cast(self.bias, self.compute)
+        return cast(self.product(cast(x, self.compute), cast(self.weight, self.compute), bias), x.dtype)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What projects the last axis."""
+        if not self.copies:
+            return mint.nn.functional.linear(x, weight, bias)
+        y = mint.matmul(x, mint.transpose(weight, 0, 1).contiguous())
+        return y if bias is None else y + bias
 
 
 class ColumnLinear(Linear):
@@ -50,7 +86,8 @@ class ColumnLinear(Linear):
         self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
     ) -> None:
         local = outputs // settings.groups.tensor.size
-        super().__init__(inputs, local, bias=bias, dtype=settings.dtype if dtype is None else dtype)
+        dtype = settings.dtype if dtype is None else dtype
+        super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.one_piece)
         self.group, self.compute, self.keeps = (
             settings.groups.tensor,
             settings.format_of("compute"),
@@ -68,7 +105,7 @@ class ColumnLinear(Linear):
             y = y if bias is None else y + bias
         else:
             x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
-            y = mint.nn.functional.linear(x, weight, bias)
+            y = self.product(x, weight, bias)
         return cast(y, given)
 
 
@@ -79,7 +116,8 @@ class RowLinear(Linear):
         self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
     ) -> None:
         local = inputs // settings.groups.tensor.size
-        super().__init__(local, outputs, bias=bias, dtype=settings.dtype if dtype is None else dtype)
+        dtype = settings.dtype if dtype is None else dtype
+        super().__init__(local, outputs, bias=bias, dtype=dtype, copies=settings.one_piece)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
@@ -89,7 +127,7 @@ class RowLinear(Linear):
         if self.group.size == 1 and not self.keeps:
             bias = None if self.bias is None else cast(self.bias, self.compute)
             return cast(mint.nn.functional.linear(x, weight, bias), given)
-        y = mint.nn.functional.linear(x, weight)
+        y = self.product(x, weight, None)
         y = scatter(y, self.group, keeps=not self.keeps) if self.sequence else reduce(y, self.group, keeps=self.keeps)
         y = cast(y, given)
         if self.bias is None:

@@ -9,23 +9,19 @@ from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 from mindspore.mint import distributed
 
-from .parallel import Saved, gather, summed
+from .parallel import Saved, summed
 
 if TYPE_CHECKING:
     from .parallel import Group
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean loss from whole logits.
 
     Args:
-        logits: ``(tokens, words)``; this rank's words only, if there is more than one rank.
+        logits: ``(tokens, words)``.
         labels: ``(tokens,)``.
-        group: The tensor-parallel ranks; the logits of all of them are gathered first.
     """
-    if group.size > 1:
-        parts = gather(logits, group).reshape(group.size, *logits.shape)
-        logits = mint.permute(parts, (1, 0, 2)).reshape(logits.shape[0], -1)
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 

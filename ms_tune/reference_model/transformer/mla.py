@@ -2,6 +2,8 @@
 
 As ``MLASelfAttention`` of MindFormers (``pynative/transformers/multi_latent_attention.py``, 2.1): one projection down for
 both, held whole by every tensor-parallel rank and applied to its part of the sequence; projections up are split by heads.
+In 2.0 (``_apply_layers_tp`` of ``pynative/base_models/gpt/parallelize.py``) what comes in is the whole sequence, and keys and values are
+those of all heads until attention takes this rank's.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from typing import TYPE_CHECKING
 from mindspore import Tensor, mint, nn
 
 from .attention import Rotary, Tables, core_attention
-from .linear import ColumnLinear, Linear, Norm, RowLinear
-from .parallel import gather
+from .linear import ColumnLinear, Linear, Norm, RowLinear, in_one_piece
+from .parallel import gather, gather_last, own_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .settings import Settings
 
 
@@ -27,16 +31,24 @@ class LatentSelfAttention(nn.Cell):
         self.latent, self.heads = latent, shape.num_attention_heads // settings.groups.tensor.size
         queries = shape.num_attention_heads * latent.head_size
         self.split = (latent.query_rank or queries, latent.key_value_rank, latent.rotary_size)
-        self.whole = settings.groups.tensor if settings.sequence else None
+        self.group, self.cut, self.all_heads = settings.groups.tensor, settings.sequence, settings.whole_inside
+        inside = settings.inside if self.all_heads else settings
         bias = shape.qkv_bias
-        self.linear_qkv = Linear(shape.hidden_size, sum(self.split), bias=bias, dtype=settings.dtype)
+        self.linear_qkv = Linear(
+            shape.hidden_size,
+            sum(self.split),
+            bias=bias,
+            dtype=settings.dtype,
+            copies=self.all_heads,
+            compute=settings.format_of("compute"),
+        )
         norm = (lambda size: Norm(size, settings)) if shape.qk_norm else lambda _: nn.Identity()
         if latent.query_rank:
             self.q_layernorm = norm(latent.query_rank)
-            self.linear_qb = ColumnLinear(latent.query_rank, queries, bias=bias, settings=settings)
+            self.linear_qb = ColumnLinear(latent.query_rank, queries, bias=bias, settings=inside)
         self.k_layernorm = norm(latent.key_value_rank)
         outputs = shape.num_attention_heads * (latent.plain_size + latent.value_size)
-        self.linear_kvb = ColumnLinear(latent.key_value_rank, outputs, bias=bias, settings=settings)
+        self.linear_kvb = ColumnLinear(latent.key_value_rank, outputs, bias=bias, settings=inside)
         self.rotary = Rotary(settings)
         self.core_attention = core_attention(settings, self.heads, latent.head_size)
         self.linear_proj = RowLinear(
@@ -46,18 +58,26 @@ class LatentSelfAttention(nn.Cell):
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Attend: ``(s, b, h)`` to the same."""
         latent = self.latent
-        query, keys, turned_key = mint.split(self.linear_qkv(x), self.split, dim=-1)
+        query, keys, turned_key = self.pieces(self.linear_qkv(x), self.split)
         if latent.query_rank:
             query = self.linear_qb(self.q_layernorm(query))
         query = query.reshape(*query.shape[:2], self.heads, latent.head_size)
-        plain, turned = mint.split(query, (latent.plain_size, latent.rotary_size), dim=-1)
+        plain, turned = self.pieces(query, (latent.plain_size, latent.rotary_size))
         query = mint.cat((plain, self.rotary.turn(turned, tables)), dim=-1)
 
         pair = self.linear_kvb(self.k_layernorm(keys))
-        pair = pair.reshape(*pair.shape[:2], self.heads, latent.plain_size + latent.value_size)
-        plain, value = mint.split(pair, (latent.plain_size, latent.value_size), dim=-1)
-        if self.whole is not None:
-            turned_key = gather(turned_key, self.whole)
+        if self.all_heads:
+            pair = gather_last(pair, self.group)
+        pair = pair.reshape(*pair.shape[:2], -1, latent.plain_size + latent.value_size)
+        plain, value = self.pieces(pair, (latent.plain_size, latent.value_size))
+        if self.cut and not self.all_heads:
+            turned_key = gather(turned_key, self.group)
         turned_key = self.rotary.turn(turned_key.reshape(*turned_key.shape[:2], 1, latent.rotary_size), tables)
-        key = mint.cat((plain, mint.tile(turned_key, (1, 1, self.heads, 1))), dim=-1)
+        key = mint.cat((plain, mint.tile(turned_key, (1, 1, plain.shape[2], 1))), dim=-1)
+        if self.all_heads:
+            key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+
+    def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+        """Parts of the last axis: views, or copies."""
+        return tuple(in_one_piece(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))

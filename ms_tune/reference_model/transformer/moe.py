@@ -18,7 +18,7 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
 from mindspore.ops.auto_generate import grouped_matmul_v4
 
-from .linear import ColumnLinear, Linear, RowLinear
+from .linear import ColumnLinear, Linear, RowLinear, cast
 from .parallel import exchange, gather, scatter
 from .settings import number_format
 
@@ -72,19 +72,22 @@ class FeedForward(nn.Cell):
         width: Width inside it.
         settings: The config and this rank's groups.
         split: The projections are split over the tensor-parallel ranks; otherwise each rank has them whole.
+        gathered: What comes in is the whole sequence, whatever is between the layers.
     """
 
-    def __init__(self, width: int, settings: Settings, *, split: bool = True) -> None:
+    def __init__(self, width: int, settings: Settings, *, split: bool = True, gathered: bool = False) -> None:
         super().__init__()
         shape, bias = settings.shape, settings.shape.mlp_bias
         wide = 2 * width if shape.gated else width
         self.activation_func = Activation(settings)
         if split:
-            self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=bias, settings=settings)
+            first = settings.inside if gathered else settings
+            self.linear_fc1 = ColumnLinear(shape.hidden_size, wide, bias=bias, settings=first)
             self.linear_fc2 = RowLinear(width, shape.hidden_size, bias=bias, settings=settings)
         else:
-            self.linear_fc1 = Linear(shape.hidden_size, wide, bias=bias, dtype=settings.dtype)
-            self.linear_fc2 = Linear(width, shape.hidden_size, bias=bias, dtype=settings.dtype)
+            formats = {"dtype": settings.dtype, "compute": settings.format_of("compute")}
+            self.linear_fc1 = Linear(shape.hidden_size, wide, bias=bias, **formats)
+            self.linear_fc2 = Linear(width, shape.hidden_size, bias=bias, **formats)
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
@@ -95,11 +98,13 @@ class SharedExperts(FeedForward):
     """The expert that sees every token, weighted by a gate where the model has one.
 
     In MindFormers' dynamic graph every tensor-parallel rank has all of it and sees its own part of the sequence
-    (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1).
+    (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1). In 2.0 a rank has a part of it, and sees all tokens.
     """
 
     def __init__(self, experts: Experts, settings: Settings) -> None:
-        super().__init__(experts.shared_ffn_hidden_size, settings, split=settings.shape.legacy)
+        super().__init__(
+            experts.shared_ffn_hidden_size, settings, split=experts.shared_split, gathered=settings.whole_inside
+        )
         self.dtype = number_format(experts.router)
         gate = Linear(settings.shape.hidden_size, 1, bias=False, dtype=self.dtype)
         self.shared_experts_gate = gate if experts.shared_gate else None
@@ -135,6 +140,7 @@ class GroupedExperts(nn.Cell):
         super().__init__()
         shape = settings.shape
         self.local, wide = local, 2 * width if shape.gated else width
+        self.compute = settings.format_of("compute")
         self.weight1 = Parameter(initializer("normal", (local, shape.hidden_size, wide), settings.dtype))
         self.activation_func = Activation(settings)
         self.weight2 = Parameter(initializer("normal", (local, width, shape.hidden_size), settings.dtype))
@@ -146,6 +152,7 @@ class GroupedExperts(nn.Cell):
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         """Rows up to each end times the matrix of each expert."""
+        weight = cast(weight, self.compute)
         return grouped_matmul_v4([x], [weight], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
 
 
@@ -180,13 +187,17 @@ class MixtureOfExperts(nn.Cell):
         shared = SharedExperts(experts, settings) if experts.shared_ffn_hidden_size else None
         self.shared_experts = shared
         self.held: list[Tensor] = []
+        self.whole = groups.tensor if settings.whole_inside else None
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
         tokens = x.reshape(-1, x.shape[-1])
         chosen, weights = self.router(tokens)
         y = self.routed(tokens, chosen, weights.astype(x.dtype)).reshape(x.shape)
-        return y if self.shared_experts is None else y + self.shared_experts(x)
+        if self.shared_experts is None:
+            return y
+        shared = self.shared_experts(x)
+        return y + (shared if self.whole is None else gather(shared, self.whole))
 
     def rows(self, tokens: int) -> int:
         """Rows that this rank's tokens make: one for each of a token's experts, up to the experts' capacity."""
@@ -244,25 +255,37 @@ class MixtureOfExperts(nn.Cell):
         exchange(mint.histc(chosen.reshape(-1), count, 0, count), self.group)
         if self.settings.fused_order:
             rows, order = ops.moe_token_permute(tokens, chosen)
-            rows = self.spread_rows(rows)
+            rows = self.spread_rows(rows, [])
             return ops.moe_token_unpermute(rows, order, weights)[count:]
         order = mint.argsort(mint.transpose(chosen, 0, 1).reshape(-1).astype(mindspore.float32))
         back = mint.argsort(order.astype(mindspore.float32)).reshape(per_token, -1)
-        rows = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0]))
-        rows = mint.index_select(self.spread_rows(rows), 0, mint.transpose(back, 0, 1).reshape(-1))
-        rows = rows.reshape(-1, per_token, tokens.shape[1]) * weights.unsqueeze(-1)
+        rows, width = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0])), tokens.shape[1]
+        if self.whole is not None:
+            del tokens  # `_token_dispatch` is over
+        alive: list[Tensor] = []
+        rows = mint.index_select(self.spread_rows(rows, alive), 0, mint.transpose(back, 0, 1).reshape(-1))
+        rows = rows.reshape(-1, per_token, width) * weights.unsqueeze(-1)
         return mint.sum(rows, dim=1)[count:]
 
-    def spread_rows(self, rows: Tensor) -> Tensor:
-        """All-to-all to the experts, in their order there, and back."""
+    def spread_rows(self, rows: Tensor, alive: list[Tensor]) -> Tensor:
+        """All-to-all to the experts, in their order there, and back; ``alive``: what the caller is to hold meanwhile."""
         rows = exchange(rows, self.group)
         if self.settings.fused_order:
             local = mint.zeros((rows.shape[0], 1), dtype=mindspore.int32)
             rows, order = ops.moe_token_permute(rows, local)
             rows = mint.index_select(self.experts(rows), 0, order)
         else:
-            rows = self.by_chunk(self.experts(self.by_chunk(rows)))
-        return exchange(rows, self.group)
+            rows = self.by_chunk(rows)
+            rows = self.experts(rows)
+            there = self.by_chunk(rows)
+            if self.whole is not None:
+                # ``_token_combine`` of pynative/distributed/expert_parallel.py, 2.0, has them until tokens are added up.
+                alive += (rows, there)
+            rows = there
+        back = exchange(rows, self.group)
+        if self.whole is not None:
+            alive.append(back)
+        return back
 
     def by_chunk(self, rows: Tensor) -> Tensor:
         """The rows of each rank and expert in another order: which one takes no other memory."""

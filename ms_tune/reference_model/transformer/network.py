@@ -12,16 +12,17 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Parameter, Tensor, mint, nn
+from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
 
 from .attention import SelfAttention, TableMaker, Tables
+from .context import heads_to_sequence, joined
 from .legacy import LegacySelfAttention
-from .linear import ColumnLinear, Linear, Norm, cast
+from .linear import ColumnLinear, Linear, Norm, RowLinear, cast
 from .loss import cross_entropy, split_cross_entropy
 from .mla import LatentSelfAttention
 from .moe import FeedForward, MixtureOfExperts
-from .parallel import cut, gather, reduce, scatter, share
+from .parallel import cut, gather, gather_last, own_part, reduce, scatter, share
 from .sharding import Parts, Unsharded
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Embedding(nn.Cell):
         super().__init__()
         shape = settings.shape
         self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.format_of("compute")
-        self.keeps = settings.shape.legacy
+        self.keeps, self.tiled = settings.shape.legacy, shape.tiled_words
         words = shape.vocab_size // self.group.size
         self.first = words * self.group.place
         self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.format_of("embedding")))
@@ -51,10 +52,10 @@ class Embedding(nn.Cell):
         if self.keeps:
             return self.kept(tokens)
         if self.group.size == 1:
-            x = mint.nn.functional.embedding(tokens, self.weight).astype(self.dtype)
+            x = self.looked_up(tokens).astype(self.dtype)
         elif self.sequence and self.positions is None:
-            # pynative/distributed/style.py, 2.1: in the number format of the weight, and what comes of it stays.
-            return scatter(self.of_own_words(tokens), self.group, keeps=True).astype(self.dtype)
+            # pynative/distributed/style.py, 2.1: in the number format of the weight, and what comes of it stays; not so in 2.0.
+            return scatter(self.of_own_words(tokens), self.group, keeps=not self.tiled).astype(self.dtype)
         else:
             x = reduce(self.of_own_words(tokens).astype(self.dtype), self.group)
         if self.positions is not None:
@@ -73,8 +74,29 @@ class Embedding(nn.Cell):
             x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
         return cast(x, self.dtype)
 
+    def looked_up(self, tokens: Tensor) -> Tensor:
+        """Rows of the weight: by their numbers, or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
+        if not self.tiled:
+            return mint.nn.functional.embedding(tokens, self.weight)
+        return mint.gather(self.weight, 0, self.repeated(tokens)).reshape(*tokens.shape, -1)
+
+    def repeated(self, tokens: Tensor) -> Tensor:
+        """The word's number for every element of its row: ``(s b, h)``; there is no gradient of it."""
+        return mint.tile(ops.stop_gradient(tokens).reshape(-1, 1), (1, self.weight.shape[1]))
+
+    def gathered_words(self, tokens: Tensor) -> Tensor:
+        """The same of the words that this rank has, zero for others (HyperParallel, ``core/shard/ops/parallel_gather.py`` at 0e81ad83)."""
+        numbers = self.repeated(tokens)
+        own = numbers - self.first
+        there = mint.logical_and(mint.ge(numbers, self.first), mint.lt(numbers, self.first + self.weight.shape[0]))
+        mask = there.astype(numbers.dtype)
+        x = mint.gather(self.weight, 0, own * mask)
+        return (x * mask.astype(x.dtype)).reshape(*tokens.shape, -1)
+
     def of_own_words(self, tokens: Tensor) -> Tensor:
         """The embedding of the words that this rank has, zero for others."""
+        if self.tiled:
+            return self.gathered_words(tokens)
         own = tokens - self.first
         absent = mint.logical_or(mint.lt(own, 0), mint.ge(own, self.weight.shape[0]))
         x = mint.nn.functional.embedding(mint.where(absent, mint.zeros_like(own), own), self.weight)
@@ -91,16 +113,30 @@ class TransformerLayer(nn.Cell):
         self.input_layernorm = Norm(shape.hidden_size, settings)
         self.self_attention = _attention(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
-        self.mlp = MixtureOfExperts(settings) if layer.experts else FeedForward(shape.ffn_hidden_size, settings)
+        # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
+        # recomputed, and what experts come to is cut behind them.
+        self.door = settings.groups.tensor if settings.whole_inside else None
+        self.exit = self.door if layer.experts else None
+        self.mlp: nn.Cell
+        if layer.experts:
+            self.mlp = MixtureOfExperts(settings)
+        else:
+            self.mlp = FeedForward(shape.ffn_hidden_size, settings, gathered=settings.whole_inside)
         self.post_self_attn_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
         self.post_mlp_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Apply the layer."""
-        y = self.self_attention(self.input_layernorm(x), tables)
+        y = self.self_attention(self.entering(self.input_layernorm(x)), tables)
         x = x + (y if self.post_self_attn_layernorm is None else self.post_self_attn_layernorm(y))
-        y = self.mlp(self.pre_mlp_layernorm(x))
+        y = self.mlp(self.entering(self.pre_mlp_layernorm(x)))
+        if self.exit is not None:
+            y = own_part(y, self.exit, 0)
         return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
+
+    def entering(self, x: Tensor) -> Tensor:
+        """What goes into a block."""
+        return x if self.door is None else gather(x, self.door)
 
 
 class PredictionLayer(nn.Cell):
@@ -111,13 +147,23 @@ class PredictionLayer(nn.Cell):
         hidden = settings.shape.hidden_size
         self.enorm = Norm(hidden, settings)
         self.hnorm = Norm(hidden, settings)
-        self.eh_proj = Linear(2 * hidden, hidden, bias=False, dtype=settings.dtype)
+        # In 2.0 a rank has its part of the inputs (``apply_non_moe_tp``, pynative/base_models/gpt/parallelize.py).
+        self.group = settings.groups.tensor if settings.whole_inside else None
+        self.eh_proj: nn.Cell
+        if self.group is None:
+            compute = settings.format_of("compute")
+            self.eh_proj = Linear(2 * hidden, hidden, bias=False, dtype=settings.dtype, compute=compute)
+        else:
+            self.eh_proj = RowLinear(2 * hidden, hidden, bias=False, settings=settings)
         self.transformer_layer = TransformerLayer(layer, settings)
         self.final_layernorm = Norm(hidden, settings)
 
     def construct(self, x: Tensor, embedded: Tensor, tables: Tables) -> Tensor:
         """Apply the layer."""
-        x = self.eh_proj(mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1))
+        x = mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1)
+        if self.group is not None:
+            x = joined(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
+        x = self.eh_proj(x)
         return self.final_layernorm(self.transformer_layer(x, tables))
 
 
@@ -135,15 +181,16 @@ class Output(nn.Cell):
             self.linear = ColumnLinear(shape.hidden_size, shape.vocab_size, bias=False, settings=settings)
 
     def construct(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        """The logits."""
-        return self.by_embedding(x, weight) if weight is not None else self.linear(x)
+        """The logits: of this rank's words, or of all of them where the loss is computed from these."""
+        logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
+        return logits if self.split_loss else gather_last(logits, self.group)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy, in float32."""
         rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if self.split_loss:
             return split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
-        return cross_entropy(rows, labels, self.group)
+        return cross_entropy(rows, labels)
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
         """The logits by the weight of the word embedding."""

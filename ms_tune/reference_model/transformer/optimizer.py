@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore import Parameter, Tensor
 
-from .adamw import make_adamw, squared_norm
+from .adamw import clones, make_adamw, squared_norm
 from .buckets import GradientBuffers, Weight, zeros
 from .loose import ArrivingGradients, LooseGradients
 from .moe import GroupedExperts, SequentialExperts
@@ -53,6 +53,7 @@ class WholeWeights:
         self.loose = None if self.buffers else self._loose_gradients()
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
+        self.clones = clones(self.weights) if optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main or self.weights, config)
         if self.main:
             # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
@@ -157,7 +158,7 @@ class WholeWeights:
         weights = {id(weight) for weight in self.weights}
         # Others are the weights themselves, or lie in them.
         copies = [main for main in self.main if isinstance(main, Parameter) and id(main) not in weights]
-        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow]
+        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow, *self.clones]
         gradients = [flat for buffers in self.buffers for flat in buffers.flats]
         gradients += self.loose.tensors() if self.loose else []
         return {"weights": self.weights, "optimizer_state": [*copies, *moments], "gradients": gradients}

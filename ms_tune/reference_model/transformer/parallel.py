@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mindspore import Tensor, mint
+from mindspore import Tensor, mint, ops
 from mindspore.common._grad_function import _Function
 from mindspore.communication import create_group
 from mindspore.mint import distributed
@@ -154,6 +154,21 @@ def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
 def cut(x: Tensor, group: Group) -> Tensor:
     """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
     return x if group.size == 1 else _Collective.apply(x, group, _own_part, gathered, "xy")
+
+
+def own_part(x: Tensor, group: Group, axis: int) -> Tensor:
+    """This rank's part, along an axis, of what all ranks have; backward: zeros around its gradient.
+
+    As HyperParallel's ``chunk`` (``platform/mindspore/platform.py`` at fdd0a80).
+    """
+    return x if group.size == 1 else ops.Split(axis, group.size)(x)[group.place]
+
+
+def gather_last(x: Tensor, group: Group) -> Tensor:
+    """All-gather along the last axis: what comes of it is put in order by a copy; backward: reduce-scatter."""
+    if group.size == 1:
+        return x
+    return mint.cat(ops.Split(0, group.size)(gather(x, group)), dim=-1)
 
 
 def reduce(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import mindspore
@@ -47,6 +47,22 @@ class Settings:
     def sequence(self) -> bool:
         """Activations between the layers are split over the tensor-parallel ranks."""
         return self.config.parallelism.sequence and self.groups.tensor.size > 1
+
+    @property
+    def inside(self) -> Settings:
+        """The same for what is inside a block that has gathered the sequence for all of its projections."""
+        config = self.config
+        return replace(self, config=replace(config, parallelism=replace(config.parallelism, sequence=False)))
+
+    @property
+    def one_piece(self) -> bool:
+        """Layers go through tensors that are never views of others."""
+        return self.groups.tensor.size > 1 and self.config.parallelism.whole_inside
+
+    @property
+    def whole_inside(self) -> bool:
+        """Latent attention and experts gather the sequence at their door."""
+        return self.sequence and self.config.parallelism.whole_inside
 
     @property
     def tokens(self) -> int:

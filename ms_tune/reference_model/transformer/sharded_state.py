@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore.mint import distributed
 
-from .adamw import make_adamw, squared_norm
+from .adamw import clones, make_adamw, squared_norm
 from .buckets import zeros
 from .linear import cast
 
@@ -46,6 +46,7 @@ class ShardedWeights:
         ]
         for new in (*self.parts, *self.main):
             new.zero_()  # a new parameter is on the host
+        self.clones = clones(self.parts) if config.optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main, config)
         self.gradients: list[Tensor] = []
 
@@ -98,5 +99,5 @@ class ShardedWeights:
     def tensors(self) -> dict[str, list[Tensor]]:
         """The tensors that live for the whole run, and the gradients of the last step, by category."""
         copies = [main for part, main in zip(self.parts, self.main, strict=True) if part is not main]
-        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq]
+        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.clones]
         return {"weights": self.parts, "optimizer_state": [*copies, *moments], "gradients": self.gradients}

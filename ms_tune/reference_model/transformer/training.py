@@ -110,7 +110,8 @@ class Trainer:
     def _receive(self, rank: int) -> Tensor:
         settings = self.settings
         shape = (settings.tokens_between, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
-        buffer = mint.empty(shape, dtype=settings.dtype)
+        dtype = settings.dtype if self.legacy else settings.format_of("compute")
+        buffer = mint.empty(shape, dtype=dtype)
         distributed.recv(buffer, rank)
         return buffer
 
