@@ -84,10 +84,10 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
-    _check_tensor(source, config)
     written = normalize_source(source)  # refuses more layers than any model has
     plan = on_devices(written, count)
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
+    _check_tensor(source, config, experts=any(experts))
 
     def layer_of(layer: LayerPlan) -> StageLayer:
         mtp = layer.layer >= len(experts)
@@ -294,19 +294,24 @@ def _check_stages(source: SourceFile, stages: int) -> None:
         )
 
 
-def _check_tensor(source: SourceFile, config: TrainingConfig) -> None:
-    """Refuse tensor parallelism of a model that MindFormers cannot split: its layers need latent attention in 2.0.
+def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) -> None:
+    """Refuse tensor parallelism of a model that MindFormers cannot split: 2.0's plan is for latent attention and a shared expert.
 
     Raises:
         ConfigError: It cannot.
     """
-    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
-    if config.parallelism.tensor > 1 and not config.shape.latent and order(release) < order(_ALWAYS_SPLITS_LOSS):
-        raise ConfigError(
-            msg("reference.no-tensor", ranks=config.parallelism.tensor, release=release),
-            path=source.path,
-            hint=msg("reference.no-tensor.hint"),
-        )
+    release, shape = release_for(Dialect.MINDFORMERS_PYNATIVE).version, config.shape
+    if config.parallelism.tensor == 1 or order(release) >= order(_ALWAYS_SPLITS_LOSS):
+        return
+    alone = experts and shape.experts is not None and not shape.experts.shared_ffn_hidden_size
+    if shape.latent and not alone:
+        return
+    said = "no-shared-expert" if shape.latent else "no-tensor"
+    raise ConfigError(
+        msg(f"reference.{said}", ranks=config.parallelism.tensor, release=release),
+        path=source.path,
+        hint=msg("reference.no-tensor.hint"),
+    )
 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:

@@ -81,6 +81,10 @@ def test_a_model_that_2_0_cannot_split_gets_no_figure(request_: DryrunRequest, m
         dynamic.prepare(source_of(job("qwen3", 2)), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert raised.value.exit_code == 2
     assert raised.value.hint is not None
+    alone = job("deepseek_v3", 2)
+    alone["model"]["n_shared_experts"] = 0
+    with pytest.raises(ConfigError, match="shared_experts not found"):
+        dynamic.prepare(source_of(alone), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert prepared(job("qwen3", 1), 1).world_size == 1
     monkeypatch.setattr(releases, "installed_version", lambda _: "2.1.0")
     assert prepared(job("qwen3", 2), 2).world_size == 2

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MODEL = ("model", "model_config")
 _BALANCED = ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")
+_LEAST_OF_A_GROUP = 2  # pynative/transformers/moe/router.py: the best two of each group are added up
 _DISPATCHERS = ("alltoall", "alltoall_deredundency", "alltoall_zero_redundancy")
 _BALANCED_16 = ("aux_loss", "seq_aux_loss", "none")
 _ROOTS = (2, 1)  # the release from which scores may be square roots of softplus
@@ -171,6 +172,11 @@ def _too_many_groups(fields: _Fields) -> bool:
     return bool(wanted and groups and wanted > groups)
 
 
+def _small_groups(fields: _Fields) -> bool:
+    experts, groups = fields.number("num_moe_experts"), fields.number("moe_router_num_groups")
+    return bool(experts and groups and groups > 0 and not experts % groups and experts // groups < _LEAST_OF_A_GROUP)
+
+
 def _dense_and_frequency(fields: _Fields) -> bool:
     dense, frequency = fields.number("first_k_dense_replace"), fields["moe_layer_freq"]
     if not dense or dense < 0:
@@ -278,6 +284,7 @@ _RULES: dict[str, tuple[tuple[str, ...], Callable[[_Fields], bool]]] = {
         _remainder("num_moe_experts", "moe_router_num_groups"),
     ),
     "groups": (("moe_router_group_topk", "moe_router_num_groups"), _too_many_groups),
+    "small-groups": (("moe_router_num_groups", "num_moe_experts"), _small_groups),
     "experts-of-groups": (
         ("moe_router_topk", "moe_router_group_topk"),
         _remainder("moe_router_topk", "moe_router_group_topk"),

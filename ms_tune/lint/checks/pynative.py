@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.config.source import KeyPath
+    from ms_tune.frameworks.models import Model
     from ms_tune.lint.context import Context
 
 _LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
@@ -247,11 +248,21 @@ def model_without_stages(context: Context) -> Iterator[Violation]:
 
 
 def tensor_without_latent(context: Context) -> Iterator[Violation]:
-    """Tensor parallelism of a model without latent attention (``_apply_layers_tp``, 2.0)."""
+    """Tensor parallelism of a model without latent attention, or with experts and none of them shared (``_apply_layers_tp``, 2.0)."""
     ranks, model = context.integer("parallelism.tensor_parallel", 1) or 1, context.model
-    if ranks > 1 and "dynamic" in model.facts.modes and model.value("multi_latent_attention") is False:
-        params = {"model": model.kind or model.architecture, "tensor": ranks, "release": model.release}
+    if ranks <= 1 or "dynamic" not in model.facts.modes:
+        return
+    params = {"model": model.kind or model.architecture, "tensor": ranks, "release": model.release}
+    if model.value("multi_latent_attention") is False:
         yield Violation(("parallelism", "tensor_parallel"), params=params)
+    elif _has_experts(model) and model.value("shared_expert_num") in (None, 0):
+        yield Violation(("parallelism", "tensor_parallel"), "shared", params)
+
+
+def _has_experts(model: Model) -> bool:
+    """Whether some layer surely has experts."""
+    dense, layers = model.number("first_k_dense_replace") or 0, model.number("num_layers")
+    return bool(model.number("num_moe_experts")) and layers is not None and dense < layers
 
 
 def prediction(context: Context) -> Iterator[Violation]:

@@ -57,26 +57,40 @@ class LatentSelfAttention(nn.Cell):
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Attend: ``(s, b, h)`` to the same."""
+        query, key, value = self.heads_of(x, tables)
+        if self.all_heads:
+            key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
+        return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+
+    def heads_of(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values.
+
+        What each step came to is alive until the last one is done, as in ``get_query_key_value_tensors``: every step has a
+        name of its own here.
+        """
         latent = self.latent
-        query, keys, turned_key = self.pieces(self.linear_qkv(x), self.split)
+        mixed = self.linear_qkv(x)
+        query, keys, position = self.pieces(mixed, self.split)
         if latent.query_rank:
-            query = self.linear_qb(self.q_layernorm(query))
-        query = query.reshape(*query.shape[:2], self.heads, latent.head_size)
-        plain, turned = self.pieces(query, (latent.plain_size, latent.rotary_size))
-        query = mint.cat((plain, self.rotary.turn(turned, tables)), dim=-1)
+            query = self.q_layernorm(query)
+            lifted = self.linear_qb(query)
+        else:
+            lifted = query
+        lifted = lifted.reshape(*lifted.shape[:2], self.heads, latent.head_size)
+        plain, turned = self.pieces(lifted, (latent.plain_size, latent.rotary_size))
+        turned = self.rotary.turn(turned, tables)
+        queries = mint.cat((plain, turned), dim=-1)
 
         pair = self.linear_kvb(self.k_layernorm(keys))
         if self.all_heads:
             pair = gather_last(pair, self.group)
         pair = pair.reshape(*pair.shape[:2], -1, latent.plain_size + latent.value_size)
-        plain, value = self.pieces(pair, (latent.plain_size, latent.value_size))
+        plain_key, value = self.pieces(pair, (latent.plain_size, latent.value_size))
         if self.cut and not self.all_heads:
-            turned_key = gather(turned_key, self.group)
-        turned_key = self.rotary.turn(turned_key.reshape(*turned_key.shape[:2], 1, latent.rotary_size), tables)
-        key = mint.cat((plain, mint.tile(turned_key, (1, 1, plain.shape[2], 1))), dim=-1)
-        if self.all_heads:
-            key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
-        return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+            position = gather(position, self.group)
+        position = self.rotary.turn(position.reshape(*position.shape[:2], 1, latent.rotary_size), tables)
+        position = mint.tile(position, (1, 1, plain_key.shape[2], 1))
+        return queries, mint.cat((plain_key, position), dim=-1), value
 
     def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         """Parts of the last axis: views, or copies."""
