@@ -90,7 +90,7 @@ model:
     v_head_dim: 32
     qk_layernorm: True
     moe_intermediate_size: 128
-    n_routed_experts: 8
+    n_routed_experts: 16
     moe_grouped_gemm: True
     vocab_size: 1024
     params_dtype: "float32"
