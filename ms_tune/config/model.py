@@ -133,7 +133,8 @@ class Parallelism:
     ulysses: int = 1  # ranks of one Ulysses group in the hybrid method
     # The loss is computed from the tensor-parallel parts of the logits; otherwise they are gathered.
     split_loss: bool = True
-    # What is not split by heads in latent attention, and experts, see the whole sequence on every tensor-parallel rank.
+    # What is not split by heads in latent attention, and experts, see the whole sequence on every tensor-parallel rank, and no
+    # tensor is a view of another one; only with more than one such rank and with `sequence`.
     whole_inside: bool = False
 
     @property
@@ -182,9 +183,8 @@ class Optimizer:
     overlaps: bool = False  # gradient buffers are reduced in buckets while the backward pass still runs
     delays: bool = False  # all pipeline stages but the first wait with that until their last backward pass is over
     bucket_size: int | None = None  # elements of a bucket; None for the framework's own choice
-    keeps_clones: bool = (
-        False  # of every weight narrower than float32 a copy stays that the optimizer made and nobody uses
-    )
+    # Of every weight narrower than float32 a copy stays that the optimizer made and nobody uses.
+    keeps_clones: bool = False
 
     @property
     def distributed(self) -> bool:

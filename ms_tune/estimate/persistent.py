@@ -124,8 +124,7 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]
     if layer.mtp:
         for _ in range(3):
             yield from _norm(config, shape.hidden_size)
-        parallel = config.parallelism
-        ways = parallel.tensor if parallel.whole_inside and parallel.sequence else 1
+        ways = config.parallelism.tensor if config.parallelism.whole_inside else 1
         yield Weight(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.config.model import Change
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.data import order
 from ms_tune.frameworks.dialect import Dialect
 from ms_tune.frameworks.models import model_of
 from ms_tune.frameworks.releases import default_release, release_for
@@ -16,7 +15,7 @@ from ms_tune.layers.plans import on_devices
 from ms_tune.layers.pynative.layer_specs import write_specs
 from ms_tune.layers.stage import StageLayer
 from ms_tune.normalize.pynative import normalize_source
-from ms_tune.reference_model.configs.pynative import expert_layers, read_parallelism, read_pynative
+from ms_tune.reference_model.configs.pynative import before_2_1, expert_layers, read_parallelism, read_pynative
 from ms_tune.reference_model.read import (
     FUSED_ADAMW,
     DynamicJob,
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from ms_tune.reference_model.read import Placed
     from ms_tune.texts import Message
 
-# From this release on the loss is split over the tensor-parallel ranks whatever ``enable_loss_parallel`` says
-# (``apply_non_moe_tp`` of pynative/base_models/gpt/parallelize.py; in 2.0 it follows the key).
-_ALWAYS_SPLITS_LOSS = "2.1"
 # What a model's class fills in, and the reference transformer cannot do without.
 _SIZES = (
     *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
@@ -123,7 +119,7 @@ def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
     """
     parallel, release = config.parallelism, release_for(Dialect.MINDFORMERS_PYNATIVE).version
     shared = devices // parallel.model_size * parallel.context
-    if parallel.tensor > 1 and order(release) < order(_ALWAYS_SPLITS_LOSS):
+    if parallel.tensor > 1 and before_2_1():
         yield msg("reference.standing.tensor-2.0", release=release)
     else:
         yield msg("reference.standing.held" if parallel.tensor > 1 else "reference.standing.one-device")
@@ -168,8 +164,9 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     optimizer = replace(optimizer, gradient_buffers=there)
     if optimizer.name in _OPTIMIZERS and any(written.get(key) is True for key in _FUSED_KEYS):
         optimizer = replace(optimizer, name=FUSED_ADAMW)
-    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
-    splits = parallel.tensor > 1 and (parallel.split_loss or order(release) >= order(_ALWAYS_SPLITS_LOSS))
+    # From 2.1 on the loss is split whatever ``enable_loss_parallel`` says (``apply_non_moe_tp`` of
+    # pynative/base_models/gpt/parallelize.py); in 2.0 it follows the key.
+    splits = parallel.tensor > 1 and (parallel.split_loss or not before_2_1())
     return replace(config, optimizer=optimizer, parallelism=replace(parallel, split_loss=splits))
 
 
@@ -300,13 +297,16 @@ def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) 
     Raises:
         ConfigError: It cannot.
     """
-    release, shape = release_for(Dialect.MINDFORMERS_PYNATIVE).version, config.shape
-    if config.parallelism.tensor == 1 or order(release) >= order(_ALWAYS_SPLITS_LOSS):
+    shape = config.shape
+    if config.parallelism.tensor == 1 or not before_2_1():
         return
     alone = experts and shape.experts is not None and not shape.experts.shared_ffn_hidden_size
     if shape.latent and not alone:
         return
-    said = "no-shared-expert" if shape.latent else "no-tensor"
+    said, release = (
+        "no-shared-expert" if shape.latent else "no-tensor",
+        release_for(Dialect.MINDFORMERS_PYNATIVE).version,
+    )
     raise ConfigError(
         msg(f"reference.{said}", ranks=config.parallelism.tensor, release=release),
         path=source.path,

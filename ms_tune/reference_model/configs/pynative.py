@@ -67,7 +67,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
     # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for. In 2.0 it is for all projections
     # and experts.
-    parameters, attention = (written, None) if _before_2_1() else (compute, written)
+    parameters, attention = (written, None) if before_2_1() else (compute, written)
     local = training.known("local_batch_size")
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
@@ -92,6 +92,7 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     section = Section(data, "parallelism", path, _DIALECT)
     chunks = section.known("pipeline_parallel_interleave_num")
     tensor = section.known("tensor_parallel")
+    earlier = before_2_1() and tensor > 1
     method = section.one_of("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
     return Parallelism(
         tensor=tensor,
@@ -100,15 +101,15 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
         expert=section.known("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
         # 2.0 does not read the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
-        sequence=section.known("sequence_parallel") or (_before_2_1() and tensor > 1),
+        sequence=section.known("sequence_parallel") or earlier,
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
         split_loss=section.known("enable_loss_parallel") and tensor > 1,
-        whole_inside=_before_2_1(),
+        whole_inside=earlier,
     )
 
 
-def _before_2_1() -> bool:
+def before_2_1() -> bool:
     """Whether the release that is meant splits layers through HyperParallel's tensors, and has what 2.1 mended."""
     return order(release_for(_DIALECT).version) < order("2.1")
 
@@ -188,8 +189,8 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
         heads_first=whole,
         whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
-        tiled_words=_before_2_1(),
-        own_tables=_before_2_1(),
+        tiled_words=before_2_1(),
+        own_tables=before_2_1(),
     )
 
 
@@ -215,7 +216,7 @@ def _read_experts(model: Section, facts: Facts) -> Experts:
         ffn_hidden_size=width,
         shared_ffn_hidden_size=model.get("moe_shared_expert_intermediate_size", shared * width) if shared else 0,
         shared_gate=model.get("use_shared_expert_gating", default=False),
-        shared_split=_before_2_1(),
+        shared_split=before_2_1(),
         grouped=True,
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
         router=DType(model.one_of(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
@@ -242,5 +243,5 @@ def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Paralle
         sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
         gathers_again=again,
         shards=shards if isinstance(shards, int) and shards > 0 else None,
-        keeps_clones=_before_2_1(),
+        keeps_clones=before_2_1(),
     )

@@ -87,7 +87,7 @@ class ColumnLinear(Linear):
     ) -> None:
         local = outputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
-        super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.one_piece)
+        super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.whole_inside)
         self.group, self.compute, self.keeps = (
             settings.groups.tensor,
             settings.format_of("compute"),
@@ -117,7 +117,7 @@ class RowLinear(Linear):
     ) -> None:
         local = inputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
-        super().__init__(local, outputs, bias=bias, dtype=dtype, copies=settings.one_piece)
+        super().__init__(local, outputs, bias=bias, dtype=dtype, copies=settings.whole_inside)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 

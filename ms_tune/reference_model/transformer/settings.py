@@ -55,14 +55,9 @@ class Settings:
         return replace(self, config=replace(config, parallelism=replace(config.parallelism, sequence=False)))
 
     @property
-    def one_piece(self) -> bool:
-        """Layers go through tensors that are never views of others."""
-        return self.groups.tensor.size > 1 and self.config.parallelism.whole_inside
-
-    @property
     def whole_inside(self) -> bool:
-        """Latent attention and experts gather the sequence at their door."""
-        return self.sequence and self.config.parallelism.whole_inside
+        """Latent attention and experts gather the sequence at their door, and no tensor is a view of another one."""
+        return self.config.parallelism.whole_inside
 
     @property
     def tokens(self) -> int:
