@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PYTHON = os.environ.get("MS_TUNE_TEST_PYNATIVE", "")
 FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))
-CLOSE = 0.005
+CLOSE, CLOSE_TO_RECORDED = 0.005, 0.0025
 # One of each kind. One mask for both samples would be 3 % too little for the first; on one device recompute would be 13 % too
 # little, gradients added up at the end 4 % too much, no norm of them 5 % too little; then whole experts would be too much, and
 # what recompute leaves behind too little.
@@ -43,17 +43,24 @@ HERE = (
 
 
 FIGURES_2_0: dict[str, Any] = json.loads(tensor_parallel.FIGURES_2_0.read_text("utf-8"))
-# Without the copies that 2.0's optimizer leaves behind any of them would be 5 % and more too little; the first also without
-# the weights' own number format, the second without what its layers keep, the third with a projection that is not split.
-HERE_2_0 = ("qwen3-one-device-float32-weights", "deepseek-recompute-full", "deepseek-prediction")
+# Without the copies that 2.0's optimizer leaves behind all but the first would be 5 % and more too little. The first has the
+# weights' own number format, the second cosines and sines of every layer (0.3 %), the third words that are gathered element by
+# element, the fourth what a hook has alive (2 %), the last a projection that is split.
+HERE_2_0 = (
+    "qwen3-one-device-float32-weights",
+    "qwen3-one-device-recompute-full",
+    "deepseek-recompute-full",
+    "deepseek-recompute-mlp",
+    "deepseek-prediction",
+)
 
 MEASURED = {"2.1.0": FIGURES, "2.0.0": FIGURES_2_0}
 
 
-def held(own: dict[str, int], real: dict[str, int]) -> None:
+def held(own: dict[str, int], real: dict[str, int], close: float) -> None:
     for name in ("weights", "optimizer_state"):
         assert own[name] == pytest.approx(real[name], abs=tensor_parallel.SCALARS), name
-    assert own["peak"] == pytest.approx(real["peak"], rel=CLOSE)
+    assert own["peak"] == pytest.approx(real["peak"], rel=close)
 
 
 @pytest.mark.mindspore
@@ -66,7 +73,7 @@ def test_the_reference_needs_what_the_trainer_needed(release: str, name: str, tm
     config, devices = tensor_parallel.config_of(tensor_parallel.CASES["cases"][name])
     (tmp_path / "case.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     own = tensor_parallel.figures(sys.executable, tmp_path, devices, "own", "--reference", release=release)
-    held(own, MEASURED[release][name]["real"])
+    held(own, MEASURED[release][name]["real"], CLOSE_TO_RECORDED)
 
 
 @pytest.mark.mindspore
@@ -75,7 +82,7 @@ def test_the_reference_needs_what_the_trainer_needed(release: str, name: str, tm
 @pytest.mark.parametrize("name", tensor_parallel.CASES["cases"])
 def test_the_reference_needs_what_the_trainer_needs(name: str) -> None:
     real, own = tensor_parallel.compared(PYTHON, tensor_parallel.CASES["cases"][name])
-    held(own, real)
+    held(own, real, CLOSE)
 
 
 @pytest.mark.parametrize(
