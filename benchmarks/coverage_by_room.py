@@ -3,7 +3,7 @@
     python benchmarks/coverage_by_room.py [ROOM ...] [--missing]
 
 What only child processes run (dryrun/child, the supervisor of a command and the stand-in of its launchers, the network of
-reference_model) is not seen by the tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
+reference) is not seen by the tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import Any
 
 CHECKOUT = Path(__file__).parents[1]
 ROOMS = (
-    *("config", "frameworks", "normalize", "layers", "lint", "dryrun", "trace", "memory", "allocator", "packing"),
-    *("estimate", "verdict", "launch", "render", "reference_model", "cli", "native"),
-    *("planning", "fit", "performance", "overview", "migrate"),
+    *("source", "facts", "dialects", "readers", "pools", "memory", "packing", "estimate", "verdict", "planning"),
+    *("reference", "lint", "normalize", "dryrun", "fit", "metrics", "workflows", "report", "cli", "native"),
 )
 # Tests of the commands: they read what renderers write, and run what memory does for a command.
 FURTHER = {
-    "render": (
+    "report": (
         "cli",
         "dryrun/test_command.py",
         "dryrun/test_compare.py",
@@ -42,7 +41,7 @@ IN_CHILDREN = (
         "ms_tune/dryrun/parent.py",
         "ms_tune/dryrun/launchers/stand_in.py",
     ),
-    *("ms_tune/reference_model/transformer/*", "ms_tune/reference_model/child.py"),
+    *("ms_tune/reference/transformer/*", "ms_tune/reference/child.py"),
 )
 
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.source import parse_source
 from ms_tune.errors import MsTuneError
-from ms_tune.migrate.run import migrate_source
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
+from ms_tune.workflows.migrate.run import migrate_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.migrate.result import Migration
+    from ms_tune.workflows.migrate.result import Migration
 
 TAGS = ("v1.6.0", "v1.7.0", "v1.8.0", "v1.9.0")
 TRAINING = ("train", "finetune")

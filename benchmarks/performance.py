@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.performance.profiles import host_bound
-from tests.trace.training_logs import megatron_line
+from tests.metrics.profiles import host_bound
+from tests.readers.training_logs import megatron_line
 
 _NOISE = "[WARNING] DEVICE(4711,ffff9,python):2026-01-01-10:00:00.000.000 [mindspore/ccsrc/runtime.cc:99] Launch] nothing of interest %d\n"
 _READ = "import sys\nwith open(sys.argv[1], 'rb') as file:\n    while file.read(4194304):\n        pass\n"

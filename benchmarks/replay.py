@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.replay import replay
-from ms_tune.allocator.settings import infer, pool_for
-from ms_tune.allocator.whatif import what_if
-from ms_tune.allocator.workload import pools_of
-from ms_tune.trace.block_table import read_block_table
+from ms_tune.pools.replay import replay
+from ms_tune.pools.settings import infer, pool_for
+from ms_tune.pools.whatif import what_if
+from ms_tune.pools.workload import pools_of
+from ms_tune.readers.block_table import read_block_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from random import Random
 
-from ms_tune.allocator.torch_pool import TorchPool
-from ms_tune.allocator.torch_settings import NPU_PADDING, TorchSettings
-from ms_tune.allocator.workload import Request
+from ms_tune.pools.torch_pool import TorchPool
+from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.workload import Request
 
 _BLOCKS, _STACKS, _STREAM = 600, 120, 1276474240
 _BYTES_PER_EVENT, _EARLY = 47, 0.5

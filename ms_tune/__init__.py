@@ -13,51 +13,51 @@ from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from ms_tune import api
+    from ms_tune.diagnostics import Finding, Severity
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import Effect, LayerPlan
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
+    from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.frameworks.dialect import Dialect
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import Effect, LayerPlan
-    from ms_tune.lint.finding import Finding, Severity
+    from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.report import LintReport
     from ms_tune.lint.run import LintRequest
     from ms_tune.lint.selection import Selection
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
-    from ms_tune.memory.result import MemoryReport
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
-    from ms_tune.verdict.judge import Fit, Verdict
+    from ms_tune.verdict.outcome import Fit, Verdict
 
 _MODULES = {
     "CommandRequest": "dryrun.request",
     "CommandResult": "dryrun.command_result",
     "ConfigFit": "fit.result",
     "ConfigFitRequest": "fit.request",
-    "Dialect": "frameworks.dialect",
+    "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
-    "Effect": "layers.result",
-    "Finding": "lint.finding",
-    "Fit": "verdict.judge",
+    "Effect": "dialects.plan_result",
+    "Finding": "diagnostics",
+    "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
-    "LayerPlan": "layers.result",
+    "LayerPlan": "dialects.plan_result",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
-    "MemoryReport": "memory.result",
+    "MemoryReport": "footprint.result",
     "MemoryRequest": "memory.request",
     "MsTuneError": "errors",
-    "NormalizedPlan": "layers.plans",
+    "NormalizedPlan": "dialects.layer_plan",
     "PlanRequest": "memory.request",
     "Selection": "lint.selection",
     "Setting": "dryrun.request",
-    "Severity": "lint.finding",
+    "Severity": "diagnostics",
     "SweepResult": "dryrun.result",
-    "Verdict": "verdict.judge",
+    "Verdict": "verdict.outcome",
     "WhatIfRequest": "memory.request",
 }
 

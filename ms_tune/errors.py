@@ -11,7 +11,7 @@
     ├── RunError             a simulated training run failed
     └── TraceError           a tracker file cannot be read (with file and line)
 
-The message of an error is a :class:`~ms_tune.texts.Message`, not a sentence: the command line renders it in the
+The message of an error is a :class:`~ms_tune.text.Message`, not a sentence: the command line renders it in the
 user's language, ``str(error)`` renders it in English.
 """
 
@@ -24,13 +24,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import Language, msg, render
+from ms_tune.text import Language, msg, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 # What the machine or its administrator is to blame for; each has its text.
 USUAL = {

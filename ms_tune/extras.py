@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from ms_tune.errors import MissingExtraError, UnsupportedError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 # The Pythons for which MindSpore 2.9.0 has wheels; the markers of the extra `dryrun` say the same.
 _MINDSPORE_PYTHONS = ((3, 10), (3, 11), (3, 12))

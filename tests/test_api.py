@@ -139,8 +139,8 @@ def test_an_unknown_config_of_dryrun_is_told() -> None:
 
 def test_the_command_line_calls_engines_through_the_api() -> None:
     """From rooms with engines the command line takes classes and constants, no functions."""
-    engines = ("lint", "normalize", "layers", "dryrun", "memory", "allocator", "packing", "trace", "estimate", "native")
-    engines_above = ("fit", "overview", "performance")
+    engines = ("lint.run", "normalize", "dryrun", "memory", "pools", "packing", "readers", "estimate", "native")
+    engines_above = ("fit", "workflows", "metrics", "profile")
     from tests.sources import imports  # noqa: PLC0415 - this test only
 
     found = {

@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune import errors
 from ms_tune.errors import ConfigError, ExitCode, MsTuneError, TraceError, UsageError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 
 class TestTree:

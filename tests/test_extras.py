@@ -20,7 +20,7 @@ import pytest
 
 from ms_tune import extras
 from ms_tune.errors import MissingExtraError, UnsupportedError
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.sources import modules, nodes
 
 if TYPE_CHECKING:

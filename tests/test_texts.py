@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import texts
+from ms_tune import text as texts
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.memory.contents import Content
-from ms_tune.texts import Language, Message, Text, lookup, msg, render, texts_of
-from ms_tune.verdict.judge import Fit
+from ms_tune.footprint.category import Content
+from ms_tune.text import Language, Message, Text, lookup, msg, render, texts_of
+from ms_tune.verdict.outcome import Fit
 from tests.sources import modules, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-FOLDER = Path(texts.__file__).parent
+FOLDER = Path(texts.__file__).parent / "texts"
 ROOMS = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
 TEXTS: dict[str, Text] = {text_id: text for room in ROOMS for text_id, text in texts_of(room).items()}
 CJK = re.compile("[\u4e00-\u9fff]")

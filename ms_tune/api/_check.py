@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
-    from ms_tune.overview.config import OverviewRequest
-    from ms_tune.overview.result import Overview
+    from ms_tune.workflows.check.config import OverviewRequest
+    from ms_tune.workflows.check.result import Overview
 
 
 def check(
@@ -38,8 +38,8 @@ def check(
         seen = api.check("train.yaml")
         print(seen.subject, seen.estimate and seen.estimate.outlook, seen.next)
     """
-    from ms_tune.overview import look  # noqa: PLC0415 - start-up time
-    from ms_tune.overview.config import OverviewRequest  # noqa: PLC0415 - as above
+    from ms_tune.workflows.check import look  # noqa: PLC0415 - start-up time
+    from ms_tune.workflows.check.config import OverviewRequest  # noqa: PLC0415 - as above
 
     if dryrun:
         from ms_tune.extras import need  # noqa: PLC0415 - start-up time
@@ -65,6 +65,6 @@ def changed_files(base: str, folder: str | Path = ".") -> list[Path]:
 
         worse = [file for file in api.changed_files("origin/main") if api.check(file, base="origin/main").against]
     """
-    from ms_tune.overview.base import changed_since  # noqa: PLC0415 - start-up time
+    from ms_tune.workflows.check.base import changed_since  # noqa: PLC0415 - start-up time
 
     return changed_since(base, Path(folder))

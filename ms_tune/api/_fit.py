@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.explain import Explained
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import Progress
-    from ms_tune.texts import Message
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _MOST_BYTES = 16_000_000  # of a file
 
@@ -160,7 +160,7 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
     """What the framework would stop at that it does not stop at now, by lint's checks."""
     from ms_tune.api._lint import lint  # noqa: PLC0415 - start-up time
     from ms_tune.lint.run import LintRequest  # noqa: PLC0415 - as above
-    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+    from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     for one in lint("-", request=LintRequest(stdin=source.text.encode())).findings:
         if one.severity.value == "error" and one.id not in known:
@@ -220,7 +220,7 @@ def layer_times(source: str | Path) -> dict[str, LayerTimes]:
     """
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
     from ms_tune.planning.clock import parse_times, read_times  # noqa: PLC0415 - as above
-    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+    from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     if isinstance(source, Path) or "=" not in source:
         return read_times(_text(Path(source)), str(source))
@@ -232,7 +232,7 @@ def layer_times(source: str | Path) -> dict[str, LayerTimes]:
 
 def _text(path: Path) -> str:
     from ms_tune.errors import ConfigError, reason_of  # noqa: PLC0415 - start-up time
-    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+    from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.rules import Rule
     from ms_tune.lint.run import LintRequest
     from ms_tune.lint.topics import Part
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 
 def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:

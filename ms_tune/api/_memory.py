@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ms_tune.footprint.remedies import Method
+    from ms_tune.footprint.result import MemoryReport
+    from ms_tune.footprint.torch_lives import TorchLives
+    from ms_tune.footprint.torch_remedies import TorchRemedy
+    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
-    from ms_tune.memory.remedies import Method
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
-    from ms_tune.memory.result import MemoryReport
-    from ms_tune.memory.torch_lives import TorchLives
-    from ms_tune.memory.torch_remedies import TorchRemedy
-    from ms_tune.memory.torch_report import PlaceChange, TorchReport
-    from ms_tune.memory.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.packing.plan import Progress
-    from ms_tune.texts import Message
-    from ms_tune.trace.oom_log import MemoryFailure
+    from ms_tune.pools.torch_what_if import TorchWhatIf, TorchWhatIfRequest
+    from ms_tune.readers.oom_log import MemoryFailure
+    from ms_tune.text import Message
 
 
 def memory(
@@ -48,7 +48,7 @@ def memory(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory", "report", "numpy")
-    from ms_tune.memory.report import analyse  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.report import analyse  # noqa: PLC0415 - start-up time
     from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return analyse(Path(run), request or MemoryRequest(), on_bytes)
@@ -193,7 +193,7 @@ def memory_failure(path: str | Path) -> MemoryFailure:
         failure = api.memory_failure("run.log")
         print(failure.wanted, failure.cause)
     """
-    from ms_tune.trace.oom_log import read_memory_failure  # noqa: PLC0415 - start-up time
+    from ms_tune.readers.oom_log import read_memory_failure  # noqa: PLC0415 - start-up time
 
     return read_memory_failure(Path(path))
 
@@ -205,7 +205,7 @@ def memory_first_remedies() -> tuple[Method, ...]:
 
         print([method.name for method in api.memory_first_remedies()])
     """
-    from ms_tune.memory.remedies import methods  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.remedies import methods  # noqa: PLC0415 - start-up time
 
     return tuple(method for method in methods() if method.early)
 
@@ -220,7 +220,7 @@ def memory_is_snapshot(path: str | Path) -> bool:
 
         show = api.memory_snapshot if api.memory_is_snapshot("run") else api.memory
     """
-    from ms_tune.trace.plain_pickle import is_snapshot  # noqa: PLC0415 - start-up time
+    from ms_tune.readers.plain_pickle import is_snapshot  # noqa: PLC0415 - start-up time
 
     return is_snapshot(Path(path))
 
@@ -252,7 +252,7 @@ def memory_snapshot(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory", "report", "numpy")
-    from ms_tune.memory.torch_report import analyse_snapshot  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_report import analyse_snapshot  # noqa: PLC0415 - start-up time
 
     return analyse_snapshot(Path(path), device, at, on_progress)
 
@@ -282,7 +282,7 @@ def memory_snapshot_what_if(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.memory.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - start-up time
+    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - start-up time
 
     return torch_what_if(Path(path), request or TorchWhatIfRequest(), on_progress)
 
@@ -298,7 +298,7 @@ def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[Place
 
         changes = api.memory_snapshot_diff(api.memory_snapshot("a.pickle"), api.memory_snapshot("b.pickle"))
     """
-    from ms_tune.memory.torch_report import compare_snapshots  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_report import compare_snapshots  # noqa: PLC0415 - start-up time
 
     return compare_snapshots(before, after)
 
@@ -313,7 +313,7 @@ def memory_snapshot_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
         print([(remedy.name, remedy.bytes_freed) for remedy in api.memory_snapshot_remedies(report)])
     """
-    from ms_tune.memory.torch_remedies import torch_remedies  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_remedies import torch_remedies  # noqa: PLC0415 - start-up time
 
     return torch_remedies(report)
 
@@ -329,6 +329,6 @@ def memory_snapshot_lives(report: TorchReport) -> TorchLives:
         lives = api.memory_snapshot_lives(api.memory_snapshot("snapshot.pickle"))
         print(lives.size[lives.live(1000)].sum())
     """
-    from ms_tune.memory.torch_lives import lives_of_snapshot  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_lives import lives_of_snapshot  # noqa: PLC0415 - start-up time
 
     return lives_of_snapshot(report)

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
+    from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.layers.conversion.convert import Converted
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.migrate.memory import BothSides
-    from ms_tune.migrate.result import Migration
     from ms_tune.normalize.against import Compared
+    from ms_tune.normalize.convert_layers import Converted
     from ms_tune.normalize.convert_script import ConvertedProgram
-    from ms_tune.normalize.explicit import Explicit
-    from ms_tune.normalize.explicit.script import ExplicitScript
+    from ms_tune.normalize.expand import Explicit
+    from ms_tune.normalize.expand_script import ExplicitScript
     from ms_tune.normalize.sapp import Merged
     from ms_tune.normalize.script import ProgramPlan
-    from ms_tune.texts import Language
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Language
+    from ms_tune.workflows.migrate.memory import BothSides
+    from ms_tune.workflows.migrate.result import Migration
 
 
 def normalize(
@@ -82,7 +82,7 @@ def explicit_script(script: str | Path, *, framework_version: str | None = None)
 
         Path("explicit.sh").write_text(api.explicit_script("pretrain_qwen3.sh").text)
     """
-    from ms_tune.normalize.explicit import script as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import expand_script as engine  # noqa: PLC0415 - start-up time
 
     return engine.explicit_script(Path(script), None, framework_version)
 
@@ -132,8 +132,8 @@ def explicit(
 
         Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
     """
-    from ms_tune.config.follow import followed  # noqa: PLC0415 - start-up time
-    from ms_tune.normalize import explicit as engine  # noqa: PLC0415 - as above
+    from ms_tune.job.includes import followed  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import expand as engine  # noqa: PLC0415 - as above
     from ms_tune.normalize.source import dialect_of  # noqa: PLC0415 - as above
 
     source = followed(_source(config))
@@ -156,9 +156,9 @@ def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> Normal
 
         plan = api.from_sapp(Path("sapp.txt").read_text(), layers=48, stages=4)
     """
-    from ms_tune.layers.conversion import sapp  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import sapp_lists  # noqa: PLC0415 - start-up time
 
-    return sapp.plan_of(sapp.parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
+    return sapp_lists.plan_of(sapp_lists.parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
 
 
 def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
@@ -178,9 +178,9 @@ def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 
 
         settings = api.convert_sapp(Path("sapp.txt").read_text(), "mindspeed-ms", layers=48, stages=4).values
     """
-    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
     from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
+    from ms_tune.normalize.sapp_lists import parse_sapp  # noqa: PLC0415 - start-up time
 
     return engine.convert_sapp(parse_sapp(text), engine.Sizes(layers, stages, chunks), target_of(to))
 
@@ -205,8 +205,8 @@ def merge_sapp(
         merged = api.merge_sapp(Path("sapp.txt").read_text(), "train.yaml")
         Path("planned.yaml").write_text(merged.text)
     """
-    from ms_tune.layers.conversion.sapp import parse_sapp  # noqa: PLC0415 - start-up time
     from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
+    from ms_tune.normalize.sapp_lists import parse_sapp  # noqa: PLC0415 - start-up time
 
     return engine.merge(_source(config), parse_sapp(text), framework_version, layers)
 
@@ -294,10 +294,10 @@ def migrate(  # noqa: PLR0913 - settings with defaults
         moved = api.migrate("train.yaml", "mindformers-pynative@2.1")
         print(moved.proved, [entry.name for entry in moved.questions])
     """
-    from ms_tune.config import SCRIPTS  # noqa: PLC0415 - as above
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
-    from ms_tune.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - as above
-    from ms_tune.texts import msg  # noqa: PLC0415 - as above
+    from ms_tune.source import SCRIPTS  # noqa: PLC0415 - as above
+    from ms_tune.text import msg  # noqa: PLC0415 - as above
+    from ms_tune.workflows.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - as above
 
     release, path = goal_of(to), Path(config)
     if path.suffix in SCRIPTS:
@@ -335,12 +335,12 @@ def migrate_memory(
     """
     from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
-    from ms_tune.migrate.memory import both_sides  # noqa: PLC0415 - as above
+    from ms_tune.workflows.migrate.memory import both_sides  # noqa: PLC0415 - as above
 
     return both_sides(found, request or DryrunRequest(fewest_layers=True), observer or Observer())
 
 
 def _source(config: str | Path | SourceFile) -> SourceFile:
-    from ms_tune.config.source import load_source  # noqa: PLC0415 - start-up time
+    from ms_tune.source.yaml import load_source  # noqa: PLC0415 - start-up time
 
     return load_source(Path(config)) if isinstance(config, (str, Path)) else config

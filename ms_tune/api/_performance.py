@@ -3,10 +3,10 @@
 Nothing is run and nothing is guessed: a figure of which an input is missing has the value None and names the options that
 would tell it, and one that cannot be true is None with a problem that says why. All results are frozen dataclasses:
 
-* :class:`~ms_tune.performance.result.MetricsReport` has ``runs``, in the order of the logs;
-* :class:`~ms_tune.performance.result.RunMetrics` has ``times``, ``figures`` by name, ``problems`` and a ``curve``;
-* :class:`~ms_tune.performance.result.RunComparison` has the ratio of two medians with its interval;
-* :class:`~ms_tune.performance.profile_result.ProfileReport` has ``verdict``, ``shares``, ``ranks``, ``gaps`` and ``problems``.
+* :class:`~ms_tune.metrics.result.MetricsReport` has ``runs``, in the order of the logs;
+* :class:`~ms_tune.metrics.result.RunMetrics` has ``times``, ``figures`` by name, ``problems`` and a ``curve``;
+* :class:`~ms_tune.metrics.result.RunComparison` has the ratio of two medians with its interval;
+* :class:`~ms_tune.profile.result.ProfileReport` has ``verdict``, ``shares``, ``ranks``, ``gaps`` and ``problems``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.performance.profile_result import ProfileReport
-    from ms_tune.performance.request import MetricsRequest
-    from ms_tune.performance.result import MetricsReport
+    from ms_tune.metrics.request import MetricsRequest
+    from ms_tune.metrics.result import MetricsReport
     from ms_tune.planning.clock import Clock
+    from ms_tune.profile.result import ProfileReport
 
 
 def metrics(
@@ -55,8 +55,8 @@ def metrics(
         if report.comparison is not None:
             print(report.comparison.ratio, report.comparison.low, report.comparison.high)
     """
-    from ms_tune.performance.metrics import measured  # noqa: PLC0415 - start-up time
-    from ms_tune.performance.request import MetricsRequest  # noqa: PLC0415 - as above
+    from ms_tune.metrics.request import MetricsRequest  # noqa: PLC0415 - as above
+    from ms_tune.metrics.run import measured  # noqa: PLC0415 - start-up time
 
     paths = [logs] if isinstance(logs, (str, Path)) else logs
     return measured(
@@ -85,7 +85,7 @@ def profile(
         report = api.profile("prof/")
         print(report.verdict.bound.value, {cause.value: share for cause, share in report.shares.items()})
     """
-    from ms_tune.performance.profile import profiled  # noqa: PLC0415 - start-up time
+    from ms_tune.profile.run import profiled  # noqa: PLC0415 - start-up time
 
     paths = [sources] if isinstance(sources, (str, Path)) else sources
     return profiled([Path(path) for path in paths], gaps, on_bytes)
@@ -125,6 +125,6 @@ def measured_clock(source: str | Path) -> Clock:
         report = api.fit("table.json", request=FitRequest(clock=api.measured_clock("prof/")))
         print(report.clock.times, report.clock.notes)
     """
-    from ms_tune.performance.measured import clock_of  # noqa: PLC0415 - start-up time
+    from ms_tune.metrics.measured import clock_of  # noqa: PLC0415 - start-up time
 
     return clock_of(Path(source))

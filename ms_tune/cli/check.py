@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
-from ms_tune.overview.config import OverviewRequest
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import msg
+from ms_tune.job.detect import recognise
+from ms_tune.report.console import usage_hint
+from ms_tune.source.yaml import load_source
+from ms_tune.text import msg
+from ms_tune.workflows.check.config import OverviewRequest
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.overview.result import Overview
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
+    from ms_tune.workflows.check.result import Overview
 
 _PROGRAM = "ms-tune check"
 _FORMATS = ("text", "github")
@@ -57,7 +57,7 @@ def run(arguments: Namespace, console: Console) -> int:
                 continue
             console.fail(error)
             if arguments.format == "github":
-                from ms_tune.render.annotations import write_failure  # noqa: PLC0415 - start-up time
+                from ms_tune.report.github import write_failure  # noqa: PLC0415 - start-up time
 
                 write_failure(error, _PROGRAM, console)
             failed = True
@@ -115,14 +115,14 @@ def _is_foreign(file: Path) -> bool:
 
 def _show(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
     if arguments.json:
-        from ms_tune.render.overview.json import overviews_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.check_json import overviews_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(overviews_json(screens, console))
     elif arguments.format == "github":
-        from ms_tune.render.overview.github import write_github  # noqa: PLC0415 - as above
+        from ms_tune.report.check_github import write_github  # noqa: PLC0415 - as above
 
         write_github(screens, console)
     else:
-        from ms_tune.render.overview.text import write_overviews  # noqa: PLC0415 - as above
+        from ms_tune.report.check_text import write_overviews  # noqa: PLC0415 - as above
 
         write_overviews(screens, console)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import checked_argument
 from ms_tune.errors import ExitCode
-from ms_tune.verdict.judge import Fit
 from ms_tune.verdict.limit import device_of
+from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.verdict.judge import Verdict
+    from ms_tune.verdict.outcome import Verdict
 
 
 def add_device_arguments(parser: Parser, *limit: str) -> None:

@@ -13,21 +13,21 @@ from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
-from ms_tune.config import SCRIPTS
-from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
+from ms_tune.source import SCRIPTS
+from ms_tune.source.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 _SIMULATION_ONLY: Mapping[str, object] = {
     "stages": None,
@@ -117,8 +117,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     with DryrunProgress(console, _load_pages) as progress:
         result = api.dryrun(request=_request(arguments), observer=progress)
-    from ms_tune.render.dryrun import json as dryrun_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import text as dryrun_text  # noqa: PLC0415
+    from ms_tune.report import dryrun_json, dryrun_text  # noqa: PLC0415 - imported late: start-up time
 
     for warning in result.warnings:
         console.warn(warning)
@@ -131,12 +130,12 @@ def _simulate(arguments: Namespace, console: Console) -> ExitCode:
 
 def _load_pages() -> None:
     """Load what shows a result while there is time, which is when the processes run: numpy alone takes a tenth of a second."""
-    from ms_tune.render.dryrun import json, text  # noqa: F401, PLC0415 - imported late: start-up time
+    from ms_tune.report import dryrun_json as json  # noqa: F401, PLC0415 - imported late: start-up time
 
 
 def _both(arguments: Namespace, console: Console) -> ExitCode:
     """The config's own framework and the reference beside each other, in a file that can be sent in."""
-    from ms_tune.render.dryrun import both as dryrun_both  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import dryrun_both  # noqa: PLC0415 - imported late: start-up time
 
     refuse(arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone")
     new_file(arguments.report, force=arguments.force)
@@ -154,8 +153,7 @@ def _both(arguments: Namespace, console: Console) -> ExitCode:
 
 def _compare(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
-    from ms_tune.render.dryrun import compare as dryrun_compare  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import compare_log  # noqa: PLC0415
+    from ms_tune.report import dryrun_compare, dryrun_compare_log  # noqa: PLC0415 - imported late: start-up time
 
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
@@ -166,9 +164,9 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
     if api.is_log(arguments.compare_real):
         logged = api.compare_log(simulated, arguments.compare_real, request=terms)
         if arguments.json:
-            console.write_json(compare_log.to_json(logged, console))
+            console.write_json(dryrun_compare_log.to_json(logged, console))
         else:
-            compare_log.show(logged, console)
+            dryrun_compare_log.show(logged, console)
         return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = api.compare_real(simulated, arguments.compare_real, request=terms)
     if arguments.json:
@@ -180,7 +178,7 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
 
 def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     """Run every variant and compare."""
-    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import dryrun_variants  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
         result = api.sweep(_request(arguments), arguments.sweep, observer=progress)
@@ -215,16 +213,15 @@ def _fewest(arguments: Namespace) -> bool:
 
 
 def _check(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.render.dryrun import check as dryrun_check  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.dryrun import script_check  # noqa: PLC0415
+    from ms_tune.report import dryrun_check, dryrun_script_check  # noqa: PLC0415 - imported late: start-up time
 
     check = api.check_machine(python_of(arguments.python))
     script = dryrun_command.check_script(arguments, console) if arguments.command and not check.problem else None
     if arguments.json:
-        own = {"script": script_check.to_json(script, console)} if script is not None else {}
+        own = {"script": dryrun_script_check.to_json(script, console)} if script is not None else {}
         console.write_json({**dryrun_check.to_json(check, console), **own})
     else:
         dryrun_check.show(check, console)
         if script is not None:
-            script_check.show(script, console)
+            dryrun_script_check.show(script, console)
     return ExitCode.USAGE if check.problem or (script is not None and script.problems) else ExitCode.OK

@@ -10,17 +10,17 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_html import write_page
 from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.config import SCRIPTS
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.errors import ConfigError, ExitCode, nearby
-from ms_tune.texts import msg
+from ms_tune.source import SCRIPTS
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
     from ms_tune.dryrun.script_check import ScriptCheck
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _MOST_READ = 1024**2  # bytes of a script
 _ABOUT_CONFIGS: dict[str, object] = {
@@ -46,7 +46,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
         refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
     if arguments.sweep:
         return _sweep(arguments, console)
-    from ms_tune.render.dryrun import command as dryrun_command  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import dryrun_command  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
         result = api.run_command(_request(arguments), observer=progress)
@@ -66,7 +66,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 def _sweep(arguments: Namespace, console: Console) -> ExitCode:
     """Run the command once with each value of its programs' options, and compare."""
-    from ms_tune.render.dryrun import variants as dryrun_variants  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import dryrun_variants  # noqa: PLC0415 - imported late: start-up time
 
     refuse(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:

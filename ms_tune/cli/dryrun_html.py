@@ -10,14 +10,14 @@ from ms_tune.cli.output import new_file, written
 from ms_tune.dryrun.result import DryrunResult
 from ms_tune.errors import UsageError, reason_of
 from ms_tune.extras import need
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from pathlib import Path
 
     from ms_tune.dryrun.command_result import CommandResult
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 # The page keeps all blocks of four ranks and the curves of the others: half a megabyte each.
 _MOST_RANKS = 12
@@ -52,7 +52,7 @@ def write_page(result: DryrunResult | CommandResult, path: Path, console: Consol
     if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
         console.warn(msg("dryrun.html.nothing", file=path))
         return
-    from ms_tune.render.dryrun.html import report_html  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.dryrun_html import report_html  # noqa: PLC0415 - imported late: start-up time
 
     report = api.job_report(result, most=_MOST_RANKS)
     with written(path, console) as part:

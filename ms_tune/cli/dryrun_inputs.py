@@ -7,18 +7,18 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.write import write_atomically
 from ms_tune.dryrun.request import StageChoice
+from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.json_text import json_text
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import msg
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping
 
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.dryrun_pace import Pace
 from ms_tune.dryrun.task import Observer
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.task import State, Task
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Message
+    from ms_tune.report.console import Console
+    from ms_tune.text import Message
 
 
 _SILENCE = 30.0  # seconds; without a terminal there is a line at least so often

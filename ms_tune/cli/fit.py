@@ -14,8 +14,8 @@ from ms_tune.cli.output import ProgressLine, written
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import msg
+from ms_tune.report.console import usage_hint
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.sapp import Pipeline
     from ms_tune.planning.search import Progress
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
 _PIPELINE = ("stages", "micro_batches", "order")
@@ -63,21 +63,21 @@ def run(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
     refuse(arguments, ONLY_CONFIG, "fitting.only-config")
     request = _request(arguments)
-    from ms_tune.render.fit import html, json, shown, text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import fit_html, fit_json, fit_shown, fit_text  # noqa: PLC0415 - imported late: start-up time
 
     progress = _FitProgress(console)
     with progress, without_native_output():
         report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
-    parts = text.shown_of(report, console)
+    parts = fit_text.shown_of(report, console)
     if arguments.html:
         with written(arguments.html, console) as part:
             source = arguments.table or arguments.sapp_layers
-            part.write_text(html.page(parts, [source], console), encoding="utf-8")
+            part.write_text(fit_html.page(parts, [source], console), encoding="utf-8")
     write_tables(report.table, arguments, console)
     if arguments.json:
-        console.write_json(json.to_json(report, console.language))
+        console.write_json(fit_json.to_json(report, console.language))
     else:
-        shown.show(parts, console)
+        fit_shown.show(parts, console)
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK

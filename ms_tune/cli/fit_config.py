@@ -13,11 +13,11 @@ from ms_tune.cli.fit_files import clock_of, write_tables
 from ms_tune.cli.fit_search import add_search_arguments
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.output import written
-from ms_tune.config.write import write_back
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import write_back
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
     from ms_tune.planning.search import Progress
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Options for configs, with what they are when they are not given.
@@ -79,24 +79,24 @@ def run(arguments: Namespace, console: Console) -> int:
 def _plan(arguments: Namespace, console: Console) -> int:
     """The plan of one layout."""
     need("ms-tune fit", "dryrun", "mindspore")
-    from ms_tune.render.fit import config, html, shown  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import fit_config, fit_html, fit_shown  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress, without_native_output():
         told = _Searching(progress)
         found = api.fit_config(request=_request(arguments), observer=progress, on_progress=told.tell)
-    parts = config.shown_of(found, console)
+    parts = fit_config.shown_of(found, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            part.write_text(html.page(parts, [found.source.path], console), encoding="utf-8")
+            part.write_text(fit_html.page(parts, [found.source.path], console), encoding="utf-8")
     write_tables(found.last.report.table, arguments, console)
     if arguments.json:
-        console.write_json(config.to_json(found, console.language))
+        console.write_json(fit_config.to_json(found, console.language))
     elif arguments.diff:
-        console.write_whole(config.difference(found).rstrip("\n"))
-        for sentence in config.verdict(found):
+        console.write_whole(fit_config.difference(found).rstrip("\n"))
+        for sentence in fit_config.verdict(found):
             console.note(console.say(sentence))
     else:
-        shown.show(parts, console)
+        fit_shown.show(parts, console)
     if arguments.write and found.chosen is not None:
         _write(found, arguments.config, console)
     if found.last.report.stopped:
@@ -110,13 +110,13 @@ def _explain(arguments: Namespace, console: Console) -> int:
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
-    from ms_tune.render.fit import explain  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import fit_explain  # noqa: PLC0415 - imported late: start-up time
 
     found = api.explain_config(arguments.config, request=_job(arguments), clock=clock_of(arguments))
     if arguments.json:
-        console.write_json(explain.to_json(found))
+        console.write_json(fit_explain.to_json(found))
     else:
-        explain.show(found, console)
+        fit_explain.show(found, console)
     return ExitCode.OK
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.output import new_file, written
-from ms_tune.json_text import json_text
-from ms_tune.texts import msg, render
+from ms_tune.encode import json_text
+from ms_tune.text import msg, render
 from ms_tune.units import parse_size
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ms_tune.cli.parser import Parser
     from ms_tune.planning.clock import Clock
     from ms_tune.planning.table import Table
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 _MOST_BANDWIDTH = 2**50  # bytes a second
 _WRITTEN = ("html", "export_table", "export_sapp")

@@ -8,10 +8,10 @@ from ms_tune import api
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.fit_files import write_tables
 from ms_tune.cli.output import ProgressLine, written
-from ms_tune.config.write import write_back
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import write_back
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.search import Progress
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _NAMES = ("dp", "tp", "pp", "vpp", "cp", "ep", "mbs")  # of ms_tune.planning.layouts
 _NODE, _TOP, _MOST = 8, 3, 1_000_000
@@ -56,7 +56,7 @@ def run(
     asked = _request(arguments, request)
     if asked.top:
         need("ms-tune fit", "dryrun", "mindspore")
-    from ms_tune.render.fit import config, html, search  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import fit_config, fit_html, fit_search  # noqa: PLC0415 - imported late: start-up time
 
     ranking = ProgressLine(console)
     with DryrunProgress(console) as progress:
@@ -71,14 +71,14 @@ def run(
         write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         with written(arguments.html, console) as part:
-            parts = config.shown_of(best, console, search.notes(found))
-            part.write_text(html.page(parts, [best.source.path], console), encoding="utf-8")
+            parts = fit_config.shown_of(best, console, fit_search.notes(found))
+            part.write_text(fit_html.page(parts, [best.source.path], console), encoding="utf-8")
     if arguments.json:
-        console.write_json(search.to_json(found, console.language))
+        console.write_json(fit_search.to_json(found, console.language))
     elif arguments.diff and best is not None:
-        console.write_whole(config.difference(best).rstrip("\n"))
+        console.write_whole(fit_config.difference(best).rstrip("\n"))
     else:
-        search.show(found, console)
+        fit_search.show(found, console)
     if arguments.write and best is not None:
         _write(found, arguments, console)
     if found.stopped:

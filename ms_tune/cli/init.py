@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
-from ms_tune.config.write import write_atomically
+from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.render.console import usage_hint
+from ms_tune.report.console import usage_hint
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language, msg
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _PROGRAM = "ms-tune init"
 _FOLDER = "yaml_templates"

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser, checked_argument
-from ms_tune.config.source import MAX_BYTES
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
-from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
-from ms_tune.frameworks.releases import default_release, release_of
+from ms_tune.facts.releases import default_release, release_of
 from ms_tune.lint.discover import STDIN
-from ms_tune.lint.finding import Severity
 from ms_tune.lint.run import LintRequest
 from ms_tune.lint.selection import PROFILES, Selection
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import Language, msg
+from ms_tune.report.console import usage_hint
+from ms_tune.source.yaml import MAX_BYTES
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
     from ms_tune.lint.report import LintReport
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
@@ -116,7 +116,7 @@ def _finish(report: LintReport, arguments: Namespace, console: Console) -> ExitC
     if arguments.write_baseline:
         return _write_baseline(report, arguments, console)
     if arguments.diff is not None:
-        from ms_tune.render.lint.diff import write_diff  # noqa: PLC0415 - seldom needed
+        from ms_tune.report.lint_diff import write_diff  # noqa: PLC0415 - seldom needed
 
         changed = write_diff(report, console)
         return ExitCode.USAGE if report.errors else ExitCode.FINDINGS if changed else ExitCode.OK
@@ -199,23 +199,23 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
     """Write the report in the format that was asked for; only that renderer is imported."""
     chosen = "json" if arguments.json else arguments.format or "text"
     if chosen == "json":
-        from ms_tune.render.lint.json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.lint_json import lint_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
     elif chosen == "sarif":
-        from ms_tune.render.lint.sarif import lint_sarif  # noqa: PLC0415 - as above
+        from ms_tune.report.sarif import lint_sarif  # noqa: PLC0415 - as above
 
         rules = api.rules(*report.settings.checklists, *arguments.checklist)
         console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
-        from ms_tune.render.lint.github import write_github  # noqa: PLC0415 - as above
+        from ms_tune.report.lint_github import write_github  # noqa: PLC0415 - as above
 
         write_github(report, console)
     elif chosen == "junit":
-        from ms_tune.render.lint.junit import lint_junit  # noqa: PLC0415 - as above
+        from ms_tune.report.junit import lint_junit  # noqa: PLC0415 - as above
 
         console.write_whole(lint_junit(report, console))
     else:
-        from ms_tune.render.lint.text import write_lint  # noqa: PLC0415 - as above
+        from ms_tune.report.lint_text import write_lint  # noqa: PLC0415 - as above
 
         write_lint(report, console, concise=chosen == "concise", statistics=arguments.statistics)

@@ -13,15 +13,15 @@ from ms_tune.cli.help_text import fitted
 from ms_tune.cli.parser import Command, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
-from ms_tune.frameworks.releases import installed_version
-from ms_tune.render.console import Console
-from ms_tune.texts import language_from_environment, msg
+from ms_tune.facts.releases import installed_version
+from ms_tune.report.console import Console
+from ms_tune.text import language_from_environment, msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.texts import Language
+    from ms_tune.text import Language
 
 # Command, and the module of this package that holds it. The one-line help of NAME is the text "NAME.summary".
 COMMANDS = {

@@ -13,16 +13,16 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
     from ms_tune.cli.parser import Command
-    from ms_tune.memory.result import MemoryReport
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.footprint.result import MemoryReport
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 # Sub-command: the module of this package that holds it, and the text with its one-line help.
 SUBCOMMANDS = {
@@ -102,20 +102,19 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     """A log in place of a trace: what it tells of memory that ran out."""
     need("ms-tune memory", "report", "numpy")
-    from ms_tune.render.memory import oom  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import memory_oom  # noqa: PLC0415 - imported late: start-up time
 
     failure = api.memory_failure(arguments.path)
     first = api.memory_first_remedies()
     if arguments.json:
-        console.write_json(oom.failure_json(failure, first, arguments.path, console))
+        console.write_json(memory_oom.failure_json(failure, first, arguments.path, console))
     else:
-        oom.show_failure(failure, first, console)
+        memory_oom.show_failure(failure, first, console)
     return ExitCode.FINDINGS
 
 
 def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
-    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.memory import text as memory_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
 
     parts = None
     if arguments.at is not None:
@@ -140,14 +139,14 @@ def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
 
 def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
     if arguments.csv:
-        from ms_tune.render.memory.csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
             for number, rank in enumerate(report.ranks):
                 parts = rank.peak if arguments.at is None else rank.at(arguments.at)
                 write_blocks(file, rank, parts, header=not number)
     if arguments.html:
-        from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, None, console.language), encoding="utf-8")

@@ -12,13 +12,13 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:
@@ -44,8 +44,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return memory_snapshot.diff(arguments, console)
     new_file(arguments.html, force=arguments.force)
     need("ms-tune memory diff", "report", "numpy")
-    from ms_tune.render.memory import json as memory_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.memory import text as memory_text  # noqa: PLC0415
+    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
 
     request = MemoryRequest(frozenset(arguments.rank), with_graph=bool(arguments.html))
     with ProgressLine(console, LONG) as progress:
@@ -54,7 +53,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     comparison = api.memory_diff(before, after)
     if arguments.html:
         need("ms-tune memory diff --html", "report", "jinja2")
-        from ms_tune.render.memory.html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(after, comparison, console.language), encoding="utf-8")

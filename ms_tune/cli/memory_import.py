@@ -13,13 +13,13 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import PlanRequest
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:
@@ -37,7 +37,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, plan, show."""
     need("ms-tune memory import-memlog", "report", "numpy")
     check_files(arguments)
-    from ms_tune.render.packing import memlog as memlog_render  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import memlog_text as memlog_render  # noqa: PLC0415 - imported late: start-up time
 
     files = _files(arguments)
     if arguments.stalloc is not None:

@@ -13,7 +13,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
 from ms_tune.memory.request import PlanRequest
-from ms_tune.texts import msg, render
+from ms_tune.text import msg, render
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.plan import Progress
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:
@@ -61,7 +61,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, plan, check, show."""
     need("ms-tune memory plan", "report", "numpy")
     check_files(arguments)
-    from ms_tune.render.packing import text as placement_render  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import packing_text as placement_render  # noqa: PLC0415 - imported late: start-up time
 
     request = PlanRequest(arguments.rank, arguments.capacity, arguments.time_limit)
     progress = PlanProgress(console)
@@ -112,8 +112,8 @@ def finish(report: PlanReport, arguments: Namespace, console: Console) -> None:
 
 
 def _files(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
-    from ms_tune.render.packing import picture as placement_picture  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.packing import text as placement  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import packing_picture as placement_picture  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import packing_text as placement  # noqa: PLC0415 - imported late: start-up time
 
     if arguments.plan:
         yield arguments.plan, placement.plan_file(report)

@@ -9,7 +9,7 @@ from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import share_argument
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.memory.torch_remedies import TorchRemedy
-    from ms_tune.memory.torch_report import PlaceChange, TorchReport
-    from ms_tune.render.console import Console
+    from ms_tune.footprint.torch_remedies import TorchRemedy
+    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
+    from ms_tune.report.console import Console
 
 _ONLY_TRACES = (
     "rank",
@@ -46,7 +46,7 @@ _ONLY_SNAPSHOTS = (
 def show(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory SNAPSHOT``."""
     _check("ms-tune memory", arguments)
-    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
     report = _read(arguments.path, arguments, console)
     remedies = api.memory_snapshot_remedies(report)
@@ -61,8 +61,8 @@ def show(arguments: Namespace, console: Console) -> ExitCode:
 def what_if(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory what-if SNAPSHOT``: 1 if what is asked for is over the limit."""
     _check("ms-tune memory what-if", arguments)
-    from ms_tune.memory.torch_what_if import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - as above
+    from ms_tune.pools.torch_what_if import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - as above
 
     request = TorchWhatIfRequest(
         device=arguments.device,
@@ -86,7 +86,7 @@ def what_if(arguments: Namespace, console: Console) -> ExitCode:
 def diff(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory diff`` of two snapshots; 1 if they differ."""
     _check("ms-tune memory diff", arguments)
-    from ms_tune.render.memory import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
     before, after = (_read(path, arguments, console) for path in (arguments.before, arguments.after))
     changes = api.memory_snapshot_diff(before, after)
@@ -124,7 +124,7 @@ def export(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.snapshot:
         raise UsageError(msg("snapshot.only-traces", option="--snapshot"))
     _check("ms-tune memory export", arguments)
-    from ms_tune.render.memory.torch_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.torch_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
 
     report = _read(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
@@ -141,7 +141,7 @@ def _write_page(
 ) -> None:
     if not arguments.html:
         return
-    from ms_tune.render.memory.torch_html import snapshot_html  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.torch_html import snapshot_html  # noqa: PLC0415 - imported late: start-up time
 
     other = (api.memory_snapshot_lives(before[0]), before[1]) if before else None
     with written(arguments.html, console) as path:

@@ -13,13 +13,13 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import WhatIfRequest
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:
@@ -45,8 +45,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
     need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.render.what_if.json import report_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.render.what_if.text import show  # noqa: PLC0415
+    from ms_tune.report.what_if_json import report_json  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.what_if_text import show  # noqa: PLC0415
 
     request = WhatIfRequest(
         rank=arguments.rank,

@@ -10,17 +10,17 @@ from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
-from ms_tune.performance.request import MetricsRequest
-from ms_tune.performance.work import Convention
-from ms_tune.texts import msg, render
+from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.work import Convention
+from ms_tune.text import msg, render
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:
@@ -72,16 +72,16 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             ),
         )
     if arguments.html:
-        from ms_tune.render.metrics.html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics_html import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.render.metrics.json import report_json  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics_json import report_json  # noqa: PLC0415 - imported late: start-up time
 
         console.write_json(report_json(report, console))
     else:
-        from ms_tune.render.metrics.text import show_report  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics_text import show_report  # noqa: PLC0415 - imported late: start-up time
 
         show_report(report, console)
     serious = any(problem.serious for problem in report.all_problems)

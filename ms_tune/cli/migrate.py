@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
-from ms_tune.config.write import write_atomically
 from ms_tune.errors import UsageError
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.migrate.memory import BothSides
-    from ms_tune.migrate.result import Migration
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
+    from ms_tune.workflows.migrate.memory import BothSides
+    from ms_tune.workflows.migrate.result import Migration
 
 _TARGET = "mindformers-pynative"
 
@@ -81,18 +81,18 @@ def _simulated(found: Migration, arguments: Namespace, console: Console) -> Both
 
 def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
     if arguments.json:
-        from ms_tune.render.migrate.json import migration_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.migrate_json import migration_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(migration_json(found, sides, console))
         return
-    from ms_tune.render.migrate.text import write_diff, write_migration  # noqa: PLC0415 - as above
+    from ms_tune.report.migrate_text import write_diff, write_migration  # noqa: PLC0415 - as above
 
     if arguments.diff and not found.refused:
         write_diff(found, arguments.write, console)
         return
     write_migration(found, console, everything=arguments.all)
     if sides is not None:
-        from ms_tune.render.migrate.memory import write_memory  # noqa: PLC0415 - as above
+        from ms_tune.report.migrate_memory import write_memory  # noqa: PLC0415 - as above
 
         write_memory(sides, console)
     elif arguments.write is None and not found.refused:

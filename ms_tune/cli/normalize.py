@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser
-from ms_tune.config import SCRIPTS
-from ms_tune.config.edits import spell_value
-from ms_tune.config.follow import MODEL_CONFIG, followed
-from ms_tune.config.source import MAX_BYTES, decode, load_source, parse_source
+from ms_tune.dialects.plan_result import Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import names_of
-from ms_tune.frameworks.releases import DEFAULT_VERSION
-from ms_tune.layers.result import Severity
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import msg
+from ms_tune.facts.models import names_of
+from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.job.includes import MODEL_CONFIG, followed
+from ms_tune.report.console import usage_hint
+from ms_tune.source import SCRIPTS
+from ms_tune.source.edit_values import spell_value
+from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.conversion.convert import Converted
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan, Problem
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.normalize.convert_layers import Converted
+    from ms_tune.report.console import Console
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Language
 
 _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000
@@ -130,11 +130,11 @@ def _show(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitC
     if not arguments.json:
         _tell_files(plan, console)
     if arguments.json:
-        from ms_tune.render.normalize.json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.normalize_json import plan_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(plan_json(plan, layers, console.language))
     else:
-        from ms_tune.render.normalize.text import log_text, write_plan  # noqa: PLC0415 - as above
+        from ms_tune.report.normalize_text import log_text, write_plan  # noqa: PLC0415 - as above
 
         if arguments.as_log:
             console.write_whole(log_text(plan))
@@ -178,15 +178,15 @@ def _tell_files(plan: NormalizedPlan, console: Console) -> None:
 
 def _against(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
-    from ms_tune.render.normalize import against  # noqa: PLC0415 - start-up time
+    from ms_tune.report import normalize_against  # noqa: PLC0415 - start-up time
 
     version, layers = arguments.framework_version, arguments.layers
     result = api.against(source, *arguments.against, framework_version=version, layers=layers)
     if arguments.json:
-        console.write_json(against.comparison_json(result, console.language))
+        console.write_json(normalize_against.comparison_json(result, console.language))
     else:
         _tell_files(result.plan, console)
-        against.write_comparison(result, console)
+        normalize_against.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
 
@@ -262,7 +262,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
 ) -> ExitCode:
     """A changed text: into the file, or as a difference to it."""
     if arguments.diff:
-        from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - start-up time
+        from ms_tune.report.normalize_text import write_difference  # noqa: PLC0415 - start-up time
 
         write_difference(source.path, source.text, text, console)
         if count:
@@ -270,7 +270,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
     elif count and str(source.path) == "-":
         console.write_whole(text.removesuffix("\n"))
     elif count:
-        from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
+        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - as above
 
         write_back(source.path, source.text, text)
     if not arguments.diff or not count:
@@ -280,7 +280,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
 
 
 def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.render.normalize.convert import conversion_json, converted_text  # noqa: PLC0415 - start-up time
+    from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - start-up time
 
     if arguments.json:
         console.write_json(conversion_json(arguments.to, converted, console.language))

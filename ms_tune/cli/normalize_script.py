@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune import api
+from ms_tune.dialects.plan_result import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
-from ms_tune.layers.result import Severity
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.layers.result import LayerPlan, Problem
+    from ms_tune.dialects.plan_result import LayerPlan, Problem
     from ms_tune.normalize.script import ProgramPlan
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _NOT_HERE = ("from_sapp", "layers", "stages", "chunks")
 
@@ -33,7 +33,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
         return _convert(arguments, console)
     programs = api.normalize_script(arguments.file, framework_version=arguments.framework_version)
     if arguments.json:
-        from ms_tune.render.normalize.json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
+        from ms_tune.report.normalize_json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
 
         console.write_json(programs_json(programs, console.language))
     else:
@@ -54,11 +54,11 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
     if found.in_windows:
         console.warn(msg("megatron_layers.carriage-returns"))
     if arguments.diff:
-        from ms_tune.render.normalize.text import write_difference  # noqa: PLC0415 - as above
+        from ms_tune.report.normalize_text import write_difference  # noqa: PLC0415 - as above
 
         write_difference(path, found.original, found.text, console)
     elif found.count:
-        from ms_tune.config.write import write_back  # noqa: PLC0415 - as above
+        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - as above
 
         write_back(path, found.original, found.text)
         console.note(console.text("megatron_layers.written", file=path, count=found.count))
@@ -70,7 +70,7 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
 
 def _convert(arguments: Namespace, console: Console) -> ExitCode:
     """What the programs do, in another dialect; several one after another."""
-    from ms_tune.render.normalize.convert import conversion_json, converted_text  # noqa: PLC0415 - as above
+    from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - as above
 
     found = api.convert_script(arguments.file, arguments.to, framework_version=arguments.framework_version)
     jobs = []
@@ -103,7 +103,7 @@ def _convert(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named: bool) -> None:
-    from ms_tune.render.normalize.text import write_plan  # noqa: PLC0415 - as above
+    from ms_tune.report.normalize_text import write_plan  # noqa: PLC0415 - as above
 
     if named or program.plan is None:
         console.write(console.text("megatron_layers.program", line=program.line, program=program.program))

@@ -7,9 +7,9 @@ import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from ms_tune.config.write import replacement
 from ms_tune.errors import UsageError
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import replacement
+from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Message
+    from ms_tune.report.console import Console
+    from ms_tune.text import Message
 
 LONG = 1.0  # seconds before there is a line that shows how far the reading is
 _EVERY = 0.1  # seconds between two looks of a progress line

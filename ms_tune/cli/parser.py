@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UsageError, closest
-from ms_tune.render.columns import terminal_width
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import Language, Message, msg, render
+from ms_tune.report.columns import terminal_width
+from ms_tune.report.console import usage_hint
+from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
     from collections.abc import Callable, Iterable, Mapping
 
-    from ms_tune.render.console import Console
+    from ms_tune.report.console import Console
 
 _MARGIN = 2  # columns that argparse leaves free
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing

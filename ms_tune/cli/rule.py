@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser
-from ms_tune.config.write import write_atomically
 from ms_tune.errors import ExitCode, UsageError, closest_check
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import msg
+from ms_tune.report.console import usage_hint
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
     from ms_tune.lint.rules import Rule
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
 
 _PROGRAM = "ms-tune rule"
 
@@ -50,11 +50,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     rules = api.rules(*checklists)
     chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
     if arguments.json:
-        from ms_tune.render.rule.json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
+        from ms_tune.report.rule_json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
 
         console.write_json(rules_json(chosen))
         return ExitCode.OK
-    from ms_tune.render.rule.text import write_rule, write_rules  # noqa: PLC0415 - as above
+    from ms_tune.report.rule_text import write_rule, write_rules  # noqa: PLC0415 - as above
 
     if arguments.all:
         write_rules(chosen, console)
@@ -100,7 +100,7 @@ def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
 
 def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
-    from ms_tune.render.rule.markdown import MARK, reference  # noqa: PLC0415 - seldom needed
+    from ms_tune.report.rule_markdown import MARK, reference  # noqa: PLC0415 - seldom needed
 
     pages = reference(api.course(rules))
     for name, page in pages.items():

@@ -9,25 +9,25 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
-from ms_tune.config.recognise import recognise
-from ms_tune.config.schema import schema
-from ms_tune.config.source import load_source, parse_source
-from ms_tune.config.spans import same_data
-from ms_tune.config.write import write_atomically, write_back
+from ms_tune.encode import json_text
+from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.releases import release_of
-from ms_tune.json_text import json_text
-from ms_tune.render.console import usage_hint
-from ms_tune.texts import msg
+from ms_tune.facts.releases import release_of
+from ms_tune.job.detect import recognise
+from ms_tune.lint.schema import schema
+from ms_tune.report.console import usage_hint
+from ms_tune.source.atomic_write import write_atomically, write_back
+from ms_tune.source.edit import same_data
+from ms_tune.source.yaml import load_source, parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.render.console import Console
-    from ms_tune.texts import Language
+    from ms_tune.report.console import Console
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Language
 
 _PROGRAM = "ms-tune schema"
 _FOLDER = ".ms-tune"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune.errors import USUAL, UsageError, reason_of
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_real_cann
 from ms_tune.errors import UnsupportedError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

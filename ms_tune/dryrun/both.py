@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.source import load_source, yaml_text
 from ms_tune.dryrun.prepare import LoadedConfig, load
 from ms_tune.dryrun.run import dryrun
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.frameworks import data
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
+from ms_tune.facts import query
+from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.resources import data_folder
-from ms_tune.texts import msg
+from ms_tune.source.yaml import load_source, yaml_text
+from ms_tune.text import msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.dryrun.task import Observer
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _PACKAGES = ("mindspore", "mindformers", "hyper_parallel", "mindspeed_ms", "numpy")
 _KEYS = ("keys_mindformers-pynative", "keys_mindformers", "keys_mindspeed-ms")
@@ -161,9 +161,9 @@ def _numberless(text: str) -> str:
 def _vocabulary() -> frozenset[str]:
     """The words of keys, models, registered classes and modules, and those of the packaged configs."""
     templates = data_folder("yaml_templates").glob("*/*.yaml")
-    facts = (*(data.load(name) for name in _SOURCES), *(load_source(file).data for file in templates))
+    facts = (*(query.load(name) for name in _SOURCES), *(load_source(file).data for file in templates))
     words = {word for one in facts for text in _texts(one) if " " not in text for word in _WORD.findall(text)}
-    words |= {word for part in data.load("trees")["parts"] for word in _WORD.findall(part)}
+    words |= {word for part in query.load("trees")["parts"] for word in _WORD.findall(part)}
     return frozenset(words | _USUAL)
 
 

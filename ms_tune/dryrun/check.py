@@ -17,14 +17,14 @@ from ms_tune.dryrun.cann_sim.environment import (
     stand_ins_built,
 )
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.training import mindspeed_framework, pynative_framework
+from ms_tune.facts.training import mindspeed_framework, pynative_framework
 from ms_tune.native.compiler import find_compilers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.frameworks.training import Framework
-    from ms_tune.texts import Message
+    from ms_tune.facts.training import Framework
+    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.start import child_of
 from ms_tune.errors import MsTuneError, TraceError
-from ms_tune.texts import msg
-from ms_tune.trace.folder import find_trace
+from ms_tune.readers.folder import find_trace
+from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.kept import OWN, Kept
+from ms_tune.verdict.run_record import OWN, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer, Task
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _LONGEST = 120  # characters of a process's command that are shown
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.judge import Fit, Verdict
+from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import Extrapolation, Reading
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
-    from ms_tune.memory.contents import Content
-    from ms_tune.texts import Message
+    from ms_tune.footprint.category import Content
+    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config import SCRIPTS
 from ms_tune.dryrun.engines.choice import engine_for
 from ms_tune.dryrun.launchers.programs import Wanted, programs
 from ms_tune.dryrun.launchers.shrink import AUTO
@@ -18,7 +17,8 @@ from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.rundir import told_where
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
-from ms_tune.texts import msg
+from ms_tune.source import SCRIPTS
+from ms_tune.text import msg
 from ms_tune.units import GIB, whole_number
 
 if TYPE_CHECKING:

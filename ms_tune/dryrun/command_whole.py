@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import outside_of
-from ms_tune.verdict.judge import judge
-from ms_tune.verdict.kept import KeptRank, Whole
 from ms_tune.verdict.limit import Cap
+from ms_tune.verdict.outcome import judge
+from ms_tune.verdict.run_record import KeptRank, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

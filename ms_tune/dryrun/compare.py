@@ -9,9 +9,9 @@ from ms_tune.dryrun.compare_log import is_log
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.memory.report import analyse
-from ms_tune.texts import msg
-from ms_tune.trace.folder import find_trace
+from ms_tune.footprint.report import analyse
+from ms_tune.readers.folder import find_trace
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.memory.report import analyse
-from ms_tune.texts import msg
-from ms_tune.trace.folder import BLOCKS, find_trace
-from ms_tune.trace.logged_memory import Words, read_logged_memory
-from ms_tune.trace.runtime_log import SIMULATED_MIB
+from ms_tune.footprint.report import analyse
+from ms_tune.readers.folder import BLOCKS, find_trace
+from ms_tune.readers.logged_memory import Words, read_logged_memory
+from ms_tune.readers.runtime_log import SIMULATED_MIB
+from ms_tune.text import msg
 from ms_tune.units import MIB, gib, mib
-from ms_tune.verdict.judge import Need, Outside, Verdict, judge
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
+from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ms_tune.footprint.result import RankReport
     from ms_tune.memory.request import MemoryRequest
-    from ms_tune.memory.result import RankReport
-    from ms_tune.texts import Message
-    from ms_tune.trace.logged_memory import RankMemory
+    from ms_tune.readers.logged_memory import RankMemory
+    from ms_tune.text import Message
 
 _SETTLED = 3  # steps after which the most of a run was usually in use: the first has no optimizer's state yet
 _NEAR = 0.02  # of the real peak: what a simulation is meant to come to

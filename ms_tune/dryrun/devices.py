@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.texts import Message, msg
+from ms_tune.enums import Dialect
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 # A comment line of its own above the first key: what a config whose keys do not tell is trained on.
 _COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)

@@ -1,6 +1,6 @@
 """Dynamic-graph configs, run with their own framework where it is installed, else with ms-tune's reference transformer.
 
-This is the one door to :mod:`ms_tune.reference_model`, which also reads the configs for both.
+This is the one door to :mod:`ms_tune.reference`, which also reads the configs for both.
 """
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.model import Change, Sharding
+from ms_tune.dialects.job_parts import Change, Sharding
+from ms_tune.dialects.stage import resized, stage_of
 from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.pynative import trainer_job
+from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.registries import registered
-from ms_tune.frameworks.releases import served
-from ms_tune.frameworks.training import Framework, mindspeed_framework, pynative_framework
-from ms_tune.layers.stage import resized, stage_of
+from ms_tune.facts.registries import registered
+from ms_tune.facts.releases import served
+from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.planning.schedule import Schedule, enough_micro_batches
-from ms_tune.reference_model.job import ReferenceJob, theory_of
-from ms_tune.reference_model.mindspeed import check_mindspeed_served, read_mindspeed
-from ms_tune.reference_model.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference_model.sizes import check_devices, check_sizes
-from ms_tune.texts import msg
+from ms_tune.reference.job import ReferenceJob, theory_of
+from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
+from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
+from ms_tune.reference.sizes import check_devices, check_sizes
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.config.model import TrainingConfig
-    from ms_tune.config.source import SourceFile
+    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.dialects.stage import Stage, StageLayer
     from ms_tune.dryrun.job import Job
-    from ms_tune.layers.stage import Stage, StageLayer
-    from ms_tune.reference_model.read import DynamicJob, Placed
-    from ms_tune.texts import Message
+    from ms_tune.reference.read import DynamicJob, Placed
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
 _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}

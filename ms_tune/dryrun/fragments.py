@@ -1,7 +1,7 @@
 """The footprint of a stage that was derived: its requests, made of those of its runs, replayed in the run's own pool.
 
 The replay is believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and
-the peak that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.judge.Need.derived`).
+the peak that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.replay import replay
-from ms_tune.allocator.settings import infer, pool_for
-from ms_tune.allocator.stretch import stretched
-from ms_tune.allocator.twins import exchanged
-from ms_tune.allocator.workload import pools_of
-from ms_tune.memory.places import operator_at
-from ms_tune.texts import msg
-from ms_tune.trace.table import HOST_POOL
+from ms_tune.footprint.attribution import operator_at
+from ms_tune.pools.replay import replay
+from ms_tune.pools.settings import infer, pool_for
+from ms_tune.pools.stretch import stretched
+from ms_tune.pools.twins import exchanged
+from ms_tune.pools.workload import pools_of
+from ms_tune.readers.table import HOST_POOL
+from ms_tune.text import msg
 from ms_tune.units import gib
-from ms_tune.verdict.judge import Need
+from ms_tune.verdict.outcome import Need
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
-    from ms_tune.allocator.workload import Workload
     from ms_tune.dryrun.result import Reading
+    from ms_tune.pools.workload import Workload
 
 _NEAR = 0.005  # of the derived peak, that the replay's may be off
 _ALIKE = 0.001  # of a footprint, by which those of several orders may differ and be one

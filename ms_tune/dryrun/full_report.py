@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command_result import CommandResult
-from ms_tune.memory.findings import findings_between
-from ms_tune.memory.report import analyse_rank
+from ms_tune.footprint.findings import findings_between
+from ms_tune.footprint.report import analyse_rank
+from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.footprint.stages import stages_of
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.memory.result import MemoryReport, RankReport
-from ms_tune.memory.stages import stages_of
-from ms_tune.trace.folder import find_trace
+from ms_tune.readers.folder import find_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import FULL_RECOMPUTE
 from ms_tune.dryrun.extrapolate import combined, counts_of
 from ms_tune.dryrun.fragments import need_of
 from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.result import Extrapolation
-from ms_tune.layers.stage import FULL_RECOMPUTE
-from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.footprint.category import CONTENTS, Content
 from ms_tune.memory.judgement import communicators_in, doubts_of
-from ms_tune.verdict.judge import Need, judge
-from ms_tune.verdict.kept import KeptRank, Whole
 from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import Need, judge
+from ms_tune.verdict.run_record import KeptRank, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
-    from ms_tune.memory.groups import Breakdown
-    from ms_tune.memory.phases import Phase
-    from ms_tune.memory.result import RankReport
-    from ms_tune.verdict.judge import Verdict
+    from ms_tune.footprint.groups import Breakdown
+    from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.result import RankReport
+    from ms_tune.verdict.outcome import Verdict
 
 _KEPT = Content.ACTIVATIONS
 

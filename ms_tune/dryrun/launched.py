@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG, Ended
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.launchers.job import Job, JobRank
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _LOST = -9  # the exit code of a rank that was ended with its launcher
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from ms_tune.dryrun.parent import as_parent
 from ms_tune.dryrun.spinning import calm
 from ms_tune.errors import RunError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

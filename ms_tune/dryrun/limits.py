@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.verdict.judge import Outside, reserve_of
 from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import Outside, reserve_of
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun, RunRequest, Split

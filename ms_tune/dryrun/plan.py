@@ -10,7 +10,7 @@ from ms_tune.dryrun.extrapolate import counts_of, weights, worst
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.errors import MsTuneError, UsageError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _MOST_SIZES = 8  # further numbers of layers that are tried
 # One layer is the first and the last at once, and the line through it need not be that of the others. In a static graph, from one

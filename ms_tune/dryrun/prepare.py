@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import BASE, with_bases
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source, parse_source, yaml_text
 from ms_tune.dryrun.devices import Devices, devices_of
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.job.detect import recognise
+from ms_tune.job.includes import BASE, with_bases
 from ms_tune.resources import data_folder
-from ms_tune.texts import msg
+from ms_tune.source.yaml import load_source, parse_source, yaml_text
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _dynamic() -> ModuleType:
         UnsupportedError: The reference transformer's folder, which also reads their configs, was taken out.
     """
     try:
-        from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference_model, which may be gone
+        from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
     except ModuleNotFoundError as error:
         if "reference_model" not in str(error.name):
             raise

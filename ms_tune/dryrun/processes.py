@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.estimate.megatron import MegatronModel
-from ms_tune.frameworks.devices import NO_CAP_BYTES
-from ms_tune.texts import Message
+from ms_tune.facts.devices import NO_CAP_BYTES
+from ms_tune.text import Message
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:

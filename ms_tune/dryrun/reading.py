@@ -13,13 +13,13 @@ from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
-from ms_tune.memory.report import analyse_rank
+from ms_tune.footprint.report import analyse_rank
+from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.memory.steps import peaks_by_phase
-from ms_tune.texts import msg
-from ms_tune.trace.folder import BLOCKS, find_trace
-from ms_tune.trace.log_errors import is_of_mindspore
-from ms_tune.trace.runtime_log import RuntimeLog, read_runtime_log
+from ms_tune.readers.folder import BLOCKS, find_trace
+from ms_tune.readers.log_errors import is_of_mindspore
+from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
+from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.launcher import Ended
-    from ms_tune.memory.phases import Phase
-    from ms_tune.memory.result import RankReport
-    from ms_tune.texts import Message
-    from ms_tune.trace.folder import RankFiles
+    from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.result import RankReport
+    from ms_tune.readers.folder import RankFiles
+    from ms_tune.text import Message
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
 _LITTLE = 1 * MIB  # bytes left on a disk that is full

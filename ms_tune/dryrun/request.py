@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config import SCRIPTS
+from ms_tune.dialects.layer_plan import recomputes
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.launchers import is_launcher
-from ms_tune.layers.plans import recomputes
+from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, held
-from ms_tune.texts import msg
+from ms_tune.source import SCRIPTS
+from ms_tune.text import msg
 from ms_tune.units import whole_number
 from ms_tune.verdict.limit import Cap
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ms_tune.config.model import Change
-    from ms_tune.config.source import KeyPath
+    from ms_tune.dialects.job_parts import Change
     from ms_tune.dryrun.job import Job
-    from ms_tune.frameworks.dialect import Dialect
-    from ms_tune.texts import Message
+    from ms_tune.enums import Dialect
+    from ms_tune.source.yaml import KeyPath
+    from ms_tune.text import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
 ENGINES = ("local", "ray")  # where processes run

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.theory import beside_theory
-from ms_tune.texts import msg
-from ms_tune.verdict.judge import Verdict, no_verdict
+from ms_tune.text import msg
+from ms_tune.verdict.outcome import Verdict, no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
-    from ms_tune.memory.contents import Content
-    from ms_tune.memory.phases import Phase
-    from ms_tune.memory.result import RankReport
-    from ms_tune.texts import Message
-    from ms_tune.verdict.judge import Need
+    from ms_tune.footprint.category import Content
+    from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.result import RankReport
+    from ms_tune.text import Message
+    from ms_tune.verdict.outcome import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Reading:
 
     def name_of(self, row: int) -> str | None:
         """The name of the parameter in a row, with ``*`` for the number of its layer; None if it holds none."""
-        from ms_tune.memory.places import without_layer  # noqa: PLC0415 - it needs numpy
+        from ms_tune.footprint.attribution import without_layer  # noqa: PLC0415 - it needs numpy
 
         name = self.report.contents.names.get(row)
         return without_layer(name) if name is not None else None

@@ -31,12 +31,12 @@ from ms_tune.dryrun.rundir import (
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import Task
 from ms_tune.dryrun.theory import unlike_theory
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.texts import msg
-from ms_tune.verdict.kept import OWN, Kept
+from ms_tune.text import msg
 from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.run_record import OWN, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.task import Engine, Observer, State
-    from ms_tune.texts import Message
-    from ms_tune.verdict.kept import KeptRank
+    from ms_tune.text import Message
+    from ms_tune.verdict.run_record import KeptRank
 
 
 def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.settings import changed_text, unified_diff
+from ms_tune.encode import json_text
 from ms_tune.errors import RunError, UsageError, reason_of
-from ms_tune.json_text import json_text
 from ms_tune.native.cache import cache_root
-from ms_tune.texts import msg
-from ms_tune.verdict.kept import FILE, to_json
+from ms_tune.text import msg
+from ms_tune.verdict.run_record import FILE, to_json
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Observer
-    from ms_tune.verdict.kept import Kept
+    from ms_tune.verdict.run_record import Kept
 
 RUNS = "ms-tune-runs"
 # Recorded in the manifest; anything else of the environment may hold secrets and is left out.

@@ -16,8 +16,8 @@ from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
 from ms_tune.dryrun.stack import Documented, Part, documented, missing, parts_of, refusals, unlike
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.data import load
-from ms_tune.texts import msg
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.launchers.words import Change
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True)

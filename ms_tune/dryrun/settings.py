@@ -8,20 +8,20 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.config.proof import prove
-from ms_tune.config.source import MISSING, parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits
 from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.errors import ConfigError, UsageError, closest
-from ms_tune.frameworks.keys import names
-from ms_tune.texts import msg
+from ms_tune.facts.keys import names
+from ms_tune.source.edit import Change, ChangeKind, EditRefusedError, apply_edits
+from ms_tune.source.edit_proof import prove
+from ms_tune.source.yaml import MISSING, parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.enums import Dialect
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 MOST_VARIANTS = 256
 _QUOTES = "'\""

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.checkout import arguments_defined, source_text
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.megatron import releases_with, tag
-from ms_tune.texts import msg
+from ms_tune.facts.megatron import releases_with, tag
+from ms_tune.facts.query import load
+from ms_tune.job.checkout import arguments_defined, source_text
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)

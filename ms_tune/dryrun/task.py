@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.launcher import Ended
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _PHASES = ("start", "build", "compile", "step", "write")
 _BLOCKS = re.compile(rb"mem block num: (\d{1,12})")  # mem_tracker.cc, when the tracker begins to write

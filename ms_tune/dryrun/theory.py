@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.memory.contents import Content
-    from ms_tune.texts import Message
+    from ms_tune.footprint.category import Content
+    from ms_tune.text import Message
 
 _SHARE = 0.001
 _PADDING = 1 * MIB  # the allocator rounds every tensor up
@@ -22,7 +22,7 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 class BesideTheory:
     """One content of a rank's memory."""
 
-    content: str  # its name, as `ms_tune.memory.contents.Content` has it
+    content: str  # its name, as `ms_tune.footprint.category.Content` has it
     measured: int  # bytes at the peak
     expected: int  # bytes by theory
 

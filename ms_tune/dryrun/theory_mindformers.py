@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.model import DType, LatentAttention
+from ms_tune.dialects.job_parts import DType, LatentAttention
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.static_graph import StaticExperts, StaticModel, StaticSplit, static_bytes
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import facts_of, names_of
-from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import facts_of, names_of
+from ms_tune.facts.query import load
+from ms_tune.facts.registries import mindspore_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.dialects.stage import Stage
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.frameworks.models import Facts
-    from ms_tune.layers.stage import Stage
+    from ms_tune.facts.models import Facts
 
 _KIB = 1024
 _RELEASE = "1.9"  # the release that this is told of
@@ -39,7 +39,7 @@ class _UnknownError(Exception):
 
 
 def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int]:
-    """Bytes by content (the names of :class:`ms_tune.memory.contents.Content`) of one rank; empty where they are unknown.
+    """Bytes by content (the names of :class:`ms_tune.footprint.category.Content`) of one rank; empty where they are unknown.
 
     Gradients are left out: those that are accumulated over micro-batches live for the whole run, but a trace counts
     others with them that are alive at the peak.

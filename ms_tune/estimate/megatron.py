@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.model import DType
+from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
 from ms_tune.estimate.persistent import stage_weights
 from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
 from ms_tune.estimate.widths import widths_of_shape
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.config.model import TrainingConfig
-    from ms_tune.layers.stage import Stage
+    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.dialects.stage import Stage
 
 _FLOAT = 4
 _MOMENTS = 2 * _FLOAT

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.model import DType, Sharding
+from ms_tune.dialects.job_parts import DType, Sharding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.model import Experts, LatentAttention, ModelShape, TrainingConfig
-    from ms_tune.layers.stage import Chunk, Stage, StageLayer
+    from ms_tune.dialects.job_parts import Experts, LatentAttention, ModelShape, TrainingConfig
+    from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 
 _MOMENTS = 2
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.model import DType
+from ms_tune.dialects.job_parts import DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.model import LatentAttention
-    from ms_tune.layers.stage import Chunk, Stage, StageLayer
+    from ms_tune.dialects.job_parts import LatentAttention
+    from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 
 _MOMENTS = 2
 

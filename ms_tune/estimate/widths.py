@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ms_tune.estimate.flops import Attention, Widths
 
 if TYPE_CHECKING:
-    from ms_tune.config.model import ModelShape
-    from ms_tune.frameworks.models import Model
+    from ms_tune.dialects.job_parts import ModelShape
+    from ms_tune.facts.models import Model
 
 # What the models of MindFormers' older classes (legacy) call a field.
 _OTHER_NAMES = {

@@ -13,7 +13,7 @@ from ms_tune.planning.table import Recompute
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.layers.conversion.sapp import Table as Rows
+    from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import Table
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
 from ms_tune.estimate.widths import widths_of
+from ms_tune.facts.devices import fastest_peak, peak_named
+from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import layout_of
-from ms_tune.frameworks.devices import fastest_peak, peak_named
-from ms_tune.frameworks.models import model_of
+from ms_tune.job.includes import followed
 from ms_tune.normalize.source import dialect_of
 from ms_tune.planning.table import Recompute
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.stage import DENSE
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
 from ms_tune.fit.job import check_plannable, read_job
 from ms_tune.fit.probes import model_in
-from ms_tune.layers.result import Effect
-from ms_tune.layers.stage import DENSE
 from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.clock import timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import MOST_BYTES, End, Kept, LayerKind, Recompute, Table, check
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.layers.result import LayerPlan
     from ms_tune.planning.breakdown import Breakdown
     from ms_tune.planning.clock import Clock
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.layer_plan import on_devices, recomputes
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.conversion.sapp import SappLists
-from ms_tune.layers.plans import on_devices, recomputes
-from ms_tune.layers.result import Effect
 from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.normalize.source import normalize_source
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
 from ms_tune.planning.table import Plan
-from ms_tune.texts import msg
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.layers.conversion.sapp import Table as Rows
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import Table
 
 _USE_PARALLEL = ("use_parallel",)  # of MindFormers' static graph

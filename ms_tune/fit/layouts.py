@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.edits import with_settings as with_values
-from ms_tune.config.source import MISSING, parse_source
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.enums import Dialect
+from ms_tune.facts.query import load
 from ms_tune.fit.job import offsets
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.conversion.sapp import SappLists
 from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
+from ms_tune.source.edit_values import with_settings as with_values
+from ms_tune.source.yaml import MISSING, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 
 @dataclass(frozen=True, slots=True)

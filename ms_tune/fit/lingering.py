@@ -18,8 +18,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
 from ms_tune.fit.probes import middle_of
-from ms_tune.layers.stage import DENSE, FULL_RECOMPUTE, cell_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import Again, Recompute
 

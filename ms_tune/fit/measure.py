@@ -9,16 +9,16 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ms_tune.dialects.stage import cell_of
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.layers.stage import cell_of
-from ms_tune.memory.contents import Content
+from ms_tune.footprint.category import Content
 from ms_tune.native.cache import cache_root
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import DENSE
 from ms_tune.fit.lines import (
     LayerBytes,
     lasting_of,
@@ -17,7 +18,6 @@ from ms_tune.fit.lines import (
     phases_alike,
 )
 from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
-from ms_tune.layers.stage import DENSE
 from ms_tune.planning.table import Recompute
 
 if TYPE_CHECKING:

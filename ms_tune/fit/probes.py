@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed
+from ms_tune.dialects.stage import DENSE, cell_of, shares
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.facts.models import model_of
 from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
-from ms_tune.frameworks.models import model_of
-from ms_tune.layers.stage import DENSE, cell_of, shares
+from ms_tune.job.includes import followed
 from ms_tune.planning.table import Recompute
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.layers.conversion.sapp import SappLists
-    from ms_tune.layers.conversion.sapp import Table as Rows
-    from ms_tune.texts import Message
+    from ms_tune.normalize.sapp_lists import SappLists
+    from ms_tune.normalize.sapp_lists import Table as Rows
+    from ms_tune.text import Message
 
 _TWO_SIZES = (
     Recompute.NONE,
@@ -98,7 +98,7 @@ def _stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
 def _least_of(run: PreparedRun, main: str, job: PlannedJob) -> int:
     """The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others.
 
-    A small run has one of each kind that a stage has (ms_tune.layers.stage.resized): the difference of a run with one layer with
+    A small run has one of each kind that a stage has (ms_tune.dialects.stage.resized): the difference of a run with one layer with
     experts and one that has a dense layer beside it is what the dense one holds.
     """
     cells: dict[tuple[int, str], int] = {}
@@ -223,7 +223,7 @@ def _some(job: PlannedJob) -> int:
 def _of(size: int, some: int, count: int) -> int:
     """How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted.
 
-    A small run has one of each kind that a stage has, and of the others their share (ms_tune.layers.stage.resized).
+    A small run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resized).
     """
     return 1 if some == 1 else (some * count + size // 2) // size
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.config.follow import followed
+from ms_tune.dialects.stage import DENSE
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.activations import (
@@ -20,15 +20,15 @@ from ms_tune.estimate.activations import (
     sent_by_weights,
 )
 from ms_tune.estimate.widths import widths_of
+from ms_tune.facts.models import model_of
 from ms_tune.fit.costs import PREDICTIONS, costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
 from ms_tune.fit.probes import model_in
-from ms_tune.frameworks.models import model_of
-from ms_tune.layers.stage import DENSE
+from ms_tune.job.includes import followed
 from ms_tune.planning.schedule import Schedule, held, refusal
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, Table
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.layouts import Layout
     from ms_tune.planning.simulate import Graph
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be
 _ROUNDS = 4  # of as many micro-batches as stages, after which every round is as the one before

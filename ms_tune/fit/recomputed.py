@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.stage import FULL_RECOMPUTE, cell_of
+from ms_tune.dialects.stage import FULL_RECOMPUTE, cell_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

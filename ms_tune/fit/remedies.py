@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed
 from ms_tune.dryrun.prepare import prepare
+from ms_tune.enums import Dialect
 from ms_tune.estimate.activations import Share, layer_activations
 from ms_tune.estimate.widths import widths_of
+from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import model_of
+from ms_tune.job.includes import followed
 from ms_tune.planning.explain import Remedy
 from ms_tune.planning.table import Recompute
 

@@ -9,7 +9,7 @@ from ms_tune.errors import UsageError
 from ms_tune.planning.clock import Clock
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.fit.verify import NEAR
-from ms_tune.verdict.judge import Fit
+from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.config.source import SourceFile
     from ms_tune.fit.check import Checked
     from ms_tune.fit.costs import Costs
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.table import Recompute, Table
-    from ms_tune.texts import Message
-    from ms_tune.verdict.judge import Verdict
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
+    from ms_tune.verdict.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ms_tune.fit.verify import NEAR, beside, corrected, same_stage, simulated, w
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.fit import with_plan
 from ms_tune.planning.relieve import relieved
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

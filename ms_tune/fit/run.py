@@ -39,7 +39,7 @@ from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
 from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import Kept, Recompute, check
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import Round
     from ms_tune.planning.search import Progress
     from ms_tune.planning.table import Table
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 
 def fit_config(

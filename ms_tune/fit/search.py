@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.follow import followed
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.widths import widths_of
+from ms_tune.facts.models import model_of
 from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
-from ms_tune.frameworks.models import model_of
+from ms_tune.job.includes import followed
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, Space, layouts
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ms_tune.config.source import SourceFile
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.rank import Candidate, Ranking
     from ms_tune.fit.result import ConfigFit
     from ms_tune.planning.search import Progress
-    from ms_tune.texts import Message
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
 
 

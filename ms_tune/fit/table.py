@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import DENSE
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA
 from ms_tune.fit.lines import (
     LayerBytes,
@@ -13,7 +14,6 @@ from ms_tune.fit.lines import (
 )
 from ms_tune.fit.lingering import with_lingering
 from ms_tune.fit.probes import middle_of
-from ms_tune.layers.stage import DENSE
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
 

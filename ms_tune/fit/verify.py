@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.plan import plan as planned
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.run import dryrun
-from ms_tune.layers.conversion.sapp import SappLists
+from ms_tune.normalize.sapp_lists import SappLists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.table import Plan, Rows, Table
-    from ms_tune.verdict.judge import Verdict
+    from ms_tune.verdict.outcome import Verdict
 
 NEAR = 0.005  # of the dryrun's peak, that the table's may be off
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config.write import write_atomically
+from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, reason_of
-from ms_tune.json_text import json_text
 from ms_tune.lint.fingerprint import fingerprints
-from ms_tune.texts import msg
+from ms_tune.source.atomic_write import write_atomically
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
 
 VERSION = 1
 

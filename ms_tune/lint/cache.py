@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.config.loader import Loader
+from ms_tune.source.yaml_loader import Loader
 
 if TYPE_CHECKING:
     from pathlib import Path

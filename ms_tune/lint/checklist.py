@@ -11,19 +11,19 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ms_tune.config.source import MISSING, load_source
-from ms_tune.config.spans import ChangeKind
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Category, Consequence, Family, Severity
+from ms_tune.enums import Dialect
 from ms_tune.lint.cache import read_values
-from ms_tune.lint.finding import Category, Consequence, Family, Severity
 from ms_tune.resources import data_folder
-from ms_tune.texts import Text, msg
+from ms_tune.source.edit import ChangeKind
+from ms_tune.source.yaml import MISSING, load_source
+from ms_tune.text import Text, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ms_tune.config.source import KeyPath
+    from ms_tune.source.yaml import KeyPath
 
 ANY = "*"  # an item of a path pattern that stands for every key or index
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import SourceFile
+from ms_tune.source.yaml import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.diagnostics import Fix
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Fix
 
 
 class CodeSource(SourceFile):

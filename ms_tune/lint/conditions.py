@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.source import MISSING
-from ms_tune.frameworks.legacy import is_legacy
+from ms_tune.facts.legacy import is_legacy
 from ms_tune.lint.checklist import ANY
 from ms_tune.lint.context import Violation
 from ms_tune.lint.quick_schema import UnknownKeywordError, is_valid
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, SourceFile
     from ms_tune.lint.checklist import Condition, Expectation, When
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 
 def violations(source: SourceFile, test: Expectation) -> Iterator[Violation]:

@@ -6,17 +6,17 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.source import MISSING
-from ms_tune.frameworks.models import model_of
-from ms_tune.frameworks.releases import release_or_default
+from ms_tune.facts.models import model_of
+from ms_tune.facts.releases import release_or_default
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ms_tune.config.source import KeyPath, SourceFile, Span
-    from ms_tune.config.spans import Change
-    from ms_tune.frameworks.dialect import Dialect
-    from ms_tune.frameworks.models import Model
+    from ms_tune.enums import Dialect
+    from ms_tune.facts.models import Model
+    from ms_tune.source.edit import Change
+    from ms_tune.source.yaml import KeyPath, SourceFile, Span
 
 
 class Context(NamedTuple):

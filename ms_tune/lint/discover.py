@@ -10,7 +10,7 @@ from ms_tune.errors import UsageError
 from ms_tune.lint import kinds
 from ms_tune.lint.report import Skipped
 from ms_tune.lint.selection import path_matches
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,36 +9,36 @@ from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
-from ms_tune.config.follow import BASE, with_bases
-from ms_tune.config.source import parse_source
-from ms_tune.config.spans import ChangeKind
+from ms_tune.diagnostics import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.frameworks.releases import default_release
+from ms_tune.facts.releases import default_release
+from ms_tune.job.includes import BASE, with_bases
 from ms_tune.lint.checklist import Function, built_in
 from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Asked, Context
-from ms_tune.lint.finding import Category, Finding, Related, Severity, Wording, dotted, last_key
 from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.own import TOO_MANY
-from ms_tune.texts import Language, lookup, msg
+from ms_tune.source.edit import ChangeKind
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import ModuleType
 
-    from ms_tune.config.source import SourceFile, Span
-    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.diagnostics import Fix
+    from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Fix
-    from ms_tune.texts import Message, Text
+    from ms_tune.source.yaml import SourceFile, Span
+    from ms_tune.text import Message, Text
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
     from collections.abc import Iterable
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.config.spans import Change
     from ms_tune.lint.context import Violation
+    from ms_tune.source.edit import Change
+    from ms_tune.source.yaml import KeyPath
 
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file

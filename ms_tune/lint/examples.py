@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import parse_source
+from ms_tune.enums import YAML_DIALECTS
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import YAML_DIALECTS
-from ms_tune.frameworks.releases import served
+from ms_tune.facts.releases import served
 from ms_tune.lint.engine import lint, matches
-from ms_tune.texts import msg
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 
 def wrong_examples(checks: Iterable[Check]) -> Iterator[Message]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
 
 _LENGTH = 16  # characters of a fingerprint
 _WORDS = 200  # characters of the place that count

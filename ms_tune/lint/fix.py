@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.proof import prove
-from ms_tune.config.source import MISSING, parse_source
-from ms_tune.config.spans import Change, ChangeKind, EditRefusedError, apply_edits, overlap, spell
+from ms_tune.diagnostics import Fix, last_key
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Fix, last_key
-from ms_tune.texts import msg
+from ms_tune.source.edit import Change, ChangeKind, EditRefusedError, apply_edits, overlap, spell
+from ms_tune.source.edit_proof import prove
+from ms_tune.source.yaml import MISSING, parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.config.spans import Edit
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check, FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Finding
-    from ms_tune.texts import Message
+    from ms_tune.source.edit import Edit
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
 _ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are refused

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.recognise import unknown_keys
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import YAML_DIALECTS
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.dialect import YAML_DIALECTS
-from ms_tune.frameworks.models import model_of
+from ms_tune.facts.models import model_of
+from ms_tune.job.detect import unknown_keys
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.frameworks.dialect import Dialect
-    from ms_tune.lint.finding import Finding, Fix
+    from ms_tune.diagnostics import Finding, Fix
+    from ms_tune.enums import Dialect
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 
 class Gate(NamedTuple):

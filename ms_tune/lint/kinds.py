@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config import SCRIPTS
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import default_release
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import default_release
+from ms_tune.source import SCRIPTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
-    from ms_tune.lint.finding import Finding
-    from ms_tune.texts import Message
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 ENVIRONMENT, PYTHON = "environment", "python"  # as their checklists are called
 LANGUAGES = {ENVIRONMENT: "sh", PYTHON: "python"}  # what the examples of their checks are written in
@@ -57,7 +57,7 @@ def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> Sour
     Raises:
         ConfigError: The file cannot be read.
     """
-    from ms_tune.texts import msg  # noqa: PLC0415 - few files are of these kinds
+    from ms_tune.text import msg  # noqa: PLC0415 - few files are of these kinds
 
     none_of_ours = msg(_NOT_ONE[kind])
     if kind == PYTHON:
@@ -67,8 +67,8 @@ def read(path: Path, kind: str, *, named: bool, text: str | None = None) -> Sour
 
         source = read_python(path) if text is None else parse_python(text, path)
         return source if uses_mindspore(source) else none_of_ours
-    from ms_tune.launch.once import forget  # noqa: PLC0415 - as above
     from ms_tune.lint import environment as room  # noqa: PLC0415 - as above
+    from ms_tune.source.shell.once import forget  # noqa: PLC0415 - as above
 
     forget()
     settings = _ENV_FILE in (path.suffix, path.name)
@@ -120,7 +120,7 @@ def _starts_training(source: SourceFile) -> bool:
     path = source.path
     if _ENV_FILE in (path.suffix, path.name):
         return False
-    from ms_tune.launch.once import launches_in  # noqa: PLC0415 - as above
+    from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
 
     return any(one.launcher.name == "msrun" for one in launches_in(path, source.text).launches)
 
@@ -161,9 +161,9 @@ def release_of(source: SourceFile) -> tuple[str, bool]:
 
     Elsewhere it is the one whose parser takes the most of what the script gives its programs.
     """
-    from ms_tune.frameworks.checkout import releases_around  # noqa: PLC0415 - as above
-    from ms_tune.launch.once import launches_in  # noqa: PLC0415 - as above
-    from ms_tune.launch.releases import release_taking  # noqa: PLC0415 - as above
+    from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
+    from ms_tune.job.checkout import releases_around  # noqa: PLC0415 - as above
+    from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
 
     around = releases_around(source.path)
     return release_taking(launches_in(source.path, source.text), around or None), bool(around)
@@ -171,14 +171,14 @@ def release_of(source: SourceFile) -> tuple[str, bool]:
 
 def parser_of_its_own(source: SourceFile) -> Path | None:
     """The parser that the programs of a script have in place of MindSpeed-LLM's; None if they have that one."""
-    from ms_tune.frameworks.checkout import parser_of_its_own as found_around  # noqa: PLC0415 - as above
+    from ms_tune.job.checkout import parser_of_its_own as found_around  # noqa: PLC0415 - as above
 
     return found_around(source.path)
 
 
 def with_known_layers() -> tuple[str, ...]:
     """The releases of MindSpeed-LLM of which it is known what they do with layers."""
-    from ms_tune.normalize.megatron import SERVED  # noqa: PLC0415 - as above
+    from ms_tune.dialects.megatron.read import SERVED  # noqa: PLC0415 - as above
 
     return SERVED
 

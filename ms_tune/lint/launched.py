@@ -5,33 +5,33 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.config.spans import Edit, EditRefusedError
-from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.diagnostics import Fix, Severity, Wording
+from ms_tune.dialects.megatron.arguments import Command, command_of, without_unset
+from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
+from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.remedies import remedy_changes
 from ms_tune.errors import ConfigError, closest
-from ms_tune.frameworks.megatron import names, parts_of, unregistered
-from ms_tune.launch.edits import ArgumentChange, with_change
-from ms_tune.launch.line_ends import as_written
-from ms_tune.launch.once import launches_in
-from ms_tune.launch.options import Command, command_of, without_unset
-from ms_tune.layers.megatron.inputs import ARGUMENTS
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.megatron.remedies import remedy_changes
+from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Fix, Severity, Wording
-from ms_tune.normalize.megatron import NotEvaluableError, inputs_of
-from ms_tune.texts import Message, Text, lookup, msg
+from ms_tune.source.edit import Edit, EditRefusedError
+from ms_tune.source.shell.line_ends import as_written
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.yaml_nodes import Document, Entry, Node
+from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.config.source import SourceFile, Span
-    from ms_tune.launch.read import Launches
-    from ms_tune.launch.values import Argument
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Finding
+    from ms_tune.source.shell.read import Launches
+    from ms_tune.source.shell.values import Argument
+    from ms_tune.source.yaml import SourceFile, Span
 
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError
-from ms_tune.texts import msg
+from ms_tune.source.edit import Change, ChangeKind, Edit, EditRefusedError
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import KeyPath, Position, SourceFile
+    from ms_tune.source.yaml import KeyPath, Position, SourceFile
 
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n)")
 _BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\n]*\s*)*")

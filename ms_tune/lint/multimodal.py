@@ -9,23 +9,23 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import load_source
+from ms_tune.dialects.megatron.arguments import command_in
 from ms_tune.errors import ConfigError
-from ms_tune.launch.assignments import assignments
-from ms_tune.launch.job import found_above, is_to_be_filled_in
-from ms_tune.launch.once import launches_in
-from ms_tune.launch.options import command_in
-from ms_tune.launch.read import MAX_BYTES
+from ms_tune.job.script_arguments import found_above, is_to_be_filled_in
 from ms_tune.lint.launched import LaunchSource, arguments_of
+from ms_tune.source.shell.assignments import assignments
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.shell.read import MAX_BYTES
+from ms_tune.source.yaml import load_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.launch.options import Given
-    from ms_tune.launch.read import Launch
-    from ms_tune.launch.values import Argument
+    from ms_tune.dialects.megatron.arguments import Given
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Argument
+    from ms_tune.source.yaml import SourceFile
 
 _FILES = ("--mm-model", "--mm-data", "--mm-tool", "--fsdp2-config-path")
 _TRAINER = "fsdp/train/trainer.py"

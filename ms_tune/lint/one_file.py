@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from ms_tune.config.loader import Loader
-from ms_tune.config.yaml_nodes import offsets
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import served
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
@@ -23,17 +21,19 @@ from ms_tune.lint.report import FileReport
 from ms_tune.lint.request import Outcome
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.told import present
-from ms_tune.texts import Message, msg
+from ms_tune.source.yaml_loader import Loader
+from ms_tune.source.yaml_nodes import offsets
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.frameworks.releases import Release
+    from ms_tune.diagnostics import Finding
+    from ms_tune.facts.releases import Release
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.finding import Finding
     from ms_tune.lint.request import Job
     from ms_tune.lint.settings import Settings
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 _MARK = "ms-tune:"  # in every comment that ignores something
 

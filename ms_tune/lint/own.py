@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.lint.finding import Category, Severity
-from ms_tune.texts import lookup
+from ms_tune.diagnostics import Category, Severity
+from ms_tune.text import lookup
 
 if TYPE_CHECKING:
-    from ms_tune.texts import Text
+    from ms_tune.text import Text
 
 
 class OwnRule(NamedTuple):
-    """A rule about ms-tune's own working. Its texts are in :mod:`ms_tune.texts.rule`."""
+    """A rule about ms-tune's own working. Its texts are in :mod:`ms_tune.text.rule`."""
 
     id: str
     name: str

@@ -7,15 +7,15 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.lint.finding import Finding, Severity
+from ms_tune.diagnostics import Finding, Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.errors import MsTuneError
-    from ms_tune.frameworks.releases import Release
+    from ms_tune.facts.releases import Release
     from ms_tune.lint.settings import Settings
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 

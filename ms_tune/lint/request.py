@@ -10,8 +10,8 @@ from ms_tune.lint.settings import Settings, settings_for
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError
-    from ms_tune.frameworks.dialect import Dialect
     from ms_tune.lint.baseline import Baseline
     from ms_tune.lint.report import FileReport, Skipped
 

@@ -6,18 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.kinds import LANGUAGES
 from ms_tune.lint.own import OWN_RULES
-from ms_tune.texts import Text
+from ms_tune.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ms_tune.diagnostics import Category, Consequence, Family, Severity
     from ms_tune.lint.checklist import Check, Evidence
-    from ms_tune.lint.finding import Category, Consequence, Family, Severity
     from ms_tune.lint.own import OwnRule
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")

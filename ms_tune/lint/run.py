@@ -8,12 +8,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import with_bases, with_model_folder
-from ms_tune.config.recognise import is_mostly_unknown
-from ms_tune.config.source import decode, load_source, parse_source
+from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.releases import Release, release_for
+from ms_tune.facts.releases import Release, release_for
+from ms_tune.job.detect import is_mostly_unknown
+from ms_tune.job.includes import with_bases, with_model_folder
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.discover import STDIN, discover
@@ -22,13 +21,14 @@ from ms_tune.lint.report import LintReport, Skipped
 from ms_tune.lint.request import Job, LintRequest, Outcome
 from ms_tune.lint.settings import Settings, load_settings, settings_for
 from ms_tune.lint.told import told
-from ms_tune.texts import Message, msg
+from ms_tune.source.yaml import decode, load_source, parse_source
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.config.source import SourceFile
     from ms_tune.lint.discover import Target
+    from ms_tune.source.yaml import SourceFile
 
 __all__ = ["Job", "LintRequest", "Outcome", "check_file", "check_files", "default_processes", "lint_files"]
 
@@ -86,7 +86,7 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
 
 def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> Iterator[MsTuneError]:
     """Write the fixed files; yields what went wrong. What was not written has the findings that it had."""
-    from ms_tune.config.write import write_back  # noqa: PLC0415 - seldom needed
+    from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - seldom needed
 
     for position, outcome in enumerate(outcomes):
         report = outcome.report

@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.errors import UsageError, closest_check
-from ms_tune.lint.finding import Category, Family, Severity
 from ms_tune.lint.own import OWN_RULES
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

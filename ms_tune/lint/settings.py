@@ -7,12 +7,12 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, closest, reason_of
-from ms_tune.frameworks.dialect import CHECKED_DIALECTS, Dialect
-from ms_tune.frameworks.releases import release_of
-from ms_tune.lint.finding import Severity
+from ms_tune.facts.releases import release_of
 from ms_tune.lint.selection import PROFILES, PathRule, Selection, Selections
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

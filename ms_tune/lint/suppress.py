@@ -12,16 +12,16 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import Span
-from ms_tune.config.spans import Edit
-from ms_tune.lint.finding import Finding, Fix, Wording
+from ms_tune.diagnostics import Finding, Fix, Wording
 from ms_tune.lint.own import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
-from ms_tune.texts import lookup, msg
+from ms_tune.source.edit import Edit
+from ms_tune.source.yaml import Span
+from ms_tune.text import lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.config.source import KeyPath
+    from ms_tune.source.yaml import KeyPath
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or behind a blank, as in YAML.
 _COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.recognise import is_fragment, recognise
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.mindspeed_mm import is_config, is_tools
-from ms_tune.texts import msg
+from ms_tune.enums import Dialect
+from ms_tune.facts.mindspeed_mm import is_config, is_tools
+from ms_tune.job.detect import is_fragment, recognise
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.config.recognise import Recognition
-    from ms_tune.config.source import SourceFile
-    from ms_tune.lint.finding import Finding
-    from ms_tune.texts import Message
+    from ms_tune.diagnostics import Finding
+    from ms_tune.job.detect import Recognition
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 
 class Told(NamedTuple):

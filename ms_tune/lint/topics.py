@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.lint.cache import read_values
 from ms_tune.lint.rules import unfolded
 from ms_tune.resources import data_folder
-from ms_tune.texts import Text
+from ms_tune.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.memory.contents import CONTENTS, Content
+from ms_tune.footprint.category import CONTENTS, Content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.memory.groups import Holder
-    from ms_tune.memory.result import MemoryReport, RankReport
+    from ms_tune.footprint.groups import Holder
+    from ms_tune.footprint.result import MemoryReport, RankReport
 
 
 @dataclass(frozen=True, slots=True)

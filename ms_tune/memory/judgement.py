@@ -7,28 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.devices import pool_of
-from ms_tune.memory.places import operator_at
-from ms_tune.texts import msg
-from ms_tune.trace.communicators import WORLD
-from ms_tune.trace.runtime_log import SIMULATED_MIB
+from ms_tune.facts.devices import pool_of
+from ms_tune.footprint.attribution import operator_at
+from ms_tune.readers.communicators import WORLD
+from ms_tune.readers.runtime_log import SIMULATED_MIB
+from ms_tune.text import msg
 from ms_tune.units import MIB, gib
-from ms_tune.verdict.judge import Need, Outside, Verdict, judge
-from ms_tune.verdict.kept import FILE, OWN, Kept, KeptRank, from_json
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
+from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
+from ms_tune.verdict.run_record import FILE, OWN, Kept, KeptRank, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.memory.curve import Curve
+    from ms_tune.footprint.curve import Curve
     from ms_tune.memory.request import JudgedRequest
-    from ms_tune.texts import Message
-    from ms_tune.trace.comm_order import CommunicationOrder
-    from ms_tune.trace.folder import RankFiles
-    from ms_tune.trace.runtime_log import MemoryStatistics, RuntimeLog
-    from ms_tune.trace.table import Table
-    from ms_tune.trace.uncountable import Uncountable
+    from ms_tune.readers.comm_order import CommunicationOrder
+    from ms_tune.readers.folder import RankFiles
+    from ms_tune.readers.runtime_log import MemoryStatistics, RuntimeLog
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.uncountable import Uncountable
+    from ms_tune.text import Message
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
 _MOST_KEPT = 4 * MIB  # of the file that a run keeps

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.allocator import memlog_plan, memlog_report
-from ms_tune.allocator.pool import ALIGNMENT
 from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import native
 from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.placement import Problem
 from ms_tune.packing.plan import plan
-from ms_tune.texts import msg
-from ms_tune.trace.memlog import read_memlog
-from ms_tune.trace.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
+from ms_tune.pools import memlog_plan, memlog_report
+from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.readers.memlog import read_memlog
+from ms_tune.readers.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ms_tune.packing.checker import Fault
     from ms_tune.packing.placement import Plan
     from ms_tune.packing.plan import Progress
-    from ms_tune.texts import Message
-    from ms_tune.trace.memlog import MemLog
+    from ms_tune.readers.memlog import MemLog
+    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

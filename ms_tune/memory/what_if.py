@@ -6,48 +6,41 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.allocator.scenarios import (
-    Facts,
-    freed_after_last_use,
-    layers_with,
-    outcome_of,
-    recomputed,
-    sharded,
-)
-from ms_tune.allocator.settings import infer
-from ms_tune.allocator.whatif import what_if
-from ms_tune.allocator.workload import pools_of
 from ms_tune.errors import UsageError
-from ms_tune.memory.contents import CONTENTS, Contents
-from ms_tune.memory.curve import curve_of
+from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
+from ms_tune.footprint.category import CONTENTS, Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.phases import Phase
 from ms_tune.memory.judgement import terms_of, verdict_of
-from ms_tune.memory.phases import Phase
-from ms_tune.memory.places import is_named, layer_at, layer_of_scope, operator_at
-from ms_tune.texts import msg
-from ms_tune.trace.block_table import read_block_table
-from ms_tune.trace.comm_order import read_communication_order
-from ms_tune.trace.folder import find_trace
-from ms_tune.trace.runtime_log import read_runtime_log
-from ms_tune.trace.table import HOST_POOL
-from ms_tune.trace.tensor_list import read_tensor_list
-from ms_tune.trace.uncountable import find_uncountable
+from ms_tune.pools.scenarios import Facts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
+from ms_tune.pools.settings import infer
+from ms_tune.pools.whatif import what_if
+from ms_tune.pools.workload import pools_of
+from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.folder import find_trace
+from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.table import HOST_POOL
+from ms_tune.readers.tensor_list import read_tensor_list
+from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.text import msg
 from ms_tune.units import MIB
-from ms_tune.verdict.judge import Need, judge
+from ms_tune.verdict.outcome import Need, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.allocator.scenarios import Change, Scenario
-    from ms_tune.allocator.whatif import WhatIf
-    from ms_tune.allocator.workload import Workload
     from ms_tune.memory.judgement import Terms
     from ms_tune.memory.request import WhatIfRequest
-    from ms_tune.texts import Message
-    from ms_tune.trace.folder import RankFiles
-    from ms_tune.trace.runtime_log import RuntimeLog
-    from ms_tune.trace.table import Table
-    from ms_tune.verdict.judge import Verdict
+    from ms_tune.pools.scenarios import Change, Scenario
+    from ms_tune.pools.whatif import WhatIf
+    from ms_tune.pools.workload import Workload
+    from ms_tune.readers.folder import RankFiles
+    from ms_tune.readers.runtime_log import RuntimeLog
+    from ms_tune.readers.table import Table
+    from ms_tune.text import Message
+    from ms_tune.verdict.outcome import Verdict
 
 _SHARDS = (2, 4, 8)
 

@@ -7,25 +7,25 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.plans import MINDFORMERS, MINDSPEED_MS
-from ms_tune.layers.result import Effect
-from ms_tune.normalize.one_log import ANY, COMM, Difference, OneLog
+from ms_tune.facts.releases import VERSIONS
+from ms_tune.normalize.compare_log import ANY, COMM, Difference, OneLog
 from ms_tune.normalize.source import normalize_source
-from ms_tune.texts import msg
-from ms_tune.trace.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
+from ms_tune.readers.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
-    from ms_tune.normalize.one_log import Wanted
-    from ms_tune.texts import Message
-    from ms_tune.trace.recompute_log import RecomputeLog
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.normalize.compare_log import Wanted
+    from ms_tune.readers.recompute_log import RecomputeLog
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _SECTIONS = ("parallel_config", "recompute_config", "swap_config")
 _WHOLE_LAYERS = {"full recompute", "layer swap"}

@@ -10,35 +10,36 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.follow import followed
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.megatron.read import SERVED
+from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
+from ms_tune.dialects.mindformers import read
+from ms_tune.dialects.mindformers.operators import find
+from ms_tune.dialects.mindformers_pynative import read as pynative
+from ms_tune.dialects.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
+from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Side, as_written, translate
+from ms_tune.dialects.operators import dynamic_model, layer_model
+from ms_tune.dialects.patterns import full_match
+from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError, closest
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import model_of
-from ms_tune.frameworks.names import counterpart, family_of, models
-from ms_tune.frameworks.releases import release_for, served
-from ms_tune.layers.conversion.convert import Converted, Naming, convert
-from ms_tune.layers.conversion.megatron import DENSE_PARTS, EXPERT_PARTS
-from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Side, as_written, translate
-from ms_tune.layers.mindformers.trees import find
-from ms_tune.layers.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
-from ms_tune.layers.patterns import full_match
-from ms_tune.layers.result import Problem, Severity
-from ms_tune.layers.tree import dynamic_model, layer_model
-from ms_tune.normalize import mindformers, pynative
-from ms_tune.normalize.megatron import SERVED
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import model_of
+from ms_tune.facts.names import counterpart, family_of, models
+from ms_tune.facts.releases import release_for, served
+from ms_tune.job.includes import followed
+from ms_tune.normalize.convert_layers import Converted, Naming, convert
 from ms_tune.normalize.read_back import Target, note, proved, with_experts
 from ms_tune.normalize.source import dialect_of, normalize_source
-from ms_tune.texts import msg
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
-    from ms_tune.layers.tree import LayerModel, Tree
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.operators import LayerModel, Tree
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.source.yaml import SourceFile
 
 
 def target_of(text: str) -> Target:
@@ -115,7 +116,7 @@ def _gone(here: Side, plan: NormalizedPlan, target: Target) -> dict[tuple[str, s
 
 def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> NormalizedPlan:
     """The plan with its prediction layers, which the dynamic graph numbers: each is set as the last layer is."""
-    inputs = mindformers.read_recompute(source, plan.framework_version, layers)
+    inputs = read.read_recompute(source, plan.framework_version, layers)
     if inputs.legacy or inputs.reduced:
         return plan
     last = (plan.switched_on or plan.layers)[-1]
@@ -175,8 +176,8 @@ def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, proble
             return _or_itself(side_of("dynamic", name, plan.framework_version, plan.layers, (), _ahead(plan)))
         named = model_of(source, dialect, plan.framework_version, source.beside).facts.kind
         return _by_paths(str(named), {layer: frozenset(found) for layer, found in paths.items()}, _ahead(plan))
-    inputs = mindformers.read_recompute(source, plan.framework_version, layers)
-    model = mindformers.known_layers(source, inputs)
+    inputs = read.read_recompute(source, plan.framework_version, layers)
+    model = read.known_layers(source, inputs)
     if model is None or not model.kinds:
         family = family_of(model.name) if model and model.name else "legacy" if inputs.legacy else "core"
         known = (

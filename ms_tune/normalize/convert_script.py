@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.conversion.convert import Converted
-from ms_tune.layers.conversion.megatron import without_idle
-from ms_tune.layers.result import Kind, Severity
+from ms_tune.dialects.megatron.write import without_idle
+from ms_tune.dialects.plan_result import Kind, Severity
+from ms_tune.enums import Dialect
 from ms_tune.normalize.convert import convert_named, megatron_side
+from ms_tune.normalize.convert_layers import Converted
 from ms_tune.normalize.read_back import note
 from ms_tune.normalize.script import normalize_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.normalize.read_back import Target
     from ms_tune.normalize.script import ProgramPlan
 

@@ -8,27 +8,29 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.draft import shown_layers
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
+from ms_tune.dialects.megatron.write import without_idle
+from ms_tune.dialects.mindformers import read
+from ms_tune.dialects.mindformers_pynative import read as pynative
+from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms
+from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
+from ms_tune.dialects.plan_result import Effect, Problem, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.launch.options import command_of
-from ms_tune.launch.read import read_launches
-from ms_tune.layers.conversion.draft import shown_layers
-from ms_tune.layers.conversion.megatron import without_idle
-from ms_tune.layers.conversion.names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.megatron.recompute import EXPERTS_ACTIVATION
-from ms_tune.layers.result import Effect, Problem, Severity
-from ms_tune.normalize import mindformers, mindspeed_ms, pynative
-from ms_tune.normalize.megatron import inputs_of
-from ms_tune.texts import msg
+from ms_tune.source.shell.read import read_launches
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.layers.conversion.convert import Converted
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.normalize.convert_layers import Converted
 
 # After these nothing is left that could be compared layer by layer.
 _STRUCTURAL = frozenset({"convert-no-plan", "convert-order", "convert-empty"})
@@ -100,7 +102,7 @@ def _read_back(values: Mapping[str, object], target: Target, side: Side | None) 
     if target.dialect is Dialect.MINDSPEED_MS:
         return mindspeed_ms.normalize_source(source, target.release)
     if target.dialect is Dialect.MINDFORMERS:
-        return mindformers.normalize_source(source, target.release)
+        return read.normalize_source(source, target.release)
     return pynative.normalize_source(source, target.release)
 
 

@@ -1,6 +1,6 @@
 """The lists of the pipeline tool SAPP, merged into a config: only the values meant are touched.
 
-SAPP prints MindFormers' own lists (:mod:`ms_tune.layers.conversion.sapp`), so in the static graph they stay lists and
+SAPP prints MindFormers' own lists (:mod:`ms_tune.normalize.sapp_lists`), so in the static graph they stay lists and
 the framework chooses the operators of the config's model, unless the config names patterns: then those stay, and get
 the counts. The other dialects get the same plan in their own form.
 """
@@ -10,32 +10,33 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.edits import with_settings
-from ms_tune.config.follow import followed
-from ms_tune.config.source import parse_source
-from ms_tune.config.spans import same_data
+from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.mindformers import read
+from ms_tune.dialects.mindformers.recompute import is_patterns
+from ms_tune.dialects.mindformers_pynative import read as pynative
+from ms_tune.dialects.plan_result import Effect, LayerPlan, Problem, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import model_of, names_of
-from ms_tune.frameworks.names import counterpart, models
-from ms_tune.frameworks.releases import DEFAULT_VERSION
-from ms_tune.layers.conversion.convert import Converted, convert
-from ms_tune.layers.conversion.sapp import KEYS, MOST, SappLists, plan_of, settled
-from ms_tune.layers.mindformers.recompute import is_patterns
-from ms_tune.layers.pynative.layer_specs import write_specs
-from ms_tune.layers.result import Effect, LayerPlan, Problem, Severity
-from ms_tune.normalize import mindformers, pynative
+from ms_tune.facts.models import model_of, names_of
+from ms_tune.facts.names import counterpart, models
+from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.job.includes import followed
 from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
+from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.read_back import Target, with_experts
+from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.normalize.source import dialect_of, normalize_source
-from ms_tune.texts import msg
+from ms_tune.source.edit import same_data
+from ms_tune.source.edit_values import with_settings
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.config.source import KeyPath, SourceFile
-    from ms_tune.layers.conversion.sapp import Table
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.normalize.sapp_lists import Table
+    from ms_tune.source.yaml import KeyPath, SourceFile
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
 _LEGACY_SWAP: KeyPath = ("swap_config",)
@@ -116,7 +117,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     own, source = source, followed(source)
     dialect = dialect_of(source)
     if dialect is Dialect.MINDFORMERS:
-        inputs = mindformers.read_recompute(source, version, layers)
+        inputs = read.read_recompute(source, version, layers)
         chunks = (inputs.interleave_num or 1) if inputs.interleave else 1
         sizes = Sizes(inputs.layers, inputs.placed_stages, chunks)
     else:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.megatron.arguments import command_of, without_unset
+from ms_tune.dialects.megatron.detect import release_taking
+from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, plan_of
+from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.checkout import parser_of_its_own, releases_around
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import release_for
-from ms_tune.launch.line_ends import RETURN
-from ms_tune.launch.options import command_of, without_unset
-from ms_tune.launch.read import content, read_launches
-from ms_tune.launch.releases import release_taking
-from ms_tune.layers.result import Problem, Severity
-from ms_tune.normalize.megatron import SERVED, NotEvaluableError, plan_of
-from ms_tune.texts import msg
+from ms_tune.facts.releases import release_for
+from ms_tune.job.checkout import parser_of_its_own, releases_around
+from ms_tune.source.shell.line_ends import RETURN
+from ms_tune.source.shell.read import content, read_launches
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.launch.options import Command
-    from ms_tune.launch.read import Launches
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.source.shell.read import Launches
 
 
 @dataclass(frozen=True, slots=True)

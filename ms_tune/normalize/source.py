@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ms_tune.config.follow import followed
-from ms_tune.config.recognise import recognise
+from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.result import Problem, Severity
-from ms_tune.texts import msg
+from ms_tune.job.detect import recognise
+from ms_tune.job.includes import followed
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
-    from ms_tune.config.spans import Change
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.source.edit import Change
+    from ms_tune.source.yaml import SourceFile
 
 
 def dialect_of(source: SourceFile) -> Dialect:
@@ -50,7 +50,7 @@ def normalize_source(
     if plan.failure is not None and hints:
         changes = remedy_of(source, plan, layers)
         if changes:
-            from ms_tune.normalize.remedies import describe  # noqa: PLC0415 - start-up time
+            from ms_tune.normalize.suggest import describe  # noqa: PLC0415 - start-up time
 
             first = plan.problems[0]._replace(hint=describe(changes))
             plan = plan._replace(problems=(first, *plan.problems[1:]))
@@ -78,7 +78,7 @@ def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = Non
         plan: Its plan.
         layers: The number of layers, for a config that does not tell it.
     """
-    from ms_tune.normalize.remedies import find_remedy  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.suggest import find_remedy  # noqa: PLC0415 - start-up time
 
     return find_remedy(source, plan, partial(_plan, version=plan.framework_version, layers=layers), layers)
 
@@ -86,13 +86,13 @@ def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = Non
 def _plan(source: SourceFile, version: str | None, layers: int | None) -> NormalizedPlan:
     dialect = dialect_of(source)
     if dialect is Dialect.MINDSPEED_MS:
-        from ms_tune.normalize import mindspeed_ms  # noqa: PLC0415 - start-up time: one dialect is needed, not all
+        from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms  # noqa: PLC0415 - start-up time: one dialect is needed, not all
 
         return mindspeed_ms.normalize_source(source, version)
     if dialect is Dialect.MINDFORMERS_PYNATIVE:
-        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
+        from ms_tune.dialects.mindformers_pynative import read as pynative  # noqa: PLC0415 - as above
 
         return pynative.normalize_source(source, version, layers)
-    from ms_tune.normalize import mindformers  # noqa: PLC0415 - as above
+    from ms_tune.dialects.mindformers import read  # noqa: PLC0415 - as above
 
-    return mindformers.normalize_source(source, version, layers)
+    return read.normalize_source(source, version, layers)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.packing.engine import Engine, Items, Task
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
 _SOURCE = "placement.c"
@@ -106,7 +106,7 @@ def best_engine() -> tuple[Engine, Message | None]:
     except StandInBuildError as error:
         return NumpyEngine(), error.message
     except OSError as error:  # compiled for another machine, or on a file system that runs nothing
-        from ms_tune.texts import msg  # noqa: PLC0415 - seldom needed
+        from ms_tune.text import msg  # noqa: PLC0415 - seldom needed
 
         return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
 

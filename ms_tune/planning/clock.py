@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.planning.table import Recompute
 from ms_tune.planning.table_file import Reader, parse_json
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.planning.table import End, LayerKind, Table
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 HEAD, TAIL = "head", "tail"
 _MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200

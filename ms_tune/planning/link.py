@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.planning.table import Kept, LayerKind, Recompute, Table
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
 _DIGITS = 10**6

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
 from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, Plan, Recompute, Rows, Table
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from ms_tune.planning.search import Effort
 from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import check
 from ms_tune.planning.table_file import read_table
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import Table

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ms_tune.errors import ConfigError
 from ms_tune.planning.table import MOST_LAYERS, End, Kept, LayerKind, Recompute, Table, check
 from ms_tune.planning.table_file import parse_json
-from ms_tune.texts import Message, msg
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.texts import Message, msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

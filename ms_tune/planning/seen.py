@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UsageError
 from ms_tune.planning.clock import HEAD, TAIL, LayerTimes
 from ms_tune.planning.table import Recompute
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

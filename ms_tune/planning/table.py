@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,7 @@ from ms_tune.planning.table import (
     Update,
     check,
 )
-from ms_tune.texts import Message, msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Collection

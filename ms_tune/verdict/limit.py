@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ms_tune.errors import UsageError, closest
-from ms_tune.frameworks.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
-from ms_tune.texts import Message, msg
+from ms_tune.facts.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 
 

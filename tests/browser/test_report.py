@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from tests.allocator.test_torch_replay import NPU
-from tests.allocator.torch_recordings import Program
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY
 from tests.memory.test_torch_report import saved
-from tests.trace.samples import folder
+from tests.pools.test_torch_replay import NPU
+from tests.pools.torch_recordings import Program
+from tests.readers.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.frameworks import releases
+from ms_tune.facts import releases
 
 
 @pytest.fixture(autouse=True)

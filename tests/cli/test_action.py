@@ -16,7 +16,7 @@ import yaml
 
 from ms_tune.cli import check, lint
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language
+from ms_tune.text import Language
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

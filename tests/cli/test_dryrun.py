@@ -17,7 +17,7 @@ from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.extras import refuse
-from ms_tune.memory.contents import Content
+from ms_tune.footprint.category import Content
 from ms_tune.resources import data_folder
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS

@@ -14,8 +14,8 @@ from ms_tune.cli.dryrun_pace import Pace
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.dryrun.launcher import Ended
 from ms_tune.dryrun.task import State, Task
-from ms_tune.render.console import Console
-from ms_tune.texts import Language, msg
+from ms_tune.report.console import Console
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     import pytest

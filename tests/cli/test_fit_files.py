@@ -17,10 +17,10 @@ from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Recompute
 from ms_tune.planning.table_file import read_table, table_json
-from tests.performance.profiles import Step
+from tests.metrics.profiles import Step
 from tests.planning.tables import CASE_E, mb
 from tests.planning.test_sapp_export import again
-from tests.trace.training_logs import megatron_log
+from tests.readers.training_logs import megatron_log
 
 if TYPE_CHECKING:
     from pathlib import Path

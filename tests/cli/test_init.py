@@ -8,15 +8,15 @@ import pytest
 
 from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
-from ms_tune.config.source import load_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import served
-from ms_tune.layers.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import served
 from ms_tune.lint.discover import Target
 from ms_tune.lint.run import Job, LintRequest, check_file, lint_files
 from ms_tune.lint.settings import Settings
-from ms_tune.normalize.mindformers import read_recompute
-from ms_tune.texts import Language
+from ms_tune.source.yaml import load_source
+from ms_tune.text import Language
 
 TEMPLATES = templates()
 ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.json_text import json_text
-from tests.allocator.test_torch_replay import NPU
-from tests.allocator.torch_recordings import Program
+from ms_tune.encode import json_text
 from tests.memory.reports import QWEN_TINY
 from tests.memory.test_torch_report import saved
-from tests.trace.samples import folder as sample
-from tests.trace.training_logs import megatron_line
+from tests.pools.test_torch_replay import NPU
+from tests.pools.torch_recordings import Program
+from tests.readers.samples import folder as sample
+from tests.readers.training_logs import megatron_line
 
 if TYPE_CHECKING:
     from pathlib import Path

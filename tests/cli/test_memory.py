@@ -16,7 +16,7 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from tests.memory.reports import LLAMA, QWEN_TINY
-from tests.trace.samples import SMALL, folder
+from tests.readers.samples import SMALL, folder
 
 if TYPE_CHECKING:
     from pathlib import Path

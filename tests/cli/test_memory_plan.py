@@ -14,10 +14,10 @@ from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from ms_tune.packing import native
 from ms_tune.packing.engine import NumpyEngine
-from ms_tune.texts import msg
-from ms_tune.trace.placement_csv import read_placement_csv
-from tests.trace.memlogs import training
-from tests.trace.samples import SMALL
+from ms_tune.readers.placement_csv import read_placement_csv
+from ms_tune.text import msg
+from tests.readers.memlogs import training
+from tests.readers.samples import SMALL
 
 STEPS = Path(__file__).parents[1] / "data" / "placement" / "steps.csv"
 REQUIRED = {"blocks", "lower_bound_bytes", "height_bytes", "gap", "seconds", "valid"}

@@ -12,17 +12,17 @@ import yaml
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.memory.unlike import Kind, Surplus
-from ms_tune.migrate.memory import BothSides, Explained, StageMemory
-from ms_tune.texts import msg
+from ms_tune.footprint.diff_by_size import Kind, Surplus
+from ms_tune.text import msg
 from ms_tune.units import MIB
-from tests.migrate.test_migrate import SOURCE
+from ms_tune.workflows.migrate.memory import BothSides, Explained, StageMemory
+from tests.workflows.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.migrate.result import Migration
+    from ms_tune.workflows.migrate.result import Migration
 
 
 @pytest.fixture

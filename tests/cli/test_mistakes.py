@@ -16,7 +16,7 @@ import pytest
 
 from ms_tune.cli.main import COMMANDS, main
 from ms_tune.errors import ExitCode
-from ms_tune.texts import Language
+from ms_tune.text import Language
 
 ROOT = Path(__file__).parents[2]
 NOT_YAML = "2026-01-01 10:00:00 [INFO] step 1\n2026-01-01 10:00:01 [INFO] step 2\n"

@@ -15,8 +15,8 @@ from ms_tune.lint.rules import Rule, all_rules
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
 from ms_tune.lint.topics import course
-from ms_tune.render.rule.contents import PAGES
-from ms_tune.render.rule.markdown import MARK, reference
+from ms_tune.report.rule_contents import PAGES
+from ms_tune.report.rule_markdown import MARK, reference
 from ms_tune.resources import data_folder
 
 RULES = all_rules()

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.schema import schema
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
+from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.lint.schema import schema
 
 if TYPE_CHECKING:
     from pathlib import Path

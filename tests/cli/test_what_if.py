@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.render.columns import text_width
-from tests.allocator.recorded import PACKED
-from tests.trace.samples import SMALL, folder
+from ms_tune.report.columns import text_width
+from tests.pools.recorded import PACKED
+from tests.readers.samples import SMALL, folder
 
 if TYPE_CHECKING:
     from pathlib import Path

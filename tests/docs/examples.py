@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.units import MIB
-from tests.allocator.test_torch_replay import NPU
-from tests.allocator.torch_recordings import Program
 from tests.memory.reports import QWEN_TINY
-from tests.migrate.test_migrate import SOURCE
+from tests.metrics.profiles import host_bound, operator_bound
 from tests.normalize.test_against import as_log, lines_of
-from tests.performance.profiles import host_bound, operator_bound
 from tests.planning.test_table_file import SAPP
-from tests.trace.memlogs import training
-from tests.trace.samples import folder as sample
-from tests.trace.training_logs import megatron_log
+from tests.pools.test_torch_replay import NPU
+from tests.pools.torch_recordings import Program
+from tests.readers.memlogs import training
+from tests.readers.samples import folder as sample
+from tests.readers.training_logs import megatron_log
+from tests.workflows.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

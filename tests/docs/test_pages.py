@@ -13,7 +13,7 @@ import pytest
 
 from ms_tune.cli.main import COMMANDS
 from ms_tune.errors import UsageError
-from ms_tune.texts import Language
+from ms_tune.text import Language
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ms_tune.config.model import (
+from ms_tune.dialects.job_parts import (
     Batch,
     DType,
     ModelShape,
@@ -18,11 +18,11 @@ from ms_tune.config.model import (
     Sharding,
     TrainingConfig,
 )
-from ms_tune.config.source import SourceFile, parse_source
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
+from ms_tune.source.yaml import SourceFile, parse_source
 
 MINDSPEED: dict[str, Any] = {
     "training_config": {"bf16": True, "wrap_with_ddp": True, "use_distributed_optimizer": True},

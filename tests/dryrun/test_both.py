@@ -12,11 +12,11 @@ import yaml
 from ms_tune.cli.main import main
 from ms_tune.dryrun import both
 from ms_tune.dryrun import dynamic as reference
-from ms_tune.frameworks.training import Framework
+from ms_tune.facts.training import Framework
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import GIB, good_child
-from tests.reference_model.configs import CASES
+from tests.reference.configs import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from ms_tune.dryrun.cann_sim.environment import (
     stand_ins_built,
 )
 from ms_tune.errors import MissingExtraError, StandInBuildError, UnsupportedError
-from ms_tune.texts import Language, Message, render
+from ms_tune.text import Language, Message, render
 from tests.dryrun.machine import needs_c_compiler, needs_elftools
 from tests.dryrun.test_cann_sim_inventory import small_wheel
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.launcher import Ended
     from ms_tune.dryrun.task import State
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 # The tracker writes where MS_ALLOC_CONF tells it to.
 TO_TRACKER = (

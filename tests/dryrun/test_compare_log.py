@@ -11,7 +11,7 @@ import pytest
 from ms_tune.api import compare_log
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
-from ms_tune.trace.logged_memory import Words, read_logged_memory
+from ms_tune.readers.logged_memory import Words, read_logged_memory
 from ms_tune.units import MIB
 from tests.dryrun.fakes import GIB
 from tests.dryrun.test_compare import run

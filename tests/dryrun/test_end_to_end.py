@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.frameworks.devices import free_of_card, pool_of
-from ms_tune.render.memory.words import size
+from ms_tune.facts.devices import free_of_card, pool_of
+from ms_tune.report.memory_words import size
 from ms_tune.resources import data_folder
 from ms_tune.units import gib
 from tests.cli.test_dryrun import JSON_KEYS

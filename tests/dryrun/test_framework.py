@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.model import Change
+from ms_tune.dialects.job_parts import Change
 from ms_tune.dryrun.job import MindSpeedJob, mindspeed_job_from_json
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.errors import UnsupportedError
-from ms_tune.frameworks.training import mindspeed_framework
-from ms_tune.reference_model.job import ReferenceJob
+from ms_tune.facts.training import mindspeed_framework
+from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed
 
 READS_YAML = "def init_configs_from_yaml(file_path):\n    raise AssertionError('never imported')\n"

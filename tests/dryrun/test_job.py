@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.model import (
+from ms_tune.dialects.job_parts import (
     Batch,
     Experts,
     LatentAttention,
@@ -18,9 +18,9 @@ from ms_tune.config.model import (
     Precision,
     TrainingConfig,
 )
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.dryrun.job import Column, MindFormersJob, mindformers_job_from_json
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
-from ms_tune.reference_model.job import ReferenceJob, reference_job_from_json
+from ms_tune.reference.job import ReferenceJob, reference_job_from_json
 from tests.dryrun.configs import TRAINING
 
 REFERENCE = st.builds(

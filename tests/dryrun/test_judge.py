@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ms_tune.layers.stage import FULL_RECOMPUTE, StageLayer
+from ms_tune.dialects.stage import FULL_RECOMPUTE, StageLayer
 
 
 def test_recomputed_layers_are_known_by_the_name_of_their_kind() -> None:

@@ -13,11 +13,11 @@ import pytest
 from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.job import PynativeJob
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.training import Framework
+from ms_tune.enums import Dialect
+from ms_tune.facts.training import Framework
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.machine import needs_mindspore
-from tests.reference_model.configs import CASES
+from tests.reference.configs import CASES
 
 PROGRAM = Path(__file__).with_name("answers_program.py")
 CHECKOUT = Path(__file__).resolve().parents[2]

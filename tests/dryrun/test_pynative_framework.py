@@ -15,14 +15,14 @@ from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.job import Column, PynativeJob, pynative_job_from_json
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.training import Framework, pynative_framework
-from ms_tune.reference_model.job import ReferenceJob
-from ms_tune.texts import Language, Message, render
+from ms_tune.facts.training import Framework, pynative_framework
+from ms_tune.reference.job import ReferenceJob
+from ms_tune.text import Language, Message, render
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
-from tests.reference_model.configs import CASES
+from tests.reference.configs import CASES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 import yaml
 
-from ms_tune.frameworks.training import Framework, pynative_framework
-from ms_tune.memory.contents import listed_rows
-from ms_tune.memory.curve import curve_of
-from ms_tune.trace.block_table import read_block_table
-from ms_tune.trace.folder import find_trace
-from ms_tune.trace.tensor_list import read_tensor_list
+from ms_tune.facts.training import Framework, pynative_framework
+from ms_tune.footprint.category import listed_rows
+from ms_tune.footprint.curve import curve_of
+from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.folder import find_trace
+from ms_tune.readers.tensor_list import read_tensor_list
 from tests.dryrun.test_dynamic_oracle import MODELS, REST
 
 CHECKOUT = Path(__file__).resolve().parents[2]

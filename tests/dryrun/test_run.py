@@ -21,9 +21,9 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Observer, State, state_of
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
-from ms_tune.memory.contents import Content
+from ms_tune.footprint.category import Content
 from ms_tune.units import GIB, MIB
-from ms_tune.verdict.judge import Fit
+from ms_tune.verdict.outcome import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import DATA, good_child, statistics
@@ -162,7 +162,7 @@ class TestKeptFiles:
             sys.executable,
             "-m",
             "ms_tune.dryrun.child",
-            "ms_tune.reference_model.child",
+            "ms_tune.reference.child",
             "job.json",
         ]
         assert manifest["environment"]["RANK_SIZE"] == "8"
@@ -175,7 +175,7 @@ class TestKeptFiles:
         line = next(line for line in log.splitlines() if line.startswith("CHILD "))
         arguments, folder, environment = json.loads(line.removeprefix("CHILD "))
         manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
-        assert arguments == ["-m", "ms_tune.dryrun.child", "ms_tune.reference_model.child", "job.json"]
+        assert arguments == ["-m", "ms_tune.dryrun.child", "ms_tune.reference.child", "job.json"]
         assert folder == str(result.folder / "rank_0")
         assert {name: environment[name] for name in manifest["environment"]} == manifest["environment"]
         assert "MS_ROLE" not in environment

@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.dryrun.settings import (
     changed_text,
@@ -18,8 +17,9 @@ from ms_tune.dryrun.settings import (
     variants,
     with_settings,
 )
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.source.yaml import parse_source
 from tests.dryrun.configs import MINDFORMERS, source_of
 
 TEXT = """\

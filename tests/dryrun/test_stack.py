@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.stack import Part, documented, missing, modules, parts_of, refusals, unlike
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.megatron import releases_with
+from ms_tune.facts.megatron import releases_with
+from ms_tune.facts.query import load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from ms_tune.dryrun.run import dryrun, simulate_each
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UsageError
 from ms_tune.units import GIB, MIB
-from ms_tune.verdict.judge import Fit
+from ms_tune.verdict.outcome import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
 from tests.dryrun.fakes import good_child, layered_child

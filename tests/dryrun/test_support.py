@@ -16,7 +16,7 @@ from ms_tune.dryrun.child.hook import bounds, known, startup, support
 from ms_tune.dryrun.child.hook.process import Process
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.estimate.megatron import MegatronModel
-from ms_tune.texts import Message
+from ms_tune.text import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ import yaml
 
 from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.frameworks import releases
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
+from ms_tune.facts import releases
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.oracle import tensor_parallel

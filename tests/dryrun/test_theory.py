@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
-from ms_tune.memory.contents import Content
+from ms_tune.footprint.category import Content
 from ms_tune.units import GIB, MIB
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.config.model import (
+from ms_tune.dialects.job_parts import (
     Batch,
     DType,
     Experts,
@@ -18,12 +18,12 @@ from ms_tune.config.model import (
     Sharding,
     TrainingConfig,
 )
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import Activations, Share, logits_bytes, megatron_activations
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.megatron import MegatronModel, megatron_stage
 from ms_tune.estimate.persistent import stage_weights
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
 from tests.estimate.test_persistent import shape, sizes
 
 MODEL = MegatronModel(2000, 1000, 0, 4, 2, False, True, True, "adam", False)  # noqa: FBT003 - in the order of the class

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.model import (
+from ms_tune.dialects.job_parts import (
     Batch,
     DType,
     Experts,
@@ -20,8 +20,8 @@ from ms_tune.config.model import (
     Sharding,
     TrainingConfig,
 )
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.estimate.persistent import Ways, layer_weights, persistent_bytes, stage_weights
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
 
 
 def shape(**sizes: object) -> ModelShape:

@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.estimate.activations import Activations
 from ms_tune.estimate.stage import Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
 KEPT = HeldLayers(Activations(100, 10), 2, full=False)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.model import DType, LatentAttention
+from ms_tune.dialects.job_parts import DType, LatentAttention
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.estimate.static_graph import (
     StaticBytes,
     StaticExperts,
@@ -18,7 +19,6 @@ from ms_tune.estimate.static_graph import (
     static_bytes,
     static_weights,
 )
-from ms_tune.layers.stage import Chunk, Stage, StageLayer
 
 LATENT = LatentAttention(1536, 512, 128, 64, 128)
 ALONE = StaticSplit(ranks=1, tensor=1, expert=1, shares=False, most=None, threshold=0)

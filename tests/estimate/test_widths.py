@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ms_tune.enums import Dialect
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.widths import whole_number, widths_of
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import Model, model_of
+from ms_tune.facts.models import Model, model_of
 
 
 @dataclass(frozen=True)

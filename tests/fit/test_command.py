@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.config.source import load_source
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode
 from ms_tune.fit.job import read_job
-from ms_tune.layers.result import Effect
 from ms_tune.normalize.source import normalize_source
 from ms_tune.resources import data_folder
+from ms_tune.source.yaml import load_source
 from tests.dryrun import configs
 
 if TYPE_CHECKING:

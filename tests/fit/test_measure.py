@@ -15,10 +15,10 @@ from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Figures, Probe, measure
 from ms_tune.fit.probes import asked, model_in
-from ms_tune.memory.contents import CONTENTS
-from ms_tune.memory.phases import Phase
+from ms_tune.footprint.category import CONTENTS
+from ms_tune.footprint.phases import Phase
 from ms_tune.planning.table import Recompute
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from tests.fit.test_table import job_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
@@ -24,18 +23,20 @@ from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify import same_stage
 from ms_tune.normalize.source import normalize_source
-from ms_tune.overview.measured import Foretold, foretold_by_table
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import Plan, Recompute
-from ms_tune.render.console import Console
-from ms_tune.render.fit import config, html, why
+from ms_tune.report import fit_config as config
+from ms_tune.report import fit_html, fit_why
+from ms_tune.report.console import Console
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language, msg
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib
-from ms_tune.verdict.judge import Fit, Need, Outside, judge
 from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import Fit, Need, Outside, judge
+from ms_tune.workflows.check.measured import Foretold, foretold_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 
@@ -229,7 +230,7 @@ class TestPlans:
         assert "fitting.note.off" in [note.id for note in config.notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
-        page = html.page(config.shown_of(found, console), [found.source.path], console)
+        page = fit_html.page(config.shown_of(found, console), [found.source.path], console)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page
@@ -297,7 +298,7 @@ class TestPlans:
         notes = [Console(language).say(note) for note in config.notes(found) if note.id == "fitting.note.relieved"]
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
-        assert why.recomputed(second.relieved[0].after[0]) in notes[0]
+        assert fit_why.recomputed(second.relieved[0].after[0]) in notes[0]
         told = config.to_json(found, language)["rounds"]
         assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.source import parse_source
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
@@ -32,10 +31,11 @@ from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import Recompute, Table
-from ms_tune.texts import msg
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 from ms_tune.units import GIB
-from ms_tune.verdict.judge import Need, Outside, judge
 from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import Need, Outside, judge
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 

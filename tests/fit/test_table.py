@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from ms_tune.dialects.stage import cell_of
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import UnsupportedError
@@ -32,7 +33,6 @@ from ms_tune.fit.probes import (
 )
 from ms_tune.fit.table import table_of
 from ms_tune.fit.verify import lists_of
-from ms_tune.layers.stage import cell_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.table import IN_CELL, Recompute, Table, check

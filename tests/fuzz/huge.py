@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink import mindformers
+from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode, MsTuneError
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.job.detect import recognise
+from ms_tune.source.yaml import load_source
 from tests.dryrun.fuzz import paths, replaced
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.performance.profiles import host_bound, pipeline
-from tests.trace.samples import SMALL_RUNS, folder, log_of
-from tests.trace.training_logs import dynamic_line, megatron_log, static_line
+from tests.metrics.profiles import host_bound, pipeline
+from tests.readers.samples import SMALL_RUNS, folder, log_of
+from tests.readers.training_logs import dynamic_line, megatron_log, static_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,35 +16,30 @@ import numpy as np
 
 from ms_tune import api
 from ms_tune.errors import MsTuneError
-from ms_tune.memory.report import analyse
+from ms_tune.footprint.report import analyse
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.performance.request import MetricsRequest
-from ms_tune.render.console import Console
-from ms_tune.render.memory import json as memory_json
-from ms_tune.render.memory import text as memory_text
-from ms_tune.render.memory.csv import write_blocks
-from ms_tune.render.memory.html import report_html
-from ms_tune.render.memory.perfetto import write_perfetto
-from ms_tune.render.memory.snapshot import write_snapshot
-from ms_tune.render.metrics import json as metrics_json
-from ms_tune.render.metrics import text as metrics_text
-from ms_tune.render.profile import json as profile_json
-from ms_tune.render.profile import text as profile_text
-from ms_tune.render.profile.html import report_html as profile_html
-from ms_tune.texts import Language
-from ms_tune.trace.block_table import read_block_table
-from ms_tune.trace.comm_order import read_communication_order
-from ms_tune.trace.runtime_log import read_runtime_log
-from ms_tune.trace.task import read_tasks
-from ms_tune.trace.tensor_list import read_tensor_list
-from ms_tune.trace.tracker_graph import read_tracker_graph
-from tests.trace.rows import read_memory_block, table_of
+from ms_tune.metrics.request import MetricsRequest
+from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.task import read_tasks
+from ms_tune.readers.tensor_list import read_tensor_list
+from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.report import memory_json, memory_text, metrics_json, metrics_text, profile_json, profile_text
+from ms_tune.report.console import Console
+from ms_tune.report.memory_csv import write_blocks
+from ms_tune.report.memory_html import report_html
+from ms_tune.report.memory_perfetto import write_perfetto
+from ms_tune.report.memory_snapshot import write_snapshot
+from ms_tune.report.profile_html import report_html as profile_html
+from ms_tune.text import Language
+from tests.readers.rows import read_memory_block, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ms_tune.memory.result import MemoryReport
+    from ms_tune.footprint.result import MemoryReport
 
 
 @dataclass(frozen=True, slots=True)

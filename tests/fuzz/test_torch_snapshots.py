@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import MsTuneError
-from ms_tune.memory.torch_report import analyse_snapshot
-from ms_tune.memory.torch_what_if import TorchWhatIfRequest, torch_what_if
-from ms_tune.trace.oom_log import read_memory_failure
+from ms_tune.footprint.torch_report import analyse_snapshot
+from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if
+from ms_tune.readers.oom_log import read_memory_failure
 from ms_tune.units import MIB
-from tests.allocator.test_torch_replay import NPU, NPU_EXPANDABLE
-from tests.allocator.torch_recordings import Program
 from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
 from tests.memory.test_oom import NPU as NPU_TEXT
+from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
+from tests.pools.torch_recordings import Program
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from ms_tune.lint import checklist, one_file
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.settings import settings_for
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.diagnostics import Finding
+    from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.finding import Finding
+    from ms_tune.source.yaml import SourceFile
 
 IDS = frozenset(f"MST{number}" for number in (101, 102, 202, 204, 401, 404, 501, 502, 503, 505, 508, 509, 605, 606))
 

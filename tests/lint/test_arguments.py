@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.source.yaml import parse_source
 
 IDS = {*(f"MST56{n}" for n in range(1, 8)), *(f"MST78{n}" for n in range(4, 8))}
 CHECKS = tuple(check for check in built_in() if check.id in IDS)

@@ -9,13 +9,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
-from ms_tune.texts import Language
-from tests.config.corpus import SITE_PACKAGES, wheel_configs
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
+from tests.source.corpus import SITE_PACKAGES, wheel_configs
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 

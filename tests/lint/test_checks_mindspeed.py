@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.mindspeed_ms.plan import divide
+from ms_tune.dialects.mindspeed_ms.plan import divide
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 
 CHECKS = built_in(Dialect.MINDSPEED_MS)
 

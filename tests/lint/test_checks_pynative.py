@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 
 CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
 PARALLEL = "parallelism: {tensor_parallel: 2, sequence_parallel: True}\n"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checks.relations import holds
 from ms_tune.lint.context import Context
 from ms_tune.lint.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse
+from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
-from ms_tune.frameworks.registries import registered
+from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.facts.query import load
+from ms_tune.facts.registries import registered
 from ms_tune.lint.checks.class_names import unregistered
 from ms_tune.lint.context import Context
+from ms_tune.source.yaml import parse_source
 
 STATIC, DYNAMIC, _ = YAML_DIALECTS
 

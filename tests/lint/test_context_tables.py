@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import names
-from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import names
+from ms_tune.facts.query import load
+from ms_tune.facts.registries import mindspore_values
 from ms_tune.lint.checks.parallel_values import _DEMANDS  # the table itself is what is compared
 
 TOLD = load("mindspore_context")

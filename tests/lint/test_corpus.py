@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
+from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 from tests.oracle import wheels
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))

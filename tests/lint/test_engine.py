@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.cli.main import main
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source, parse_source
+from ms_tune.diagnostics import Severity, dotted
+from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import YAML_DIALECTS, Dialect
+from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import Function, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.finding import Severity, dotted
-from ms_tune.texts import Language
-from tests.config.corpus import wheel_configs
+from ms_tune.source.yaml import load_source, parse_source
+from ms_tune.text import Language
+from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
 
 CONFIGS = wheel_configs()
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.spans import Edit
 from ms_tune.errors import ConfigError
 from ms_tune.lint.environment import environment_checks, from_process, lint_environment, parse_env, parse_shell
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.fix import Fixed, apply_fixes
+from ms_tune.source.edit import Edit
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
-    from ms_tune.lint.finding import Finding
+    from ms_tune.source.yaml import SourceFile
 
 FILE = Path("run.sh")
 CASES = [pytest.param(check, id=check.id) for check in environment_checks() if check.fixes]

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from ms_tune.lint.checklist import Check, Evidence, built_in, built_in_code
-from tests.config.corpus import SITE_PACKAGES
 from tests.oracle import make_megatron, make_mindspeed_mm, wheels
+from tests.source.corpus import SITE_PACKAGES
 
 CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
 EVIDENCE = sorted({item for check in CHECKS for item in check.evidence}, key=str)

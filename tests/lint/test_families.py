@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import Checklist, built_in, combined
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fingerprint import fingerprints
+from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check

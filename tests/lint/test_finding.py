@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import dotted, last_key
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import dotted, last_key
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import KeyPath
+    from ms_tune.source.yaml import KeyPath
 
 
 @pytest.mark.parametrize(

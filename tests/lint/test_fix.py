@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source, parse_source
-from ms_tune.config.spans import same_data
-from ms_tune.config.write import write_atomically, write_back
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import default_release
+from ms_tune.facts.releases import default_release
+from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.fix import Fixed, apply_fixes
-from tests.config.corpus import wheel_configs
+from ms_tune.source.atomic_write import write_atomically, write_back
+from ms_tune.source.edit import same_data
+from ms_tune.source.yaml import load_source, parse_source
 from tests.lint.few import few, profile_for
+from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
+    from ms_tune.source.yaml import SourceFile
 
 CONFIGS = wheel_configs()
 CASES = [

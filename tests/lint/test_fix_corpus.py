@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import KeyPath, load_source, parse_source
-from ms_tune.config.spans import ChangeKind
-from ms_tune.config.write import write_back
 from ms_tune.errors import ConfigError
+from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.resources import data_folder
-from tests.config.corpus import wheel_configs
+from ms_tune.source.atomic_write import write_back
+from ms_tune.source.edit import ChangeKind
+from ms_tune.source.yaml import KeyPath, load_source, parse_source
+from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.config.spans import Change
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
+    from ms_tune.source.edit import Change
+    from ms_tune.source.yaml import SourceFile
 
 CONFIGS = (*sorted(data_folder("yaml_templates").rglob("*.yaml")), *wheel_configs())
 # Words that are put in the place of values, and lines that are put on top: each is a fault somewhere.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from tests.config.test_recognise_foreign import FOREIGN
+from tests.source.test_recognise_foreign import FOREIGN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.source import parse_source
-from ms_tune.config.spans import Change, ChangeKind
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import Release, served
+from ms_tune.diagnostics import Fix
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import Release, served
 from ms_tune.lint import run
 from ms_tune.lint.checklist import Expectation, Function, built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Fix
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate
-from ms_tune.texts import msg
+from ms_tune.source.edit import Change, ChangeKind
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
+    from ms_tune.source.yaml import SourceFile
 
 # What options of the command line put in the place of what a config says (run_mindformer.py; --options takes any key).
 OVERRULED = (

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.launch.job import jobs_in
+from ms_tune.job.script_arguments import jobs_in
 from ms_tune.lint.environment import lint_environment, parse_shell
 from ms_tune.lint.kinds import ENVIRONMENT, read
-from ms_tune.texts import Message
+from ms_tune.text import Message
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.frameworks.launchers import launcher
+from ms_tune.facts.launchers import launcher
 from ms_tune.lint.environment import lint_environment, parse_shell
 
 if TYPE_CHECKING:
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
 
 ID = "MST843"
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.megatron import definitions, names
-from ms_tune.launch.options import UNKNOWN, command_of
-from ms_tune.launch.read import read_launches
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
+from ms_tune.enums import Dialect
+from ms_tune.facts.megatron import definitions, names
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.discover import Target
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
 from ms_tune.lint.launched import commands_in
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
 from ms_tune.normalize.script import normalize_script
-from ms_tune.texts import Language
+from ms_tune.source.shell.read import read_launches
+from ms_tune.text import Language
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_child import world_size
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
 from ms_tune.lint.launched import commands_in
 from ms_tune.lint.run import LintRequest, lint_files
-from ms_tune.texts import Language
+from ms_tune.text import Language
 
 RUN = (
     "msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework mindspore $GPT_ARGS"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.launched import commands_in

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.mindspeed_mm import is_config, is_tools
+from ms_tune.enums import Dialect
+from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.discover import Target
 from ms_tune.lint.engine import lint
 from ms_tune.lint.run import Job, LintRequest, check_file
+from ms_tune.source.yaml import parse_source
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)
 # The vendor's own examples are not part of this project.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.source.yaml import parse_source
 
 CASES = {
     # RunnerConfig of 1.3.2 (mindformers/trainer/config_args.py) lists it; the template of 1.6 does not.

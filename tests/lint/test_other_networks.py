@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checks.core_model import decided
 from ms_tune.lint.context import Context
+from ms_tune.source.yaml import parse_source
 
 WHERE = {
     Dialect.MINDFORMERS: "use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n",

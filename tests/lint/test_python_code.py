@@ -14,9 +14,9 @@ from ms_tune.lint.python_code import lint_python, parse_python, python_checks, r
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language
-from tests.config.corpus import SITE_PACKAGES
+from ms_tune.text import Language
 from tests.lint.few import profile_for
+from tests.source.corpus import SITE_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python
 from ms_tune.lint.python_code.swaps import Swap, leads_to
-from tests.config.corpus import SITE_PACKAGES
 from tests.lint.few import check_the_example, profile_for
+from tests.source.corpus import SITE_PACKAGES
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.finding import Finding
+    from ms_tune.source.yaml import SourceFile
 
 FILE = Path("train.py")
 CASES = [pytest.param(check, id=check.id) for check in python_checks() if check.fixes]

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
-from ms_tune.lint.finding import Severity
 from ms_tune.lint.selection import Selection, Selections, check_selectors, fits, path_matches
 from ms_tune.lint.settings import Settings, load_settings, settings_for
 

@@ -8,7 +8,7 @@ import pytest
 from ms_tune.lint.discover import STDIN, Target
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings
-from ms_tune.texts import Language
+from ms_tune.text import Language
 from tests.lint.few import make_only_few
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.memory.report import analyse
+from ms_tune.footprint.report import analyse
 from ms_tune.memory.request import MemoryRequest
-from tests.trace.samples import folder
+from tests.readers.samples import folder
 
 if TYPE_CHECKING:
-    from ms_tune.memory.result import MemoryReport, RankReport
+    from ms_tune.footprint.result import MemoryReport, RankReport
 
 LLAMA = "llama4L_pynative_launch_blocking"
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.memory.contents import CONTENTS, Content, Contents
-from ms_tune.memory.curve import curve_of
-from ms_tune.memory.groups import Breakdown, breakdown
-from ms_tune.texts import Language, msg, render
-from ms_tune.trace.memory_block import Block, Frame
-from ms_tune.trace.tensor_list import ListedTensor, TensorList
+from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.groups import Breakdown, breakdown
+from ms_tune.readers.memory_block import Block, Frame
+from ms_tune.readers.tensor_list import ListedTensor, TensorList
+from ms_tune.text import Language, msg, render
 from tests.memory.test_phases import (
     ADAMW,
     BACKWARD_RUN,
@@ -23,8 +23,8 @@ from tests.memory.test_phases import (
     TRACKER,
     TRAIN,
 )
-from tests.trace.rows import BlockTrace, table_from, table_of
-from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, trace, trace_of
+from tests.readers.rows import BlockTrace, table_from, table_of
+from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, trace, trace_of
 
 FORWARD = (TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL)
 BACKWARD = (TRAIN, BACKWARD_RUN, GRAD)

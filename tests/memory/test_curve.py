@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.memory.curve import Curve, curve_of
-from ms_tune.trace.memory_block import STATIC, Block
-from ms_tune.trace.runtime_log import read_runtime_log
-from tests.trace.rows import table_from
-from tests.trace.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
+from ms_tune.footprint.curve import Curve, curve_of
+from ms_tune.readers.memory_block import STATIC, Block
+from ms_tune.readers.runtime_log import read_runtime_log
+from tests.readers.rows import table_from
+from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.footprint.report import analyse
 from ms_tune.memory.judgement import communicators_in
-from ms_tune.memory.report import analyse
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.trace.comm_order import Collective, CommunicationOrder
-from ms_tune.trace.communicators import WORLD, ProcessGroups
-from ms_tune.trace.runtime_log import RuntimeLog
+from ms_tune.readers.comm_order import Collective, CommunicationOrder
+from ms_tune.readers.communicators import WORLD, ProcessGroups
+from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
-from ms_tune.verdict.judge import Fit, Need, Outside
-from ms_tune.verdict.kept import FILE, Kept, KeptRank, Whole, to_json
 from ms_tune.verdict.limit import Cap
-from tests.trace.samples import folder
+from ms_tune.verdict.outcome import Fit, Need, Outside
+from ms_tune.verdict.run_record import FILE, Kept, KeptRank, Whole, to_json
+from tests.readers.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.memory.result import RankReport
+    from ms_tune.footprint.result import RankReport
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.footprint.category import Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.fragments import address_map
+from ms_tune.footprint.lifetimes import Lifetimes, lifetimes_of
+from ms_tune.footprint.steps import Evidence, Steps
 from ms_tune.memory.comparison import compare
-from ms_tune.memory.contents import Contents
-from ms_tune.memory.curve import curve_of
-from ms_tune.memory.fragments import address_map
-from ms_tune.memory.lifetimes import Lifetimes, lifetimes_of
-from ms_tune.memory.steps import Evidence, Steps
-from ms_tune.trace.memory_block import Block, Frame
+from ms_tune.readers.memory_block import Block, Frame
 from tests.memory.reports import QWEN_TINY, report_of
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 
 def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:

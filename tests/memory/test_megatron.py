@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.memory.contents import CONTENTS, Content, Contents
-from ms_tune.memory.megatron import Lasting, lasting
-from ms_tune.memory.phases import EAGER
-from ms_tune.trace.memory_block import NEVER_FREED, Frame
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.footprint.megatron import Lasting, lasting
+from ms_tune.footprint.phases import EAGER
+from ms_tune.readers.memory_block import NEVER_FREED, Frame
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 MODEL = ("/any/where/megatron/training/training.py", "get_model")
 LAYER = ("/any/where/megatron/core/tensor_parallel/layers.py", "__init__")

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.memory.phases import ORDER, Origin, Phase, Phases, is_useful, origin
-from ms_tune.trace.memory_block import Block, Frame
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from ms_tune.footprint.phases import ORDER, Origin, Phase, Phases, is_useful, origin
+from ms_tune.readers.memory_block import Block, Frame
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 TRAIN = Frame("/workspace/train.py", 58, "step")

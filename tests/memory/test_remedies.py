@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.memory.contents import Content, Contents
-from ms_tune.memory.curve import curve_of, peak_if
-from ms_tune.memory.lifetimes import lifetimes_of
-from ms_tune.memory.phases import Phase
-from ms_tune.memory.recompute import recompute_of
-from ms_tune.memory.remedies import (
+from ms_tune.footprint.category import Content, Contents
+from ms_tune.footprint.curve import curve_of, peak_if
+from ms_tune.footprint.lifetimes import lifetimes_of
+from ms_tune.footprint.phases import Phase
+from ms_tune.footprint.recompute import recompute_of
+from ms_tune.footprint.remedies import (
     DYNAMIC,
     STATIC,
     TORCH,
@@ -24,17 +24,17 @@ from ms_tune.memory.remedies import (
     moments_of,
     remedies_of,
 )
-from ms_tune.memory.scoped_layers import layers_of
-from ms_tune.memory.steps import Evidence, Steps
-from ms_tune.memory.theory import Expected, Theory
-from ms_tune.texts import Language
-from ms_tune.trace.memory_block import Frame
+from ms_tune.footprint.scoped_layers import layers_of
+from ms_tune.footprint.steps import Evidence, Steps
+from ms_tune.footprint.theory import Expected, Theory
+from ms_tune.readers.memory_block import Frame
+from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 if TYPE_CHECKING:
-    from ms_tune.trace.memory_block import Block
+    from ms_tune.readers.memory_block import Block
 
 
 def known_of(blocks: list[Block]) -> Known:

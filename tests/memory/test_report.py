@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.memory.contents import CONTENTS, Content
-from ms_tune.memory.findings import checks
-from ms_tune.memory.report import analyse
+from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.footprint.findings import checks
+from ms_tune.footprint.report import analyse
+from ms_tune.footprint.steps import Evidence
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.memory.steps import Evidence
-from ms_tune.texts import Language
-from ms_tune.trace.memory_block import NEVER_FREED
-from ms_tune.trace.table import NONE
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
+from ms_tune.text import Language
 from ms_tune.units import MIB
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
-from tests.trace.samples import folder
+from tests.readers.samples import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
     for place in np.linspace(0, len(rank.curve.tick) - 1, 10).astype(int).tolist():
         tick = int(rank.curve.tick[place])
         parts = rank.at(tick)
-        from ms_tune.memory.fragments import address_map  # noqa: PLC0415 - used here only
+        from ms_tune.footprint.fragments import address_map  # noqa: PLC0415 - used here only
 
         found = address_map(rank.table, rank.curve, tick)
         last = int(np.searchsorted(rank.curve.tick, tick, side="right")) - 1

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.memory.contents import Contents
-from ms_tune.memory.curve import curve_of
-from ms_tune.memory.phases import Phase, number
-from ms_tune.memory.steps import Evidence, peaks_by_phase, phase_at, spans_of, steps_of
-from ms_tune.trace.memory_block import Frame
-from ms_tune.trace.task import read_tasks
+from ms_tune.footprint.category import Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.phases import Phase, number
+from ms_tune.footprint.steps import Evidence, peaks_by_phase, phase_at, spans_of, steps_of
+from ms_tune.readers.memory_block import Frame
+from ms_tune.readers.task import read_tasks
 from tests.memory.reports import LLAMA, rank_of
-from tests.trace.rows import table_from
-from tests.trace.samples import block, folder, trace_of
+from tests.readers.rows import table_from
+from tests.readers.samples import block, folder, trace_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.trace.memory_block import Block
+    from ms_tune.readers.memory_block import Block
 
 ADAMW = Frame("/opt/venv/lib/python3.11/site-packages/mindspore/mint/optim/adamw.py", 189, "construct")
 
@@ -124,7 +124,7 @@ def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
 
 
 def test_activations_by_layer_add_up() -> None:
-    from ms_tune.memory.contents import Content  # noqa: PLC0415 - beside its use
+    from ms_tune.footprint.category import Content  # noqa: PLC0415 - beside its use
 
     for run in (LLAMA, "mindformers_qwen3_tiny_dp2tp2pp2"):
         rank = rank_of(run)

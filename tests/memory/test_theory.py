@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.memory.contents import Content, Contents
-from ms_tune.memory.curve import curve_of
-from ms_tune.memory.groups import breakdown
-from ms_tune.memory.phases import Phase, number
-from ms_tune.memory.recompute import recompute_of
-from ms_tune.memory.steps import peaks_by_phase
-from ms_tune.memory.theory import Theory, theory_of
-from ms_tune.trace.tracker_graph import TensorType
+from ms_tune.footprint.category import Content, Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.groups import breakdown
+from ms_tune.footprint.phases import Phase, number
+from ms_tune.footprint.recompute import recompute_of
+from ms_tune.footprint.steps import peaks_by_phase
+from ms_tune.footprint.theory import Theory, theory_of
+from ms_tune.readers.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 if TYPE_CHECKING:
-    from ms_tune.trace.memory_block import Block
+    from ms_tune.readers.memory_block import Block
 
 TASK = "kernel_graph_0_DataPrepareActor"
 

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.allocator.torch_replay import replay_recording
-from ms_tune.allocator.torch_settings import TorchSettings
-from ms_tune.allocator.torch_start import RecordingError, start_of
-from ms_tune.memory.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
-from ms_tune.memory.torch_report import where_of
-from ms_tune.memory.torch_steps import grown_by_step, step_ends
-from ms_tune.trace.memory_block import NEVER_FREED
-from ms_tune.trace.torch_events import Action
-from ms_tune.trace.torch_snapshot import read_torch_snapshot
+from ms_tune.footprint.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
+from ms_tune.footprint.torch_report import where_of
+from ms_tune.footprint.torch_steps import grown_by_step, step_ends
+from ms_tune.pools.torch_replay import replay_recording
+from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_start import RecordingError, start_of
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.torch_events import Action
+from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
-from tests.allocator.test_torch_replay import NPU, NPU_EXPANDABLE
-from tests.allocator.torch_recordings import LEAK, TRAIN, Program
+from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
+from tests.pools.torch_recordings import LEAK, TRAIN, Program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.trace.torch_events import Event
-    from ms_tune.trace.torch_snapshot import DeviceTrace
+    from ms_tune.readers.torch_events import Event
+    from ms_tune.readers.torch_snapshot import DeviceTrace
 
 
 def events_of(device: DeviceTrace) -> list[Event]:

@@ -9,9 +9,9 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.units import MIB
-from tests.allocator.test_torch_replay import NPU
-from tests.allocator.torch_recordings import LEAK, TRAIN, Program
 from tests.memory.test_torch_report import CAPTURE, saved, told
+from tests.pools.test_torch_replay import NPU
+from tests.pools.torch_recordings import LEAK, TRAIN, Program
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from ms_tune.memory.contents import Contents
-from ms_tune.memory.curve import curve_of
-from ms_tune.memory.groups import breakdown
-from ms_tune.memory.unlike import Kind, Surplus, surpluses
+from ms_tune.footprint.category import Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.diff_by_size import Kind, Surplus, surpluses
+from ms_tune.footprint.groups import breakdown
 from tests.memory.reports import LLAMA, QWEN_TINY, rank_of
-from tests.trace.rows import table_from
-from tests.trace.samples import block
+from tests.readers.rows import table_from
+from tests.readers.samples import block
 
 if TYPE_CHECKING:
-    from ms_tune.memory.result import RankReport
-    from ms_tune.trace.memory_block import Block
+    from ms_tune.footprint.result import RankReport
+    from ms_tune.readers.memory_block import Block
 
 
 def held(*blocks: Block) -> RankReport:

@@ -14,7 +14,7 @@ import pytest
 
 from ms_tune.errors import ExitCode, StandInBuildError
 from ms_tune.native.compiler import compile_library, find_compilers
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.dryrun.machine import C_COMPILER, needs_c_compiler, needs_zig
 
 SOURCE = '__attribute__((visibility("default"))) int answer(void) { return 42; }'

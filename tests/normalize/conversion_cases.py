@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.config.source import SourceFile, parse_source
-from ms_tune.layers.tree import Tree, dynamic_model, layer_model
-from tests.layers.plan_cases import nested
+from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
+from ms_tune.source.yaml import SourceFile, parse_source
+from tests.dialects.plan_cases import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

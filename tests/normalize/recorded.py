@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ms_tune import api
-from ms_tune.config.source import parse_source
 from ms_tune.errors import MsTuneError
-from ms_tune.normalize.explicit import explicit
+from ms_tune.normalize.expand import explicit
 from ms_tune.normalize.source import dialect_of, normalize_source
-from ms_tune.render.normalize.json import plan_json
-from ms_tune.texts import Language, render
+from ms_tune.report.normalize_json import plan_json
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.result import Problem
+    from ms_tune.dialects.plan_result import Problem
+    from ms_tune.source.yaml import SourceFile
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "answers.json"
 SEED = 8

@@ -2,7 +2,7 @@
 
 ``python -m tests.normalize.recorded_scripts`` draws, keeps the cases whose answer is of a form that few others had, and writes
 ``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. What layers do is held to the
-frameworks' own code by ``tests/layers/test_megatron.py``; recorded is what is told, proposed, written and converted.
+frameworks' own code by ``tests/dialects/test_megatron.py``; recorded is what is told, proposed, written and converted.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.dialect import Dialect
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.convert_script import convert_script
-from ms_tune.normalize.explicit.script import explicit_script
+from ms_tune.normalize.expand_script import explicit_script
 from ms_tune.normalize.script import normalize_script
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.normalize.recorded import converted, refused, telling, told, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
@@ -28,7 +28,7 @@ from tests.oracle.megatron_cases import ALWAYS, random_arguments
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.layers.result import Problem
+    from ms_tune.dialects.plan_result import Problem
     from tests.normalize.recorded import Case
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "scripts.json"

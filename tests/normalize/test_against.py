@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.config.source import parse_source
 from ms_tune.errors import TraceError, UnsupportedError
 from ms_tune.normalize.against import Compared, Verdict, compare
 from ms_tune.normalize.source import normalize_source
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
     from pathlib import Path

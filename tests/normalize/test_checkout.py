@@ -9,10 +9,10 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.checkout import parser_of_its_own, releases_around
-from ms_tune.frameworks.data import load
-from ms_tune.launch.read import read_launches
+from ms_tune.facts.query import load
+from ms_tune.job.checkout import parser_of_its_own, releases_around
 from ms_tune.normalize.script import release_of_scripts
+from ms_tune.source.shell.read import read_launches
 
 _SCRIPT = """msrun --worker_num 8 posttrain_gpt.py --stage dpo --is-pairwise-dataset --is-instruction-dataset --prompt-type qwen \\
   --ai-framework mindspore --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\

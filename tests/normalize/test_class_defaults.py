@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.mindformers import read
+from ms_tune.dialects.mindformers_pynative import read as pynative
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.normalize import mindformers, pynative
+from ms_tune.source.yaml import parse_source
 
 _DYNAMIC = """\
 parallelism: {{data_parallel_shard: 8}}
@@ -93,7 +94,7 @@ def test_layers_that_nobody_knows_are_asked_for() -> None:
 )
 def test_the_lines_of_dense_layers(model: str, layers: int, lines: list[int]) -> None:
     text = _STATIC.format(stages=1, model=model, pattern=r"mlp\.linear_fc1\.matmul")
-    plan = mindformers.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
+    plan = read.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
     assert len(plan.layers) == layers
     told = [line for line in plan.log if line.startswith("Set select recompute on")]
     assert told == [f"Set select recompute on at layer {layer}: mlp.linear_fc1.matmul" for layer in lines]
@@ -104,14 +105,14 @@ def test_lists_are_logged_again_for_a_layer_that_only_the_class_predicts() -> No
     source = parse_source(text, Path("a.yaml"))
     for more, times in ("", 2), (", num_nextn_predict_layers: 0", 1):
         changed = parse_source(source.text.replace("4}", f"4{more}}}"), source.path)
-        log = mindformers.normalize_source(changed, "1.9").log
+        log = read.normalize_source(changed, "1.9").log
         assert sum(line.startswith("Formative layer_recompute") for line in log) == times
 
 
 def test_a_legacy_model_reads_its_own_names_only() -> None:
     text = "model: {{model_config: {{type: LlamaConfig, {more}}}, arch: {{type: LlamaForCausalLM}}}}\n"
     for more, layers in ("num_hidden_layers: 4", 32), ("num_layers: 4", 4), ("num_layers: 4, mtp_depth: 1", 4):
-        plan = mindformers.normalize_source(parse_source(text.format(more=more), Path("a.yaml")), "1.9")
+        plan = read.normalize_source(parse_source(text.format(more=more), Path("a.yaml")), "1.9")
         assert len(plan.layers) == layers
 
 
@@ -122,7 +123,7 @@ parallel_config: {{pipeline_stage: 2}}
 model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
 """
     for mode, placement in (0, ((4,),)), (1, ((2, 2),)), ("AUTO_PARALLEL", ((2, 2),)):
-        plan = mindformers.normalize_source(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
+        plan = read.normalize_source(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
         assert plan.placement == placement
         assert ("not-split" in {problem.id for problem in plan.problems}) == (mode == 0)
 
@@ -130,7 +131,7 @@ model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
 def test_a_named_folder_of_weights_keeps_the_class_quiet() -> None:
     text = "use_legacy: False\npretrained_model_dir: weights\nmodel: {model_config: {model_type: deepseek_v3}}\n"
     with pytest.raises(ConfigError, match=r"the number of layers is in config\.json"):
-        mindformers.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
+        read.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_what_layers_select_is_told_of_the_network_that_is_built(kind: str, netw
         f"model: {{model_config: {{model_type: {kind}, architectures: [{network}], num_hidden_layers: 4, offset: 0}}}}\n"
         "recompute_config: {recompute: False, select_recompute: {'.*layernorm\\.norm': True, 'mlp\\.no': True}}\n"
     )
-    plan = mindformers.normalize_source(parse_source(text, Path("c.yaml")), "2.1")
+    plan = read.normalize_source(parse_source(text, Path("c.yaml")), "2.1")
     shown = set(plan.layers[-1].select_patterns)
     assert (plan.matches is not None) is known
     assert ("as-written" in {problem.id for problem in plan.problems}) is not known

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import api
-from ms_tune.config.source import SourceFile, parse_source
+from ms_tune.dialects.mindformers import read
+from ms_tune.dialects.mindformers.operators import find
+from ms_tune.dialects.operator_names import topmost
+from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.names import counterpart
-from ms_tune.frameworks.releases import served
-from ms_tune.layers.conversion.names import topmost
-from ms_tune.layers.mindformers.trees import find
-from ms_tune.layers.result import Effect, Severity
-from ms_tune.normalize import mindformers
+from ms_tune.facts.names import counterpart
+from ms_tune.facts.releases import served
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.read_back import _shown
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import SourceFile, parse_source
+from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
-    from ms_tune.layers.conversion.convert import Converted
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.normalize.convert_layers import Converted
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 LLAMA = r"""
@@ -320,7 +320,7 @@ def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
 
 def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> None:
     """Of the static graph it is the release that is installed, or else the one that is taken without a word."""
-    assert target_of("mindformers").release == mindformers.default_version()
+    assert target_of("mindformers").release == read.default_version()
     assert target_of("mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
     assert target_of("mindspeed-ms").release == "r0.1.0"
     assert target_of("mindformers@2.1.0").release == "2.1"

@@ -12,24 +12,24 @@ import pytest
 
 from ms_tune import api
 from ms_tune.cli.main import main
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.write import without_idle
+from ms_tune.dialects.plan_result import Effect, Kind, Severity
 from ms_tune.errors import UsageError
-from ms_tune.layers.conversion.megatron import without_idle
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.result import Effect, Kind, Severity
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.convert_script import convert_script
-from ms_tune.normalize.megatron import inputs_of
 from ms_tune.normalize.source import normalize_source
-from ms_tune.render.normalize.convert import conversion_yaml, converted_text
-from ms_tune.texts import Language, render
+from ms_tune.report.normalize_convert import conversion_yaml, converted_text
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with
 
 if TYPE_CHECKING:
-    from ms_tune.layers.conversion.convert import Converted
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.normalize.convert_layers import Converted
 
 RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
 OTHERS = ("mindformers", "mindformers-pynative", "mindspeed-ms")

@@ -9,10 +9,10 @@ import pytest
 from yaml import YAMLError
 
 from ms_tune import api
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.plan_result import Effect, Severity
 from ms_tune.errors import MsTuneError
-from ms_tune.layers.mindformers.inputs import KEYS
-from ms_tune.layers.result import Effect, Severity
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import config_of, source_of
 from tests.oracle import cases, mindspeed_cases, pynative_cases
 

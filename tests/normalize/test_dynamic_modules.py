@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.normalize.pynative import normalize_source
+from ms_tune.dialects.mindformers_pynative.read import normalize_source
+from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
 
 QWEN = "model: {model_type: qwen3, num_hidden_layers: 4}\nparallelism: {tensor_parallel: 2}\n"
 DEEPSEEK = (

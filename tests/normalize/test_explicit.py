@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.mindformers_pynative import read
+from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms_layers
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers
-from ms_tune.normalize import pynative
-from ms_tune.normalize.explicit import explicit
+from ms_tune.normalize.expand import explicit
+from ms_tune.source.yaml import parse_source
 from tests.oracle import mindspeed_cases, pynative_cases
 
 DYNAMIC = """\
@@ -132,10 +132,10 @@ def test_random_configs_of_the_dynamic_graph(version: str) -> None:
         config, layers, mtp = pynative_cases.random_config(Random(number), version)  # noqa: S311 - as above
         whole: dict[str, Any] = {**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}
         source = parse_source(yaml.safe_dump(whole), Path("c.yaml"))
-        plan = pynative.normalize_source(source, version)
+        plan = read.normalize_source(source, version)
         if plan.failure is None and plan.formative is not None:
             result = parse_source(explicit(source, Dialect.MINDFORMERS_PYNATIVE, version).text, Path("c.yaml"))
-            assert pynative.normalize_source(result, version).layers == plan.layers
+            assert read.normalize_source(result, version).layers == plan.layers
             assert explicit(result, Dialect.MINDFORMERS_PYNATIVE, version).count == 0
             count += 1
     assert count > 30

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.layers.mindformers.inputs import RecomputeInputs
-from ms_tune.normalize.mindformers import known_layers
+from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+from ms_tune.dialects.mindformers.read import known_layers
 from tests.normalize.conversion_cases import source_of
 
 if TYPE_CHECKING:
-    from ms_tune.layers.tree import LayerModel
+    from ms_tune.dialects.operators import LayerModel
 
 
 def layers(architecture: str, **settings: object) -> LayerModel | None:

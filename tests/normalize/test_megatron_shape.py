@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.read import ArgumentReader
+from ms_tune.dialects.megatron.sizes import shape_of
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.widths import widths_of_shape
-from ms_tune.launch.options import command_of
-from ms_tune.launch.read import read_launches
-from ms_tune.normalize.megatron import ArgumentReader
-from ms_tune.normalize.megatron_shape import shape_of
+from ms_tune.source.shell.read import read_launches
 
 if TYPE_CHECKING:
-    from ms_tune.config.model import ModelShape
+    from ms_tune.dialects.job_parts import ModelShape
 
 BASE = "--num-layers 4 --hidden-size 1000 --num-attention-heads 10 --seq-length 64"
 

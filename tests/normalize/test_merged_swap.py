@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.source import SourceFile, parse_source
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.errors import UsageError
-from ms_tune.layers.conversion.sapp import SappLists
-from ms_tune.layers.result import Effect
 from ms_tune.normalize.sapp import merge
+from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.normalize.source import normalize_source
+from ms_tune.source.yaml import SourceFile, parse_source
 
 CORE = """\
 use_legacy: False

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.config.source import parse_source
 from ms_tune.errors import ConfigError
 from ms_tune.normalize.source import normalize_source
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
 
 STATIC = """\
 use_legacy: False

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.config.proof import prove
-from ms_tune.config.source import parse_source
-from ms_tune.config.spans import EditRefusedError
 from ms_tune.errors import MsTuneError
 from ms_tune.normalize.source import normalize_source, remedy_of
-from ms_tune.texts import Language, render
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.source.edit_proof import prove
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases
 
 if TYPE_CHECKING:

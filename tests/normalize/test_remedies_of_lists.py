@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
 from ms_tune.normalize.source import normalize_source
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language, render
 from tests.normalize.test_remedies import DYNAMIC, STATIC, assert_hint
 
 OTHER = "{op_name: a, layers: [1], backward_prefetch: 1}"

@@ -11,10 +11,10 @@ import yaml
 
 from ms_tune import api
 from ms_tune.cli.main import main
-from ms_tune.config.source import SourceFile, parse_source
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.layers.result import Effect
-from ms_tune.texts import Language, render
+from ms_tune.source.yaml import SourceFile, parse_source
+from ms_tune.text import Language, render
 
 OFFSET = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
 FULL = [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]]

@@ -1,6 +1,6 @@
 """What each operator of each layer does, by both graphs' own code: recomputed, its communication recomputed, swapped.
 
-The layers are made of our trees (``frameworks/data/trees.json``, which ``test_trees.py`` holds to real networks). On the static
+The layers are made of our trees (``facts/data/trees.json``, which ``test_trees.py`` holds to real networks). On the static
 side ``LayerSetting`` calls ``recompute``, ``add_prim_attr`` and ``offload`` of their parts; on the dynamic side ``apply_ac``
 wraps them. Both are written down, and an operator does what it, or the innermost part around it that was told anything, was told.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.names import rows
-from ms_tune.layers.mindformers.inputs import KEYS
-from ms_tune.layers.tree import dynamic_model
-from ms_tune.normalize.mindformers import known_layers, read_recompute
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.read import known_layers, read_recompute
+from ms_tune.dialects.operators import dynamic_model
+from ms_tune.facts.names import rows
 from tests.oracle import layer_setting, pynative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.tree import LayerModel, Tree
+    from ms_tune.dialects.operators import LayerModel, Tree
+    from ms_tune.source.yaml import SourceFile
 
 
 @dataclass(frozen=True)

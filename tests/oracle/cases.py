@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.layers.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.inputs import KEYS
 from tests.oracle.cases import random_case
 from tests.oracle.network_cases import ARCHITECTURES, LEGACY_EXPERTS, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ms_tune.layers.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Values that are of the wrong kind, or out of range, wherever they stand.

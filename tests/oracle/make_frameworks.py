@@ -1,4 +1,4 @@
-"""Writes the facts about frameworks that stand under ``ms_tune/frameworks/data``, from the wheels of MindFormers.
+"""Writes the facts about frameworks that stand under ``ms_tune/facts/data``, from the wheels of MindFormers.
 
 ``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
 ``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). A new release is
@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.data import all_at
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts.query import all_at
+from ms_tune.facts.releases import served
 from tests.oracle import make_keys, make_needed, make_taken, make_trees, wheels
 
 if TYPE_CHECKING:

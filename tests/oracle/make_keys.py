@@ -19,7 +19,7 @@ import zipfile
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.data import REQUIRED
+from ms_tune.facts.query import REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

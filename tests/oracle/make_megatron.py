@@ -1,4 +1,4 @@
-"""Writes ``ms_tune/frameworks/data/megatron.json``: the arguments of MindSpeed-LLM's parsers, release by release.
+"""Writes ``ms_tune/facts/data/megatron.json``: the arguments of MindSpeed-LLM's parsers, release by release.
 
 Run by hand, with ``MS_TUNE_MEGATRON_SOURCES`` naming a folder that has ``RELEASE/Megatron-LM``, ``RELEASE/MindSpeed`` and
 ``RELEASE/MindSpeed-LLM`` for every release of :data:`RELEASES`: ``python -m tests.oracle.make_megatron``.
@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks import data
+from ms_tune.facts import query
 from tests.oracle.megatron_cases import ALWAYS
 from tests.oracle.megatron_layers import answers, parser_names
 
@@ -268,4 +268,4 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    Path(data.__file__).with_name("megatron.json").write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")
+    Path(query.__file__).with_name("megatron.json").write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")

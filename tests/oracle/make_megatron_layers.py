@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from random import Random
 
-from ms_tune.normalize.megatron import SERVED
+from ms_tune.dialects.megatron.read import SERVED
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import answers

@@ -1,4 +1,4 @@
-"""Write ``unread`` of ``frameworks/data/migration.json``: fields of models that no code of a release's dynamic graph asks for.
+"""Write ``unread`` of ``facts/data/migration.json``: fields of models that no code of a release's dynamic graph asks for.
 
 ``python -m tests.oracle.make_migration`` (seconds; it reads the wheels). A field counts as read where its name stands as a word
 below ``mindformers/pynative``, in a model's dynamic network, or in a line of the general class that is more than its declaration.
@@ -11,10 +11,10 @@ import re
 import sys
 from pathlib import Path
 
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import facts_of
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts.models import facts_of
+from ms_tune.facts.query import load
+from ms_tune.facts.releases import served
 from tests.oracle import wheels
 
 FILE = Path(__file__).parents[2] / "ms_tune" / "frameworks" / "data" / "migration.json"

@@ -1,4 +1,4 @@
-"""Writes ``ms_tune/frameworks/data/mindspeed_mm.json``: the settings of MindSpeed-MM's FSDP2 YAML, by release.
+"""Writes ``ms_tune/facts/data/mindspeed_mm.json``: the settings of MindSpeed-MM's FSDP2 YAML, by release.
 
 Run by hand, with ``MS_TUNE_MINDSPEED_MM_SOURCES`` naming a folder that has ``26.0.0``, ``26.1.0`` and ``master``, each with the
 folder ``mindspeed_mm`` of that branch: ``python -m tests.oracle.make_mindspeed_mm``. Nothing of it is imported: the classes of
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ms_tune.frameworks import data
+from ms_tune.facts import query
 
 SOURCES = "MS_TUNE_MINDSPEED_MM_SOURCES"
 BRANCHES = {
@@ -171,5 +171,5 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(data.__file__).with_name("mindspeed_mm.json")
+    path = Path(query.__file__).with_name("mindspeed_mm.json")
     path.write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")

@@ -1,4 +1,4 @@
-"""Writes ``releases`` of ``ms_tune/frameworks/data/stack.json``: what each release of MindSpeed-Core-MS is documented to run with.
+"""Writes ``releases`` of ``ms_tune/facts/data/stack.json``: what each release of MindSpeed-Core-MS is documented to run with.
 
 Run by hand, with ``MS_TUNE_CORE_MS_SOURCES`` naming a folder that has ``r0.3.0``, ``r0.4.0``, ...: ``python -m tests.oracle.make_stack``.
 Read are the branches that its conversion script clones, and of README.md the release of MindSpore, where a number stands there.
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ms_tune.frameworks import data
+from ms_tune.facts import query
 
 SOURCES = "MS_TUNE_CORE_MS_SOURCES"
 RELEASES = (
@@ -56,6 +56,6 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(data.__file__).with_name("stack.json")
+    path = Path(query.__file__).with_name("stack.json")
     kept = json.loads(path.read_text("utf-8"))
     path.write_text(written({**kept, "releases": made(Path(os.environ[SOURCES]))}), "utf-8")

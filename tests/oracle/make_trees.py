@@ -1,4 +1,4 @@
-"""The cells and operators of one layer of every model that MindFormers trains, for ``frameworks/data/trees.json``.
+"""The cells and operators of one layer of every model that MindFormers trains, for ``facts/data/trees.json``.
 
 Part of :mod:`tests.oracle.make_frameworks`, to be run where MindSpore is installed. The wheels of all releases are fetched and
 unpacked, and each model of each is built on the CPU, with small sizes, in a process of its own; its layers are then

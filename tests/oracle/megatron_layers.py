@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.launch.options import command_of
-from ms_tune.launch.read import read_launches
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.normalize.megatron import inputs_of
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.source.shell.read import read_launches
 from tests.oracle.megatron_child import world_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.launch.options import Command
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.megatron.arguments import Command
 
 # Texts that hold what depends on Python, or on the order of a set.
 _LOOSE = ("ZeroDivisionError", "AssertionError: Invalid choices for recompute_modules")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ms_tune.layers.tree import Tree
+    from ms_tune.dialects.operators import Tree
 
 _CONFIG = "mindformers/pynative/config/config.py"
 _TYPES = "mindformers/pynative/config/utils.py"

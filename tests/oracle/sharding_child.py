@@ -16,12 +16,12 @@ from typing import Any
 import mindspore
 from mindspore.communication import init
 
-from ms_tune.reference_model.job import reference_job_from_json
-from ms_tune.reference_model.ranks import rank_groups
-from ms_tune.reference_model.transformer import sharding
-from ms_tune.reference_model.transformer.parallel import make_groups
-from ms_tune.reference_model.transformer.settings import Settings
-from ms_tune.reference_model.transformer.training import Trainer
+from ms_tune.reference.job import reference_job_from_json
+from ms_tune.reference.ranks import rank_groups
+from ms_tune.reference.transformer import sharding
+from ms_tune.reference.transformer.parallel import make_groups
+from ms_tune.reference.transformer.settings import Settings
+from ms_tune.reference.transformer.training import Trainer
 from ms_tune.training_process import make_initialisation_cheap
 
 

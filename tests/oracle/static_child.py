@@ -19,7 +19,7 @@ import signal
 import sys
 from typing import Any
 
-from ms_tune.layers.tree import Tree, layer_model
+from ms_tune.dialects.operators import Tree, layer_model
 from tests.oracle import framework_child_stand_ins as stand_ins
 from tests.oracle.framework_child import SECONDS, Framework, Hang, give_up
 from tests.oracle.layer_setting import check_offload

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.mindformers.inputs import KEYS
-from ms_tune.layers.mindformers.plan import normalize
-from ms_tune.layers.mindformers.trees import ahead_lines, find_failure, layer_lines
-from ms_tune.layers.plans import from_recompute_plan
+from ms_tune.dialects.layer_plan import from_recompute_plan
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.facts.releases import VERSIONS
 from ms_tune.normalize.against import Verdict, compare_plan
-from ms_tune.trace.recompute_log import read_recompute_log
+from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative
 from tests.oracle.cases import random_case
 from tests.oracle.job_logs import formats, job_log
@@ -26,7 +26,7 @@ from tests.oracle.test_pynative import plan_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))

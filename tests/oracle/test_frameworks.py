@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.frameworks.data import all_at, at, load
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import UNKNOWN, Facts, Origin, facts_of, model_of
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts.models import UNKNOWN, Facts, Origin, facts_of, model_of
+from ms_tune.facts.query import all_at, at, load
+from ms_tune.facts.releases import served
 from tests.oracle import framework, make_frameworks, make_keys, registries_child, wheels
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.mindformers.inputs import KEYS, RecomputeValues, SwapValues
-from ms_tune.layers.mindformers.plan import normalize
-from ms_tune.layers.mindformers.trees import ahead_lines, find_failure, layer_lines
-from ms_tune.layers.tree import LayerModel, Tree, bare_model, layer_model
+from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.operators import LayerModel, Tree, bare_model, layer_model
+from ms_tune.facts.releases import VERSIONS
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.layers.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 10  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import load_source
+from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.dialects.plan_result import Effect
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
-from ms_tune.layers.mindformers.plan import normalize
-from ms_tune.layers.result import Effect
-from ms_tune.normalize.mindformers import read_recompute
-from ms_tune.texts import Language, render
+from ms_tune.facts.releases import VERSIONS
+from ms_tune.job.detect import recognise
+from ms_tune.source.yaml import load_source
+from ms_tune.text import Language, render
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.layers.result import LayerPlan, RecomputePlan
+    from ms_tune.dialects.plan_result import LayerPlan, RecomputePlan
     from tests.oracle.layer_setting import Outcome
 
 _MISSING = layer_setting.why_missing()

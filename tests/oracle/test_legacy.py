@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import fills_experts, is_legacy
-from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.enums import Dialect
+from ms_tune.facts.legacy import fills_experts, is_legacy
+from ms_tune.facts.releases import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.source.yaml import parse_source
 from tests.oracle.framework import Framework, framework_of
 
 WRITTEN = ("", "True", "False", "null", "0", "1", "0.0", '""', '"False"', "[]", "[0]", "{}")

@@ -19,13 +19,13 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import known_in, tables
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import known_in, tables
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, pynative_start, wheels
 from tests.oracle.models import Models
 from tests.oracle.whole_cases import left_out, without_some

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.diagnostics import Consequence, Finding, Severity
+from ms_tune.enums import Dialect
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.releases import VERSIONS
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Consequence, Finding, Severity
+from ms_tune.source.yaml import parse_source
 from tests.lint.few import profile_for
 from tests.oracle.framework import Framework, Refusal, framework_of
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Consequence, Finding
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Consequence, Finding
+from ms_tune.source.yaml import parse_source
 from tests.lint.few import profile_for
 from tests.oracle import pynative
 from tests.oracle.models import Models

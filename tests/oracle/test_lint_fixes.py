@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import VERSIONS
 from ms_tune.lint.discover import STDIN, Target
 from ms_tune.lint.run import Job, LintRequest, check_file
 from ms_tune.lint.settings import Settings

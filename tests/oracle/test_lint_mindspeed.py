@@ -21,15 +21,15 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.data import REQUIRED
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import Key, tables
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import Key, tables
+from ms_tune.facts.query import REQUIRED
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 from tests.oracle import mindspeed_config, wheels
 from tests.oracle.whole_cases import left_out
 

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import api
-from ms_tune.lint.finding import Severity
+from ms_tune.diagnostics import Severity
 from ms_tune.lint.run import LintRequest
 from ms_tune.resources import data_folder
-from ms_tune.texts import Language
+from ms_tune.text import Language
 from tests.oracle import planted, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.finding import Finding
+    from ms_tune.diagnostics import Finding
 
 MANY = int(os.environ.get("MS_TUNE_ORACLE_PLANTED", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))

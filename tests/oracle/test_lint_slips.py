@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import tables
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import tables
 from tests.oracle import wheels
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.test_lint_fixes import linted, without

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings, strategies
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import VERSIONS
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import VERSIONS
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
-from ms_tune.texts import Language
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import random_config, text_of
 from tests.oracle.network_cases import random_network

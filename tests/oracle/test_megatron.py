@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.frameworks import data
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts import query
+from ms_tune.facts.query import load
+from ms_tune.facts.releases import served
 from tests.oracle.make_megatron import PROGRAMS, RELEASES, SOURCES, made, written
 
 needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
@@ -28,4 +28,4 @@ def test_the_file_is_as_it_was_made() -> None:
     assert content["programs"] == PROGRAMS
     assert content["releases"] == RELEASES
     assert tuple(RELEASES) == served(Dialect.MEGATRON)
-    assert Path(data.__file__).with_name("megatron.json").read_text("utf-8") == written(content)
+    assert Path(query.__file__).with_name("megatron.json").read_text("utf-8") == written(content)

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from ms_tune.frameworks.megatron import UNREAD, definitions, names_by_dest
-from ms_tune.normalize.megatron import SERVED
-from ms_tune.normalize.megatron import plan_of as plan_of_command
+from ms_tune.dialects.megatron.read import SERVED
+from ms_tune.dialects.megatron.read import plan_of as plan_of_command
+from ms_tune.facts.megatron import UNREAD, definitions, names_by_dest
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import answers, command_with, told

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.megatron import definitions, names_by_dest
+from ms_tune.enums import Dialect
+from ms_tune.facts.megatron import definitions, names_by_dest
 from ms_tune.lint.checklist import Function, built_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run

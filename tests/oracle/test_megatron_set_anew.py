@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from ms_tune.frameworks.data import order
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.megatron import definitions, names_by_dest
+from ms_tune.enums import Dialect
+from ms_tune.facts.megatron import definitions, names_by_dest
+from ms_tune.facts.query import order
 from ms_tune.lint.checklist import Function, built_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run

@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.migration import callback_rows, rows
-from ms_tune.layers.mindformers.inputs import KEYS
-from ms_tune.migrate.draft import leaves
-from ms_tune.migrate.result import Fate, Migration
-from ms_tune.migrate.run import migrate_source
-from ms_tune.migrate.write import all_comments
-from ms_tune.normalize.mindformers import read_recompute
-from tests.migrate.test_migrate import SOURCE
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.facts.migration import callback_rows, rows
+from ms_tune.facts.query import load
+from ms_tune.source.yaml import parse_source
+from ms_tune.workflows.migrate.draft import leaves
+from ms_tune.workflows.migrate.result import Fate, Migration
+from ms_tune.workflows.migrate.run import migrate_source
+from ms_tune.workflows.migrate.write import all_comments
 from tests.oracle import layer_setting, make_migration, pynative, wheels
 from tests.oracle.models import Models
+from tests.workflows.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "4"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

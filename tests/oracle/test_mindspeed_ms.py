@@ -13,15 +13,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.mindspeed_ms.read import normalize_source
 from ms_tune.errors import ConfigError
-from ms_tune.normalize.mindspeed_ms import normalize_source
+from ms_tune.source.yaml import parse_source
 from tests.oracle import mindspeed_ms, wheels
 from tests.oracle.mindspeed_cases import random_config
 from tests.oracle.whole_cases import DROP, without_some
 
 if TYPE_CHECKING:
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
 
 pytestmark = pytest.mark.skipif(mindspeed_ms.MISSING is not None, reason=str(mindspeed_ms.MISSING))
 

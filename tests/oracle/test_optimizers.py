@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.source.yaml import parse_source
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 VALUES = {

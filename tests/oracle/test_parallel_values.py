@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.checks.parallel_values import _DEMANDS  # the keys that are compared
 from ms_tune.lint.engine import lint
-from ms_tune.lint.finding import Severity
+from ms_tune.source.yaml import parse_source
 
 pytestmark = [
     pytest.mark.mindspore,

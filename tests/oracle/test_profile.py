@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import api
-from ms_tune.trace.scopes import Pass
-from tests.performance import profiles
-from tests.performance.profiles import CANN, DEVICE, HCCL, OVERLAP
+from ms_tune.readers.scopes import Pass
+from tests.metrics import profiles
+from tests.metrics.profiles import CANN, DEVICE, HCCL, OVERLAP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.performance.profile_result import ProfileReport
+    from ms_tune.profile.result import ProfileReport
 
 pytestmark = pytest.mark.mindspore
 

@@ -15,18 +15,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.config.recognise import recognise
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.layers.pynative.inputs import PynativeInputs
-from ms_tune.layers.pynative.plan import normalize_pynative
-from ms_tune.layers.result import FrameworkStop
-from ms_tune.normalize import pynative as dialect
+from ms_tune.dialects.mindformers_pynative import read as dialect
+from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.enums import Dialect
+from ms_tune.job.detect import recognise
+from ms_tune.source.yaml import parse_source
 from tests.oracle import pynative
 from tests.oracle.pynative_cases import random_config
 
 if TYPE_CHECKING:
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
     from tests.oracle.pynative import Outcome
 
 _MISSING = pynative.why_missing()

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
+from ms_tune.facts.query import load
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
+from ms_tune.source.yaml import parse_source
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "20"))
 SEED = os.environ.get("MS_TUNE_ORACLE_SEED", "11")

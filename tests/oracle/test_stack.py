@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.frameworks.data import load
+from ms_tune.facts.query import load
 from tests.oracle.make_stack import SOURCES, made
 
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ms_tune.frameworks.data import all_at, load
-from ms_tune.frameworks.releases import installed_version
+from ms_tune.facts.query import all_at, load
+from ms_tune.facts.releases import installed_version
 
 _ASK = """
 import inspect, json, sys

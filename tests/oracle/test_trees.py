@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ms_tune.frameworks.data import all_at, load
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.tree import Tree, dynamic_model, layer_model, read_tree
+from ms_tune.dialects.operators import Tree, dynamic_model, layer_model, read_tree
+from ms_tune.facts.query import all_at, load
+from ms_tune.facts.releases import VERSIONS
 from tests.oracle import make_trees
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.mindformers_pynative.read import normalize_source
+from ms_tune.dialects.operators import Tree, dynamic_model
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import model_of
-from ms_tune.layers.tree import Tree, dynamic_model
-from ms_tune.normalize.pynative import normalize_source
+from ms_tune.facts.models import model_of
+from ms_tune.source.yaml import parse_source
 from tests.oracle import pynative
 from tests.oracle.models import Models
 from tests.oracle.test_pynative import DUMPER, Loader, assert_same_layers

@@ -12,17 +12,17 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.follow import with_model_folder
-from ms_tune.config.source import parse_source
+from ms_tune.dialects.mindformers.read import normalize_source
+from ms_tune.dialects.plan_result import Effect
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.releases import VERSIONS
-from ms_tune.layers.result import Effect
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.releases import VERSIONS
+from ms_tune.job.includes import with_model_folder
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.normalize.mindformers import normalize_source
 from ms_tune.normalize.source import remedy_of
+from ms_tune.source.yaml import parse_source
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import text_of
 from tests.oracle.models import told_of_two_counts
@@ -31,8 +31,8 @@ from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 if TYPE_CHECKING:
     import pytest
 
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")

@@ -10,8 +10,8 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import served
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import served
 
 RELEASES = {release: f"{release}.0" for release in served(Dialect.MINDFORMERS)}
 _SECONDS = 60

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.source import parse_source
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import model_of
+from ms_tune.enums import Dialect
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import model_of
+from ms_tune.source.yaml import parse_source
 from tests.oracle import cases, lint_cases, pynative_cases
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.dialects.plan_result import Effect
 from ms_tune.errors import ConfigError
-from ms_tune.layers.conversion.sapp import KEYS, SappLists
-from ms_tune.layers.conversion.sapp import plan_of as framework_plan
-from ms_tune.layers.result import Effect
+from ms_tune.normalize.sapp_lists import KEYS, SappLists
+from ms_tune.normalize.sapp_lists import plan_of as framework_plan
 from ms_tune.planning.explain import _changed
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.schedule import Schedule
@@ -20,7 +20,7 @@ from ms_tune.planning.table import IN_CELL, Plan, Recompute, Table
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 if TYPE_CHECKING:
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerPlan
 
 
 def kind_of(layer: LayerPlan) -> Recompute:

@@ -19,7 +19,7 @@ from ms_tune.planning.schedule import (
     refusal,
     warm_up_passes,
 )
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.planning import orders
 
 SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (3, 2), (4, 2), (4, 3), (4, 4)]

@@ -10,7 +10,7 @@ from ms_tune.errors import UsageError
 from ms_tune.planning.clock import Clock, LayerTimes, SeenLayer, timed
 from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import End, Recompute
-from ms_tune.texts import Language, render
+from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 
 BODY = replace(CASE_E.layers[0], name="dense", count=2, forward=1000)

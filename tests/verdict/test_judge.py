@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.texts import Language, msg, render
+from ms_tune.text import Language, msg, render
 from ms_tune.units import GIB, MIB
-from ms_tune.verdict.judge import Fit, Need, Outside, Verdict, judge, no_verdict, reserve_of
 from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
+from ms_tune.verdict.outcome import Fit, Need, Outside, Verdict, judge, no_verdict, reserve_of
 
 LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB beside it
 NOTHING = Outside(simulated=False)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.units import GIB
-from ms_tune.verdict.judge import Need, Outside
-from ms_tune.verdict.kept import Kept, KeptRank, Whole, from_json, to_json
 from ms_tune.verdict.limit import Cap
+from ms_tune.verdict.outcome import Need, Outside
+from ms_tune.verdict.run_record import Kept, KeptRank, Whole, from_json, to_json
 
 FULL = Kept(
     "910B4",

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.devices import chips, free_of_card, pool_of
-from ms_tune.texts import Language, render
+from ms_tune.facts.devices import chips, free_of_card, pool_of
+from ms_tune.facts.query import load
+from ms_tune.text import Language, render
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap, device_of, limit_of
 

@@ -23,12 +23,12 @@ from ms_tune.extras import install_line, refuse
 from ms_tune.native import compiler as native_compiler
 from ms_tune.native.cache import cache_root, cached_folder, is_complete
 from ms_tune.native.compiler import compile_library
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 SUPPORTED_SERIES = ("2.7", "2.8", "2.9", "2.10")
 _REAL_LIBRARY = Path("lib64") / "libascendcl.so"

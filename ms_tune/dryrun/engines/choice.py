@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.engines.local import LocalEngine
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

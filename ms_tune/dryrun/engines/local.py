@@ -14,7 +14,7 @@ from ms_tune.dryrun.launcher import Running, start, watched
 from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import state_of, write_files
 from ms_tune.errors import RunError, reason_of
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -26,7 +26,7 @@ from ms_tune.dryrun.start import child_of
 from ms_tune.dryrun.task import State, Task, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.launchers.stages import Parallel
 from ms_tune.dryrun.launchers.words import Change
-from ms_tune.frameworks.data import load
-from ms_tune.texts import Message
+from ms_tune.facts.query import load
+from ms_tune.text import Message
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

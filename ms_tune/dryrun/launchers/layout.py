@@ -9,24 +9,24 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.dialects.megatron.placement import has_experts, place
+from ms_tune.dialects.megatron.recompute import check_ends, in_full
+from ms_tune.dialects.megatron.refusals import validated
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.dialects.stage import FULL_RECOMPUTE
 from ms_tune.dryrun.launchers.stages import parallel_of
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.megatron import releases_on
-from ms_tune.layers.megatron.inputs import MOST_LAYERS, MegatronInputs
-from ms_tune.layers.megatron.placement import has_experts, place
-from ms_tune.layers.megatron.recompute import check_ends, in_full
-from ms_tune.layers.megatron.validate import validated
-from ms_tune.layers.result import FrameworkStop
-from ms_tune.layers.stage import FULL_RECOMPUTE
-from ms_tune.texts import msg
+from ms_tune.facts.megatron import releases_on
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ms_tune.dialects.megatron.inputs import Settled
+    from ms_tune.dialects.megatron.placement import Cell
     from ms_tune.dryrun.launchers.words import Words
-    from ms_tune.layers.megatron.inputs import Settled
-    from ms_tune.layers.megatron.placement import Cell
 
 # The release that refuses least; what another one refuses besides, its run tells.
 _RELEASE = releases_on("core_v0.12.1")[0]

@@ -9,8 +9,8 @@ from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokeni
 from ms_tune.dryrun.launchers.stages import Parallel, parallel_of
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.texts import msg
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

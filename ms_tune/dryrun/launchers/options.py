@@ -1,4 +1,4 @@
-"""What a launcher was told, read by the launcher's own table of options (``frameworks/data/launchers.json``)."""
+"""What a launcher was told, read by the launcher's own table of options (``facts/data/launchers.json``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ms_tune.dryrun.launchers.words import Change, Words
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.texts import msg
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launchers.options import MSRUN, TORCHRUN
-from ms_tune.frameworks.data import load
+from ms_tune.facts.query import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,14 +10,14 @@ from ms_tune.dryrun.extrapolate import weights, worst
 from ms_tune.dryrun.launchers.layout import Layout, kinds_of, layout_of
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.texts import msg
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 AUTO = "auto"
 _FEWEST = 2  # one layer is the first and the last at once

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launchers.words import Words
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
-from ms_tune.texts import msg
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,7 +33,7 @@ from ms_tune.dryrun.launchers.shrink import Small, StageSizes, sizes_of, worst_o
 from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, parallel_of
 from ms_tune.dryrun.stack import modules, parts_of, refusals
 from ms_tune.errors import UsageError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.model import Change
-from ms_tune.config.source import source_of, yaml_text
+from ms_tune.dialects.job_parts import Change
 from ms_tune.errors import ConfigError
-from ms_tune.texts import msg
+from ms_tune.source.yaml import source_of, yaml_text
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 
 class ConfigCopy:

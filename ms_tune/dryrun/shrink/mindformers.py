@@ -21,18 +21,18 @@ from ms_tune.dryrun.shrink.mindformers_data import (
 )
 from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, layer_count_key, layer_plan, stage_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
+from ms_tune.facts.legacy import is_legacy
 from ms_tune.planning.schedule import Schedule
-from ms_tune.texts import msg
+from ms_tune.text import msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.texts import Message
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

@@ -8,21 +8,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.config.follow import find_model_config, read_model_config
+from ms_tune.dialects.mindformers.read import default_version
 from ms_tune.dryrun.job import Column
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import facts_of, model_of, names_of
-from ms_tune.frameworks.registries import mindspore_values
-from ms_tune.normalize.mindformers import default_version
-from ms_tune.texts import msg
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import facts_of, model_of, names_of
+from ms_tune.facts.registries import mindspore_values
+from ms_tune.job.includes import find_model_config, read_model_config
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
 MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"

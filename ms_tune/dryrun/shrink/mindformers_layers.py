@@ -11,27 +11,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.read import default_version, read_recompute
+from ms_tune.dialects.operators import expert_layers
+from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.legacy import is_legacy
-from ms_tune.frameworks.models import Origin, model_of
-from ms_tune.layers.conversion.convert import convert
-from ms_tune.layers.mindformers.plan import normalize
-from ms_tune.layers.plans import MINDFORMERS, from_recompute_plan
-from ms_tune.layers.result import Effect, Severity
-from ms_tune.layers.stage import Stage, StageLayer, resized, stage_of
-from ms_tune.layers.tree import expert_layers
-from ms_tune.normalize.mindformers import default_version, read_recompute
-from ms_tune.texts import msg
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import Origin, model_of
+from ms_tune.normalize.convert_layers import convert
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.frameworks.models import Model
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import LayerPlan
+    from ms_tune.facts.models import Model
 
 _SETTINGS = ("recompute_config.", "swap_config.")
 

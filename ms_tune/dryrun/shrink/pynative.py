@@ -14,14 +14,14 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, synthetic
 from ms_tune.dryrun.shrink.pynative_layers import write_layers
 from ms_tune.errors import UnsupportedError
-from ms_tune.texts import msg
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.config.model import Change
-    from ms_tune.config.source import SourceFile
-    from ms_tune.layers.stage import StageLayer
+    from ms_tune.dialects.job_parts import Change
+    from ms_tune.dialects.stage import StageLayer
+    from ms_tune.source.yaml import SourceFile
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.frameworks.models import names_of
-from ms_tune.layers.pynative.layer_specs import parse_specs, write_specs
-from ms_tune.layers.result import FrameworkStop
+from ms_tune.dialects.layer_specs import parse_specs, write_specs
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.facts.models import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.config.model import Change
+    from ms_tune.dialects.job_parts import Change
+    from ms_tune.dialects.stage import StageLayer
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.layers.stage import StageLayer
 
 _COUNT = "model.num_hidden_layers"
 _FREQUENCY = "model.moe_layer_freq"

@@ -11,10 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
-from ms_tune.frameworks.data import order
-from ms_tune.frameworks.keys import known_in, tables
-from ms_tune.frameworks.registries import DEFAULTED, arguments_of, needed_arguments
-from ms_tune.frameworks.releases import release_or_default
+from ms_tune.facts.keys import known_in, tables
+from ms_tune.facts.query import order
+from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments
+from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks import startup
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
@@ -22,9 +22,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.frameworks.dialect import Dialect
+    from ms_tune.enums import Dialect
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
 # Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).

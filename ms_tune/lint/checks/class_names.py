@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
-from ms_tune.frameworks.registries import registered
-from ms_tune.frameworks.releases import release_or_default, served
+from ms_tune.facts.registries import registered
+from ms_tune.facts.releases import release_or_default, served
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
 

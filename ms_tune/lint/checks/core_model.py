@@ -2,17 +2,17 @@
 
 The rules are those of ``TransformerConfig.__post_init__`` (``mindformers/parallel_core/transformer_config.py``, 1.6 to
 2.1), and of the layers that are built after it (``training_graph/transformer``, and ``mindformers/pynative/transformers`` of
-the dynamic graph); what the fields are, :mod:`ms_tune.frameworks.models` knows.
+the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.data import order
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.model_keys import keys_for, known_since
-from ms_tune.frameworks.models import UNKNOWN, Model, facts_of
+from ms_tune.enums import Dialect
+from ms_tune.facts.model_keys import keys_for, known_since
+from ms_tune.facts.models import UNKNOWN, Model, facts_of
+from ms_tune.facts.query import order
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 

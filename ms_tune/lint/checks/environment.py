@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import closest
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import (
@@ -21,12 +20,13 @@ from ms_tune.lint.environment.variables import (
     Item,
     items,
 )
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import Span
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import Span
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"

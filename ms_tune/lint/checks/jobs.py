@@ -9,22 +9,22 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from ms_tune.config import SCRIPTS
-from ms_tune.config.recognise import recognise
-from ms_tune.config.yaml_nodes import Document
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.launch.job import is_to_be_filled_in, jobs_in
+from ms_tune.enums import Dialect
+from ms_tune.job.detect import recognise
+from ms_tune.job.script_arguments import is_to_be_filled_in, jobs_in
 from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
+from ms_tune.source import SCRIPTS
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile, Span
-    from ms_tune.launch.job import TrainingJob
-    from ms_tune.launch.values import Argument, Place
+    from ms_tune.job.script_arguments import TrainingJob
     from ms_tune.lint.context import Context
+    from ms_tune.source.shell.values import Argument, Place
+    from ms_tune.source.yaml import SourceFile, Span
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _DYNAMIC = (

@@ -1,4 +1,4 @@
-"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.frameworks.keys`."""
+"""Checks of keys that nobody reads. What each dialect knows stands in :mod:`ms_tune.facts.keys`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
+from ms_tune.dialects.mindformers.read import passes_over
 from ms_tune.errors import closest
-from ms_tune.frameworks.keys import by_section, names, open_sections, tables
-from ms_tune.frameworks.models import facts_of
+from ms_tune.facts.keys import by_section, names, open_sections, tables
+from ms_tune.facts.models import facts_of
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
-from ms_tune.normalize.mindformers import passes_over
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.frameworks.dialect import Dialect
-    from ms_tune.frameworks.keys import Key
+    from ms_tune.enums import Dialect
+    from ms_tune.facts.keys import Key
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all

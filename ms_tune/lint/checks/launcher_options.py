@@ -1,24 +1,24 @@
-"""What launchers refuse of their own options, whatever program they start (:mod:`ms_tune.frameworks.launchers`)."""
+"""What launchers refuse of their own options, whatever program they start (:mod:`ms_tune.facts.launchers`)."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.config import SCRIPTS
-from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import closest
-from ms_tune.frameworks.megatron import programs
-from ms_tune.launch.once import launches_in
+from ms_tune.facts.megatron import programs
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.read import Launch
-    from ms_tune.launch.values import Argument
     from ms_tune.lint.context import Context
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Argument
 
 LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
 _HELP = ("h", "help")

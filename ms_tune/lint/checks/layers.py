@@ -1,6 +1,6 @@
 """Checks of how the layers are split over pipeline stages.
 
-The arithmetic is :mod:`ms_tune.layers.mindformers.placement`; here its inputs are read, and left alone where the config does not
+The arithmetic is :mod:`ms_tune.dialects.mindformers.placement`; here its inputs are read, and left alone where the config does not
 tell them all.
 """
 
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.models import UNKNOWN
-from ms_tune.layers.mindformers.inputs import RecomputeInputs
-from ms_tune.layers.mindformers.placement import place
-from ms_tune.layers.result import FrameworkStop
+from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.layers.result import Placement
+    from ms_tune.dialects.plan_result import Placement
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _MODEL = ("model", "model_config")
 _OFFSET = (*_MODEL, "offset")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
 from ms_tune.lint.checks import startup
 from ms_tune.lint.checks.legacy_llama import inner, is_llama, network_of
 from ms_tune.lint.checks.legacy_network import (
@@ -25,6 +24,7 @@ from ms_tune.lint.checks.legacy_network import (
     rest,
 )
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

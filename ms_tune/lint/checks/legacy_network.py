@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.config.source import MISSING
-from ms_tune.frameworks.models import UNKNOWN
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 MODEL = ("model", "model_config")
 PARALLEL = "parallel_config"

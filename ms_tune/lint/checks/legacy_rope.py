@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
 from ms_tune.lint.checks import legacy_llama
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _MODEL = ("model", "model_config")
 _METHOD, _FACTOR = (*_MODEL, "extend_method"), (*_MODEL, "scaling_factor")

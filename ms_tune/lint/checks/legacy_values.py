@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
 from ms_tune.lint.checks import legacy_glm, legacy_llama
 from ms_tune.lint.checks.legacy_network import MODEL
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,25 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.megatron.arguments import UNKNOWN
+from ms_tune.dialects.megatron.parser import Fault, refused
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
-from ms_tune.frameworks.megatron import names, pairs, releases_of
-from ms_tune.launch.line_ends import RETURN
-from ms_tune.launch.options import UNKNOWN
-from ms_tune.launch.refused import Fault, refused
-from ms_tune.layers.megatron.plan import normalize_megatron
+from ms_tune.facts.megatron import names, pairs, releases_of
 from ms_tune.lint.context import Asked, Violation
 from ms_tune.lint.launched import LaunchSource
-from ms_tune.normalize.megatron import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
+from ms_tune.source.shell.line_ends import RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.options import Command, Given
-    from ms_tune.launch.refused import Refused
-    from ms_tune.launch.values import Argument
-    from ms_tune.layers.megatron.inputs import MegatronInputs
-    from ms_tune.layers.plans import NormalizedPlan
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.megatron.arguments import Command, Given
+    from ms_tune.dialects.megatron.inputs import MegatronInputs
+    from ms_tune.dialects.megatron.parser import Refused
     from ms_tune.lint.context import Context
+    from ms_tune.source.shell.values import Argument
 
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.data import order
-from ms_tune.launch.options import UNKNOWN
+from ms_tune.dialects.megatron.arguments import UNKNOWN
+from ms_tune.facts.query import order
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
 from ms_tune.lint.context import Violation
@@ -17,7 +17,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.options import Command
+    from ms_tune.dialects.megatron.arguments import Command
     from ms_tune.lint.context import Context
 
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.megatron.canonical import canonical
-from ms_tune.layers.megatron.inputs import ARGUMENTS
-from ms_tune.layers.megatron.plan import normalize_megatron
-from ms_tune.layers.megatron.remedies import remedy_changes
+from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.remedies import remedy_changes
+from ms_tune.dialects.megatron.simplify import canonical
 from ms_tune.lint.checks import megatron_sizes
 from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation
@@ -18,8 +18,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.launch.options import Command
-    from ms_tune.layers.result import Problem
+    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
 
 # Where a trap is shown: the first of these arguments that is written.

@@ -10,18 +10,18 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ms_tune.launch.state import FROM_OUTSIDE
-from ms_tune.launch.values import Reason
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.context import Violation
+from ms_tune.source.shell.state import FROM_OUTSIDE
+from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.options import Command
-    from ms_tune.launch.values import Argument
+    from ms_tune.dialects.megatron.arguments import Command
     from ms_tune.lint.context import Context
     from ms_tune.lint.launched import LaunchSource
+    from ms_tune.source.shell.values import Argument
 
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
 _APART = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]+=|^[ \t]*([A-Za-z_]\w*)=[ \t]+[\w./]", re.MULTILINE)

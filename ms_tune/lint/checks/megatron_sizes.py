@@ -9,15 +9,15 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.megatron import releases_on
-from ms_tune.launch.values import text_of
+from ms_tune.facts.megatron import releases_on
 from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation
+from ms_tune.source.shell.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.launch.options import Command
+    from ms_tune.dialects.megatron.arguments import Command
     from ms_tune.lint.context import Context
 
 _TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"

@@ -1,6 +1,6 @@
 """Checks of how a launch script starts a program: what its launcher is told, and what never gets to the program.
 
-The launchers' options are those of :mod:`ms_tune.frameworks.launchers`. As argparse of CPython 3.10 to 3.14 has it, a name may be cut
+The launchers' options are those of :mod:`ms_tune.facts.launchers`. As argparse of CPython 3.10 to 3.14 has it, a name may be cut
 short to one that only one option begins with. What bash does stands in its manual (4.1 ``export``, 3.1.2.1 backslashes).
 """
 
@@ -16,9 +16,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.read import Launch
-    from ms_tune.launch.values import Argument
     from ms_tune.lint.context import Context
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Argument
 
 _PORTS = 65535
 _APART = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)[ \t]+=", re.MULTILINE)

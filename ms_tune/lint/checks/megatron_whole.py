@@ -10,7 +10,7 @@ import re
 from math import fsum
 from typing import TYPE_CHECKING
 
-from ms_tune.launch.refused import refused
+from ms_tune.dialects.megatron.parser import refused
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
 from ms_tune.lint.context import Violation
@@ -18,7 +18,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.launch.options import Command
+    from ms_tune.dialects.megatron.arguments import Command
     from ms_tune.lint.context import Context
 
 _WHOLE = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed

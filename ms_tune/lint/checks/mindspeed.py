@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.mindspeed_ms.plan import divide
+from ms_tune.dialects.mindspeed_ms.plan import divide
 from ms_tune.lint.checks import net
 from ms_tune.lint.context import Violation
 

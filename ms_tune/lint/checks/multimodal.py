@@ -9,8 +9,8 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS
-from ms_tune.launch.job import stands_somewhere
+from ms_tune.facts.mindspeed_mm import OWN_TOOLS
+from ms_tune.job.script_arguments import stands_somewhere
 from ms_tune.lint.context import Violation
 from ms_tune.lint.multimodal import MultimodalSource
 from ms_tune.units import whole_number
@@ -18,8 +18,8 @@ from ms_tune.units import whole_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ms_tune.config.source import Span
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import Span
 
 _TENSOR, _PIPELINE, _CONTEXT = (
     "--tensor-model-parallel-size",

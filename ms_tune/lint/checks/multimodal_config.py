@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
+from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
-from ms_tune.frameworks.releases import release_or_default
+from ms_tune.facts.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
+from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks.numbers import is_number
 from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.frameworks.mindspeed_mm import Setting
+    from ms_tune.facts.mindspeed_mm import Setting
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _REPORTED = 1000
 _SIZES = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here

@@ -10,19 +10,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.plan_result import Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.releases import release_or_default
-from ms_tune.layers.result import Severity
+from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.context import Asked, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.layers.plans import NormalizedPlan
-    from ms_tune.layers.result import Problem
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {
@@ -94,11 +94,11 @@ def _worked_out(asked: Asked) -> NormalizedPlan | None:
     context = asked.context
     try:
         if context.dialect is Dialect.MINDSPEED_MS:
-            from ms_tune.normalize import mindspeed_ms as mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
+            from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
 
             return mindspeed_ms_layers.normalize_source(context.source)
-        from ms_tune.normalize import pynative  # noqa: PLC0415 - as above
+        from ms_tune.dialects.mindformers_pynative import read  # noqa: PLC0415 - as above
 
-        return pynative.normalize_source(context.source, release_or_default(context.version, context.dialect))
+        return read.normalize_source(context.source, release_or_default(context.version, context.dialect))
     except MsTuneError:
         return None

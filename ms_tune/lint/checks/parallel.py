@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.models import names_of
-from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.facts.models import names_of
+from ms_tune.facts.registries import mindspore_values
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
 

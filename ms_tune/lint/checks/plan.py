@@ -6,23 +6,23 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.read import normalize_source, read_recompute
+from ms_tune.dialects.patterns import compile_segment, is_risky
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Severity
 from ms_tune.errors import MsTuneError
-from ms_tune.frameworks.models import UNKNOWN
-from ms_tune.frameworks.names import cells_of
-from ms_tune.layers.mindformers.inputs import KEYS
-from ms_tune.layers.mindformers.plan import normalize
-from ms_tune.layers.patterns import compile_segment, is_risky
-from ms_tune.layers.result import ENDLESS_LOOP, Severity
+from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.names import cells_of
 from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
 from ms_tune.lint.context import Asked, Violation
-from ms_tune.normalize.mindformers import normalize_source, read_recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.layers.result import Problem, RecomputePlan
+    from ms_tune.dialects.plan_result import Problem, RecomputePlan
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _SECTION = "recompute_config"
 
@@ -149,7 +149,7 @@ def _is_off(context: Context, problem: Problem) -> bool:
 def unmatched(context: Context) -> Iterator[Violation]:
     """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
 
-    ``frameworks/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
+    ``facts/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
     """
     named = [context.get(f"{_SECTION}.{key}") for key in KEYS[1:]] + [context.get("swap_config.op_swap")]
     if not any(named):

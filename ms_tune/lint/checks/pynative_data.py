@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.registries import registered
-from ms_tune.frameworks.releases import release_or_default
+from ms_tune.facts.registries import registered
+from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks.pynative import is_distributed
 from ms_tune.lint.context import Violation
 

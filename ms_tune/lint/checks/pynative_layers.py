@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.layers.pynative.layer_specs import parse_specs
+from ms_tune.dialects.layer_specs import parse_specs
 from ms_tune.lint.checks import net
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _MODULES: KeyPath = ("recompute", "select_module")
 _EXCLUDED: KeyPath = ("recompute", "exclude_op")

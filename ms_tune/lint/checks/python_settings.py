@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
-from ms_tune.frameworks.data import load
-from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.facts.query import load
+from ms_tune.facts.registries import mindspore_values
 from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items

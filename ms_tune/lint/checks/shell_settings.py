@@ -6,23 +6,23 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ms_tune.config import SCRIPTS
-from ms_tune.config.yaml_nodes import Document
-from ms_tune.frameworks.megatron import programs
-from ms_tune.launch.once import launches_in
-from ms_tune.launch.values import Reason
+from ms_tune.facts.megatron import programs
 from ms_tune.lint.checks.launcher_options import LAUNCHERS
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.shell.values import Reason
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.config.source import Span
-    from ms_tune.launch.read import Launch
     from ms_tune.lint.context import Context
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.yaml import Span
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks import legacy
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.models import names_of
-from ms_tune.frameworks.registries import mindspore_values
-from ms_tune.frameworks.releases import release_or_default
-from ms_tune.normalize.mindformers import splits as splits_network
+from ms_tune.dialects.mindformers.read import splits as splits_network
+from ms_tune.enums import Dialect
+from ms_tune.facts import legacy
+from ms_tune.facts.models import names_of
+from ms_tune.facts.registries import mindspore_values
+from ms_tune.facts.releases import release_or_default
 
 if TYPE_CHECKING:
     from ms_tune.lint.context import Context

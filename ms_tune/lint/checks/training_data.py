@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.registries import mindspore_values
+from ms_tune.facts.registries import mindspore_values
 from ms_tune.lint.checks import startup
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
@@ -12,8 +12,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 
 def sequence_length(context: Context) -> Iterator[Violation]:

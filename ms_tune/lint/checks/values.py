@@ -9,19 +9,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import MISSING
+from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.frameworks.dialect import Dialect
-from ms_tune.frameworks.keys import known_in, tables
+from ms_tune.facts.keys import known_in, tables
 from ms_tune.lint.conditions import find, same
 from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath
-    from ms_tune.frameworks.keys import Key
+    from ms_tune.facts.keys import Key
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath
 
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
-from ms_tune.frameworks.variables import variables
+from ms_tune.facts.variables import variables
 from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import items

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.keys import by_section
+from ms_tune.facts.keys import by_section
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.config.source import KeyPath, Plain
     from ms_tune.lint.context import Context
+    from ms_tune.source.yaml import KeyPath, Plain
 
 _REPORTED = 200  # duplicates; a file with more of them is no config
 _SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import Assignment, Environment
@@ -18,8 +18,8 @@ from ms_tune.lint.environment.shell import from_process, parse_env, parse_shell,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.finding import Finding
 
 __all__ = [
     "Assignment",

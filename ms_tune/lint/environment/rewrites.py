@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ms_tune.config.spans import EditRefusedError
 from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, items
-from ms_tune.texts import msg
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

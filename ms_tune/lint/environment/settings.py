@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.config.source import Duplicate
-from ms_tune.config.spans import Change, ChangeKind, Edit, EditRefusedError, apply_edits
-from ms_tune.config.yaml_nodes import Document, Entry, Node
+from ms_tune.diagnostics import Fix
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.environment.rewrites import REWRITES, Body
-from ms_tune.lint.finding import Fix
 from ms_tune.lint.fix import title_of
-from ms_tune.texts import msg
+from ms_tune.source.edit import Change, ChangeKind, Edit, EditRefusedError, apply_edits
+from ms_tune.source.yaml import Duplicate
+from ms_tune.source.yaml_nodes import Document, Entry, Node
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ms_tune.config.source import Span
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
+    from ms_tune.source.yaml import Span
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 

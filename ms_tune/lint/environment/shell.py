@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.config.yaml_nodes import Document
-from ms_tune.launch.assignments import assignments
-from ms_tune.launch.read import content
 from ms_tune.lint.environment.settings import Assignment, Environment
 from ms_tune.lint.environment.variables import FOREIGN, KNOWN
+from ms_tune.source.shell.assignments import assignments
+from ms_tune.source.shell.read import content
+from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.frameworks.dialect import Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.python_code.module import module_of
@@ -17,9 +17,9 @@ from ms_tune.lint.python_code.source import parse_python, read_python
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.diagnostics import Finding
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.finding import Finding
+    from ms_tune.source.yaml import SourceFile
 
 __all__ = ["lint_python", "parse_python", "python_checks", "read_python", "uses_mindspore"]
 

@@ -11,15 +11,15 @@ from functools import cache, cached_property, lru_cache
 from heapq import merge
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from ms_tune.config.yaml_nodes import Document
 from ms_tune.errors import ConfigError
-from ms_tune.texts import msg
+from ms_tune.source.yaml_nodes import Document
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ms_tune.config.source import SourceFile, Span
+    from ms_tune.source.yaml import SourceFile, Span
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While

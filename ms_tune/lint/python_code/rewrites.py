@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.config.spans import Edit, EditRefusedError
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.mint_names import keeps_its_meaning, parameter_names
 from ms_tune.lint.python_code.swaps import Swap, swap_of
-from ms_tune.texts import msg
+from ms_tune.source.edit import Edit, EditRefusedError
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.lint.context import Violation
     from ms_tune.lint.python_code.module import Module
-    from ms_tune.texts import Message
+    from ms_tune.text import Message
 
     Rewrite: TypeAlias = Callable[[Module, Violation], "Rewritten"]
 

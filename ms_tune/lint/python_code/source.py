@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ms_tune.config.source import decode
-from ms_tune.config.spans import EditRefusedError, apply_edits
-from ms_tune.config.yaml_nodes import Document, Node
+from ms_tune.diagnostics import Fix
 from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.finding import Fix
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.swaps import leads_to
-from ms_tune.texts import msg
+from ms_tune.source.edit import EditRefusedError, apply_edits
+from ms_tune.source.yaml import decode
+from ms_tune.source.yaml_nodes import Document, Node
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,20 +6,20 @@ import ast
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.config.spans import EditRefusedError
 from ms_tune.lint.environment.settings import Assignment, Environment, EnvironmentSource
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, module_of
 from ms_tune.lint.python_code.syntax import assigned
-from ms_tune.texts import msg
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.config.source import SourceFile
+    from ms_tune.diagnostics import Fix
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.lint.finding import Fix
     from ms_tune.lint.python_code.module import Module
+    from ms_tune.source.yaml import SourceFile
 
 # Conditions under which a setting is one that the user of the code asks for.
 _ASKED = re.compile(r"debug|sync|block|simul|dry_?run|determin|reprod|profil|track", re.IGNORECASE)

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.dryrun.child.hook.launches import launcher_of
 from ms_tune.dryrun.launchers.options import MSRUN, TORCH_LAUNCH, TORCHRUN, Launch, parse
 from ms_tune.errors import UsageError
-from ms_tune.frameworks.data import load
+from ms_tune.facts.query import load
 
 MODULES = {**load("launchers")["modules"], **load("launchers")["other_modules"]}
 

@@ -22,7 +22,7 @@ NAME = "_ms_tune_known"  # the attribute of a tensor that holds the one value of
 # Names of methods and primitives by what they do to a value: `same`, `not`, `changing` (in place), `binary` (by the rule),
 # `many` (of a list of tensors), `told` (whatever they are given). A primitive is what functions such as ops.isfinite and
 # mint.all call; methods of tensors go by other ways. Of a collective the result of true is true by any rule.
-_FACTS = json.loads((Path(__file__).parents[3] / "frameworks" / "data" / "followed.json").read_text(encoding="utf-8"))
+_FACTS = json.loads((Path(__file__).parents[3] / "facts" / "data" / "followed.json").read_text(encoding="utf-8"))
 _METHODS, _PRIMITIVES = _FACTS["methods"], _FACTS["primitives"]
 _RULES: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},

@@ -1,0 +1,1 @@
+"""Arguments of MindSpeed-LLM's launch scripts (Megatron-LM's and MindSpeed's parsers)."""

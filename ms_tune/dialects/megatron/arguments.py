@@ -1,0 +1,180 @@
+"""The arguments of a program of MindSpeed-LLM as its parser takes them: which are written, with what, and what holds in the end.
+
+``argparse`` (CPython 3.10 to 3.14) without abbreviations, as ``parse_args`` of ``megatron/training/arguments.py`` makes it
+(core_r0.8.0, core_v0.12.1): the last word about a destination wins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.facts.megatron import UNREAD, definitions, names_by_dest, programs
+from ms_tune.source.shell.state import FROM_OUTSIDE
+from ms_tune.source.shell.values import Argument, Reason
+
+if TYPE_CHECKING:
+    from ms_tune.facts.megatron import Definition
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Unknown
+
+UNKNOWN = object()  # a value that nobody can tell without running the script
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One argument as it is written."""
+
+    name: str  # `--num-layers`
+    word: Argument  # where it stands
+    values: tuple[Argument, ...]  # what stands behind it, up to the next one; what is written behind `=` comes first
+    definitions: tuple[Definition, ...]  # what the release knows of it
+    joined: bool = False  # whether its value is written behind `=`
+
+    @property
+    def takes(self) -> int | None:
+        """How many values it takes; None for any number, or if its definitions differ."""
+        counts = {0 if one.action else 1 if one.nargs is None else None for one in self.definitions}
+        return counts.pop() if len(counts) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a program is given."""
+
+    launch: Launch  # how it is started
+    release: str  # the release of MindSpeed-LLM whose parser it is
+    given: tuple[Given, ...]  # the arguments, in order
+    strays: tuple[Argument, ...]  # words in front of the first argument
+    # Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
+    hidden: tuple[tuple[Argument, bool], ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether further arguments may hide in words that are unknown."""
+        return bool(self.hidden)
+
+    def last(self, dest: str) -> Given | None:
+        """The argument that decides about a destination; None if none is written."""
+        names = names_by_dest(self.release).get(dest, ())
+        return next((one for one in reversed(self.given) if one.name in names), None)
+
+    def value(self, dest: str) -> object:
+        """The value that holds in the end, or :data:`UNKNOWN`: it is not known, not of its type, or has several defaults."""
+        names = names_by_dest(self.release).get(dest, ())
+        found = self.last(dest)
+        if found is not None:
+            return _value(found)
+        if self.open:
+            return UNKNOWN
+        defaults = [one.default for name in names for one in definitions(name, self.release) if one.dest == dest]
+        first = defaults[0] if defaults else UNKNOWN
+        return UNKNOWN if any(one != first for one in defaults) or first == UNREAD else first
+
+    def integer(self, dest: str) -> int | None:
+        """A whole number that holds in the end; None if it is none, or unknown."""
+        found = self.value(dest)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def surely(self, dest: str) -> bool:
+        """Whether a switch is on for sure."""
+        return self.value(dest) is True
+
+    def surely_not(self, dest: str) -> bool:
+        """Whether something is off, or has no value, for sure; what the release does not know is."""
+        return dest not in names_by_dest(self.release) or self.value(dest) in (False, None)
+
+
+def command_of(launch: Launch, release: str) -> Command | None:
+    """What a program of MindSpeed-LLM is given; None if it is another program."""
+    return command_in(launch, release) if launch.name in programs() else None
+
+
+def command_in(launch: Launch, release: str) -> Command:
+    """What any program is given, as a release's parser would part its words."""
+    given: list[Given] = []
+    strays: list[Argument] = []
+    hidden: list[tuple[Argument, bool]] = []
+    for word in launch.arguments:
+        text = word.text
+        if (
+            text is not None
+            and text.startswith("-")
+            and not _NEGATIVE.fullmatch(text)
+            and len(text) > 1
+            and " " not in text
+        ):
+            name, equals, _ = text.partition("=")
+            value = (word.part(len(name) + 1, len(text)),) if equals else ()
+            given.append(Given(name, word.part(0, len(name)), value, definitions(name, release), bool(equals)))
+            continue
+        last = given[-1] if given else None
+        expected = last is not None and (last.takes is None or len(last.values) < last.takes)
+        if word.open and (last is None or not expected or last.takes is None):
+            hidden.append(
+                (word, last is not None and bool(last.definitions) and last.takes is None and not last.values)
+            )
+        if last is None:
+            strays.append(word)
+        else:
+            given[-1] = Given(last.name, last.word, (*last.values, word), last.definitions, last.joined)
+    return Command(launch, release, tuple(given), tuple(strays), tuple(hidden))
+
+
+def without_unset(command: Command) -> tuple[Command | None, tuple[str, ...]]:
+    """The command as it is if nothing comes from outside: for bash a variable that nobody sets is no word at all.
+
+    Returns:
+        The command without the words that are nothing then (None if it has none of those, or arguments may still hide in it), and
+        the variables that are supposed not to be set (``@`` for what the script is started with).
+    """
+    names: dict[str, None] = {}
+    instead: dict[int, tuple[Argument, ...]] = {}
+    for word, is_value in command.hidden:
+        for piece in word.pieces:
+            unknown = piece.unknown
+            if unknown is None or not (
+                _is_variable(unknown) or (unknown.reason is Reason.ARGUMENT and unknown.name in "@*")
+            ):
+                return None, ()
+            names["@" if unknown.name == "*" else unknown.name] = None
+        instead[id(word)] = (Argument(word.pieces),) if is_value else ()
+    if not names:
+        return None, ()
+    words = tuple(new for word in command.launch.arguments for new in instead.get(id(word), (word,)))
+    return command_in(replace(command.launch, arguments=words), command.release), tuple(names)
+
+
+def _is_variable(unknown: Unknown) -> bool:
+    own = unknown.reason is Reason.ENVIRONMENT and unknown.name.isidentifier()
+    return own and unknown.name not in FROM_OUTSIDE
+
+
+def _value(one: Given) -> object:
+    kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
+    if len(kinds) != 1:
+        return UNKNOWN
+    action, kind, nargs = kinds.pop()
+    if action:
+        return action == "store_true"
+    texts = [value.text for value in one.values]
+    if None in texts or not texts:
+        return UNKNOWN
+    values = [read(text or "", kind) for text in (texts if nargs else texts[:1])]
+    if UNKNOWN in values:
+        return UNKNOWN
+    return values if nargs else values[0]
+
+
+def read(text: str, kind: str) -> object:
+    """A value as its type makes it; :data:`UNKNOWN` if the type refuses it."""
+    try:
+        if kind == "int":
+            return int(text) if len(text) < 40 else UNKNOWN  # noqa: PLR2004 - no number is that long
+        if kind == "float":
+            return float(text)
+    except ValueError:
+        return UNKNOWN
+    return bool(text) if kind == "bool" else text if kind == "str" else UNKNOWN

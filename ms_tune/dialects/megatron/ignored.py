@@ -1,0 +1,94 @@
+"""What the frameworks take without a word although its author hardly meant it; the sources are those of the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.megatron.placement import has_experts
+from ms_tune.dialects.megatron.recompute import operators
+from ms_tune.dialects.plan_result import Effect, Kind, Problem, Severity
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
+    from ms_tune.dialects.megatron.placement import Cell
+    from ms_tune.dialects.plan_result import LayerPlan
+
+
+def find_traps(
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell], layers: Sequence[LayerPlan]
+) -> Iterator[Problem]:
+    """Every trap of a program that the frameworks take."""
+    yield from _of_placement(inputs, settled, cells, layers)
+    yield from _of_recompute(inputs, settled, layers)
+
+
+def _of_placement(
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell], layers: Sequence[LayerPlan]
+) -> Iterator[Problem]:
+    built = sum(cell.count for cell in cells)
+    if built != inputs.layers:
+        yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
+    moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
+    if moved:
+        yield _problem("looked-up", Severity.WARNING, cells=_named(moved))
+    renumbered = [cell for cell in cells if cell.number != cell.place and _other_parts(inputs, settled, cell)]
+    if renumbered:
+        yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
+    idle = sum(layer.kind is Kind.NOOP for layer in layers)
+    if settled.noop and idle < len(settled.noop):
+        yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
+    if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
+        yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
+
+
+def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+    """Whether a layer of a cell would do nothing, or have experts, by its place and not by the number that it is looked up by."""
+    return any(
+        (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
+        for number, place in ((cell.looked_up + index, cell.place + index) for index in range(cell.count))
+    )
+
+
+def _other_parts(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+    """Whether a layer of a cell would recompute other parts by its place than by its ``layer_number``."""
+
+    def parts(number: int) -> tuple[str, ...]:
+        return operators(inputs, settled, cell, number, experts=False)
+
+    return any(parts(cell.number + index) != parts(cell.place + index) for index in range(cell.count))
+
+
+def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+    full = any(layer.recompute is Effect.FULL for layer in layers)
+    if settled.granularity == "full" and inputs.swap:
+        yield _problem("swap-instead", Severity.WARNING)
+    elif settled.granularity == "full" and not full:
+        yield _problem("full-nothing", Severity.WARNING)
+    if settled.granularity is None and inputs.method and not inputs.swap:
+        yield _problem("method-alone", Severity.WARNING)
+    if inputs.modules and settled.granularity != "selective":
+        yield _problem("modules-ignored", Severity.WARNING)
+    for on, number, name in (
+        (inputs.activation, inputs.activation_layers, "recompute-activation-function"),
+        (inputs.norm, inputs.norm_layers, "recompute-norm"),
+    ):
+        if number is not None and not on:
+            yield _problem("number-alone", Severity.WARNING, name=name)
+    if inputs.in_bubble or settled.in_advance:
+        yield _problem("at-run-time", Severity.WARNING)
+    if inputs.other("moe_zero_memory") not in (None, "disable"):
+        yield _problem("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
+    if settled.method == "block" and settled.number and inputs.by_rank and settled.chunks is None:
+        yield _problem("by-rank-ignored", Severity.INFO)
+
+
+def _named(cells: Sequence[Cell]) -> str:
+    shown = [f"stage {cell.stage}, chunk {cell.chunk}" for cell in cells[:3]]
+    return "; ".join(shown) + ("; …" if len(cells) > len(shown) else "")
+
+
+def _problem(trap: str, severity: Severity, /, **params: object) -> Problem:
+    return Problem(trap, severity, msg(f"megatron_layers.trap.{trap}", **params))

@@ -1,0 +1,269 @@
+"""The layers of a program that a launch script starts: what its arguments say, by the parser of the release."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.layer_plan import MEGATRON, NormalizedPlan
+from ms_tune.dialects.megatron.arguments import UNKNOWN
+from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
+from ms_tune.dialects.megatron.parser import Fault, refused
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.remedies import remedy
+from ms_tune.dialects.plan_result import Failure, Problem, Severity
+from ms_tune.errors import ConfigError
+from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.parser import Refused
+
+_OTHERS = (
+    *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
+    *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce", "moe_zero_memory"),
+)
+IN_YAML = "yaml_cfg"
+# What builds layers of its own, or places them by rules that are not here.
+NOT_SERVED = (
+    *(
+        "pipeline_model_parallel_layout",
+        "moe_fb_overlap",
+        "share_kvstates",
+        "full_attention_interval",
+        "use_legacy_models",
+    ),
+    *("hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training", IN_YAML),
+)
+
+
+# Specs that say what one layer is made of, the same for all layers (``mindspeed_llm/tasks/models/spec``).
+_PLAIN_SPEC = re.compile(
+    r"mindspeed_llm\.tasks\.models\.spec\.(bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
+)
+# The releases whose rules are known.
+SERVED = releases_on("core_v0.12.1")
+
+
+class NotEvaluableError(Exception):
+    """An argument's value is not known without running the script.
+
+    Args:
+        argument: The argument.
+        variable: What it comes from.
+    """
+
+    def __init__(self, argument: str, variable: str) -> None:
+        super().__init__(argument)
+        self.argument = argument
+        self.variable = variable
+
+
+def plan_of(command: Command) -> NormalizedPlan:
+    """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
+
+    Raises:
+        NotEvaluableError: As for :func:`inputs_of`.
+        ConfigError: As for :func:`inputs_of`.
+    """
+    problems = tuple(_parser_problem(command.release, one) for one in refused(command))
+    if problems:
+        failure = Failure("SystemExit", "2")
+        return NormalizedPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
+    if is_in_yaml(command):
+        return _stops_over_yaml(command.release)
+    inputs = inputs_of(command)
+    plan = normalize_megatron(inputs)
+    if plan.failure is None:
+        return plan
+    first = plan.problems[0]._replace(hint=remedy(inputs, normalize_megatron))
+    return plan._replace(problems=(first, *plan.problems[1:]))
+
+
+def is_in_yaml(command: Command) -> bool:
+    """Whether a program is to read its arguments from a YAML file, for sure: those of the command line count no more."""
+    return isinstance(command.value(IN_YAML), str)
+
+
+def _stops_over_yaml(release: str) -> NormalizedPlan:
+    """What comes of ``--yaml-cfg``: no file passes.
+
+    ``TrainingBasicFeature.pre_validate_args`` of MindSpeed-LLM reads ``pipeline_model_parallel_size`` beside the sections;
+    ``validate_yaml`` of Megatron-LM (core_v0.12.1, ``megatron/training/yaml_arguments.py``) reads it in ``model_parallel``, and
+    lays both together in one call, which takes no name twice.
+    """
+    text = "types.SimpleNamespace() got multiple values for keyword argument 'pipeline_model_parallel_size'"
+    message = msg("megatron_layers.in-yaml", release=release)
+    problem = Problem("arguments-rejected", Severity.ERROR, message, msg("megatron_layers.in-yaml.hint"))
+    return NormalizedPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
+
+
+def _parser_problem(release: str, one: Refused) -> Problem:
+    known = releases_of(one.name) if one.fault is Fault.UNKNOWN else ()
+    what = msg(
+        f"megatron_layers.parser.{'elsewhere' if known else one.fault.value}",
+        name=one.name,
+        text=one.word.text or "",
+        allowed=", ".join(one.allowed),
+        known=", ".join(known),
+    )
+    line = one.word.place.span.line
+    return Problem(
+        "parser-rejected", Severity.ERROR, msg("megatron_layers.parser", release=release, line=line, what=what)
+    )
+
+
+# What changes how layers are built, or run, but not what is asked of the arguments before.
+_ONLY_BUILT = ("moe_fb_overlap", "spec")
+
+
+def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInputs:
+    """What of a program's arguments decides about its layers.
+
+    Args:
+        command: The program.
+        arguments_only: Whether it is only asked how the arguments are validated; what builds layers of its own will do then.
+
+    Raises:
+        NotEvaluableError: A value is not known without running the script.
+        ConfigError: The number of layers is missing or beyond all bounds, or something is asked for that is not served.
+    """
+    reader = ArgumentReader(command)
+    for dest in NOT_SERVED:
+        if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
+            raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
+    spec = reader.value("spec")
+    if not arguments_only and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
+        raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
+    layers = reader.integer(DESTINATIONS["layers"])
+    if layers is None:
+        raise ConfigError(msg("megatron_layers.no-layers"))
+    reader.bound(DESTINATIONS["layers"], layers, 1)
+    integers = {
+        name: reader.integer(DESTINATIONS[name]) for name in _fields_of("int", "int | None") if name != "layers"
+    }
+    for field, least in (("stages", 1), ("layers_of_chunk", 0), ("chunks", 1), ("ahead", 0), ("tensor", 1)):
+        number = integers[field]
+        if number is not None:
+            reader.bound(DESTINATIONS[field], number, least)
+    reader.bound(DESTINATIONS["chunks"], (integers["stages"] or 1) * (integers["chunks"] or 1), 1)
+    values: dict[str, object] = {
+        **integers,
+        **{name: reader.switch(DESTINATIONS[name]) for name in _fields_of("bool")},
+        **{name: reader.text(DESTINATIONS[name]) for name in _fields_of("str | None")},
+    }
+    if values["schedule"] == "dualpipev" and integers["chunks"] is not None:
+        raise ConfigError(msg("megatron_layers.not-served", argument="--num-virtual-stages-per-pipeline-rank"))
+    modules = reader.value(DESTINATIONS["modules"])
+    return MegatronInputs(
+        release=command.release,
+        layers=layers,
+        modules=tuple(map(str, modules)) if isinstance(modules, list) else None,
+        micro_batches=_micro_batches(command, values),
+        others={dest: reader.value(dest) for dest in _OTHERS},
+        **values,  # type: ignore[arg-type]  # by the fields' types
+    )
+
+
+def _fields_of(*types: str) -> Iterator[str]:
+    """The fields of these types that an argument stands for, in their order."""
+    return (one.name for one in fields(MegatronInputs) if one.type in types and one.name in DESTINATIONS)
+
+
+def _micro_batches(command: Command, values: dict[str, object]) -> int | None:
+    """Micro-batches of a step; None if the number of processes is not known."""
+    processes, total, micro = (
+        command.launch.processes,
+        command.integer("global_batch_size"),
+        command.integer("micro_batch_size"),
+    )
+    context = command.integer("context_parallel_size") or 1
+    stages, tensor = values["stages"], values["tensor"]
+    if not processes or not micro or not isinstance(stages, int) or not isinstance(tensor, int):
+        return None
+    data = processes // (stages * tensor * context)
+    if not data:
+        return None
+    return (total or micro * data) // micro // data
+
+
+class ArgumentReader:
+    """Reads values that hold in the end."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._known = names_by_dest(command.release)
+
+    def value(self, dest: str) -> object:
+        """A value; None where the release does not know the argument, or has no default."""
+        if dest not in self._known:
+            return None
+        found = self._command.value(dest)
+        if found is not UNKNOWN:
+            return found
+        given = self._command.last(dest)
+        if given is None:
+            if self._command.open:
+                raise NotEvaluableError(self.written(dest), _open_word(self._command))
+            return _first_default(self._command.release, dest)
+        unknown = next((value.unknown for value in given.values if value.unknown), None)
+        if unknown is not None:
+            raise NotEvaluableError(given.name, unknown.name)
+        texts = [str(one.text) for one in given.values]
+        if not texts and any(one.nargs == "*" for one in given.definitions):
+            return []
+        if len(texts) == 1 and texts[0].isascii() and texts[0].removeprefix("-").isdigit():
+            return int(texts[0][:9])  # what several features define differently
+        raise ConfigError(msg("megatron_layers.value-not-served", argument=given.name, value=" ".join(texts)))
+
+    def integer(self, dest: str) -> int | None:
+        """A whole number."""
+        found = self.value(dest)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def switch(self, dest: str) -> bool:
+        """Whether a switch is on."""
+        return self.value(dest) is True
+
+    def text(self, dest: str) -> str | None:
+        """A text."""
+        found = self.value(dest)
+        return found if isinstance(found, str) else None
+
+    def is_set(self, dest: str) -> bool:
+        """Whether an argument is written."""
+        return self._command.last(dest) is not None and self.value(dest) not in (None, False)
+
+    def written(self, dest: str) -> str:
+        """The argument's name."""
+        given = self._command.last(dest)
+        return given.name if given else next(iter(self._known.get(dest, (f"--{dest.replace('_', '-')}",))))
+
+    def bound(self, dest: str, number: int, least: int) -> None:
+        """Refuse what is no count, or more than any job has.
+
+        Raises:
+            ConfigError: The number is out of bounds.
+        """
+        if not least <= number <= MOST_LAYERS:
+            name = self.written(dest)
+            raise ConfigError(
+                msg("megatron_layers.not-a-count", name=name, minimum=least, maximum=MOST_LAYERS, value=number)
+            )
+
+
+def _first_default(release: str, dest: str) -> object:
+    """The default of an argument that several features define differently: that of the last one, which replaces the others."""
+    found = [
+        one.default for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest
+    ]
+    return next((one for one in reversed(found) if one is not None), None)
+
+
+def _open_word(command: Command) -> str:
+    words = (word for word in command.launch.arguments if word.open and word.unknown)
+    return next((word.unknown.name for word in words if word.unknown), "")

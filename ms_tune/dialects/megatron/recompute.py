@@ -1,0 +1,174 @@
+"""What each layer recomputes and swaps.
+
+Full recomputation: ``TransformerBlock._checkpointed_forward`` of Megatron-LM (core_v0.12.1), or what MindSpeed puts in its place
+for ``--recompute-method block`` or ``--swap-attention`` (``mindspeed/core/memory/common.py``). Norms and activations:
+``should_recompute`` of MindSpeed, of which there are two (``mindspeed/model/transformer.py`` and
+``mindspeed/core/memory/recompute/recompute_common.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.megatron.refusal import fail
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
+    from ms_tune.dialects.megatron.placement import Cell
+
+NORMS = ("input_layernorm", "pre_mlp_layernorm")
+ACTIVATION = "mlp.activation_func"
+EXPERTS_ACTIVATION = "mlp.experts.activation_func"
+_OF_MODULE = {
+    "core_attn": ("self_attention.core_attention",),
+    "layernorm": NORMS,
+    "mla_up_proj": ("self_attention.qkv_up_proj",),
+}
+
+
+def in_full(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[int | None]:
+    """Of each layer of a cell the group in which it is recomputed; None if it is not.
+
+    Raises:
+        FrameworkStop: The step stops.
+    """
+    nothing: list[int | None] = [None] * cell.count
+    if settled.granularity != "full":
+        return nothing
+    number = settled.number or 0
+    # MindSpeed patches by the arguments as they are written, before --recompute-in-bubble changes them.
+    patched = inputs.method == "block" or inputs.swap
+    if patched and inputs.swap:
+        return nothing
+    if settled.method == "block":
+        if not patched:
+            return [index if index < number else None for index in range(cell.count)]
+        return [index if _by_block(inputs, settled, cell, index, number) else None for index in range(cell.count)]
+    return _uniform(cell, number)
+
+
+def _by_block(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int, number: int) -> bool:
+    chunks = settled.chunks if inputs.by_rank and settled.chunks is not None else 1
+    chunk = cell.chunk if inputs.by_rank and settled.chunks is not None else 0
+    if settled.spare_last and index == cell.count - 1 and _is_last(inputs, settled, cell):
+        return False
+    return index * chunks + chunk < number
+
+
+def _is_last(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+    """``mpu.is_pipeline_last_stage()``."""
+    last_chunk = settled.chunks is None or cell.chunk == settled.chunks - 1
+    return cell.stage == inputs.stages - 1 and last_chunk
+
+
+def check_ends(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
+    """Groups of no layer are counted for ever, before the first layer is reached.
+
+    Raises:
+        FrameworkStop: They are.
+    """
+    uniform = settled.granularity == "full" and settled.method == "uniform" and not inputs.swap
+    if uniform and cell.count and (settled.number or 0) <= 0:
+        fail("uniform-nothing")
+
+
+def _uniform(cell: Cell, number: int) -> list[int | None]:
+    if not cell.count:
+        return []
+    if cell.count % number:
+        fail("uniform-rest")
+    return [index // number for index in range(cell.count)]
+
+
+def check_built(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
+    """What is asked of norms when the layers of a cell are built.
+
+    Raises:
+        FrameworkStop: The framework cannot tell.
+    """
+    for index in range(cell.count):
+        if inputs.norm and cell.looked_up + index not in settled.noop:
+            _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)
+
+
+def operators(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, *, experts: bool) -> tuple[str, ...]:
+    """What a layer recomputes of its parts.
+
+    Args:
+        inputs: The arguments.
+        settled: What has been made of them.
+        cell: Where the layer is.
+        number: ``layer_number``, counted from 0.
+        experts: Whether it has experts.
+
+    Raises:
+        FrameworkStop: The framework cannot tell.
+    """
+    found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
+    if settled.in_advance or inputs.in_bubble:
+        if settled.chunks is None and (inputs.norm or inputs.activation):
+            fail("bubble-one-chunk")
+        return tuple(found)  # the schedule decides about the others, micro-batch by micro-batch
+    if inputs.norm and _norm(inputs, settled, cell, number):
+        found += [norm for norm in NORMS if norm not in found]
+    if inputs.activation:
+        name = EXPERTS_ACTIVATION if experts else ACTIVATION
+        if _activation(inputs, settled, cell, number, experts=experts) and name not in found:
+            found.append(name)
+    return tuple(found)
+
+
+def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> list[str]:
+    found: list[str] = []
+    for module in settled.modules:
+        if module == "moe":
+            found += ["mlp"] if experts else []
+        elif module in ("mlp", "layernorm") and inputs.norm:
+            continue  # the pass that --recompute-norm puts in the place of a layer's own does not ask for them
+        elif module == "mlp":
+            found += [] if experts else ["mlp"]
+        elif module == "moe_act":
+            found += [EXPERTS_ACTIVATION] if experts and inputs.grouped else []
+        else:
+            found += _OF_MODULE.get(module, ())
+    return list(dict.fromkeys(found))
+
+
+def _norm(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int) -> bool:
+    """Once when the block is built, by the arguments, and once in every step, by the config: either will do."""
+    built = _should(inputs, settled, cell, number, inputs.norm_layers, gated=True)
+    return built or _should(inputs, settled, cell, number, inputs.norm_layers, gated=inputs.release != "2.2")
+
+
+def _activation(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, *, experts: bool) -> bool:
+    # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
+    # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
+    gated = (experts and inputs.grouped) or inputs.release != "2.2"
+    return _should(inputs, settled, cell, number, inputs.activation_layers, gated=gated)
+
+
+def _should(  # noqa: PLR0913 - as many as the rule has
+    inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, layers: int | None, *, gated: bool
+) -> bool:
+    """``should_recompute``: the layers behind those that are recomputed in full, counted over the chunks of a stage.
+
+    Args:
+        inputs: The arguments.
+        settled: What has been made of them.
+        cell: Where the layer is.
+        number: ``layer_number``, counted from 0.
+        layers: How many; None for all.
+        gated: Whether chunks count only with ``--enable-recompute-layers-per-pp-rank``; MindSpeed's second function has asked
+            for that since 2.3.
+    """
+    of_chunk = settled.layers_of_chunk if settled.chunks is not None else inputs.layers // inputs.stages
+    if of_chunk is None:
+        fail("chunk-unknown")
+    if of_chunk == 0:
+        fail("priority-of-nothing")
+    virtual = settled.chunks is not None and (inputs.by_rank or not gated)
+    priority = (number % of_chunk) * (settled.chunks or 1 if virtual else 1) + (cell.chunk if virtual else 0)
+    full = settled.number or 0
+    if full and priority < full:
+        return False
+    return layers is None or priority < full + layers

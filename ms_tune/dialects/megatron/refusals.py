@@ -1,0 +1,234 @@
+"""What the frameworks refuse before a layer is built, in their own order: the first refusal is the one that is told.
+
+MindSpeed-LLM 2.2 to 26.1: the features' ``pre_validate_args``, Megatron-LM's ``validate_args`` (core_v0.12.1,
+``megatron/training/arguments.py``), the features' ``post_validate_args`` and ``validate_args`` (MindSpeed and MindSpeed-LLM,
+``features_manager``), and ``TransformerConfig.__post_init__`` (``megatron/core/transformer/transformer_config.py``). Only what
+concerns the layers is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.megatron.inputs import Settled
+from ms_tune.dialects.megatron.layouts import parse_noop, parse_table
+from ms_tune.dialects.megatron.post_init import check_split, recomputed_modules
+from ms_tune.dialects.megatron.refusal import fail, require
+from ms_tune.dialects.megatron.write_arguments import check_recompute, chunks_of, megatron_chunks
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.megatron.inputs import MegatronInputs
+
+_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
+
+
+def validated(inputs: MegatronInputs) -> Settled:
+    """What the frameworks make of the arguments.
+
+    Raises:
+        FrameworkStop: They refuse them.
+    """
+    _check_patches(inputs)
+    chunks = megatron_chunks(inputs)
+    check_recompute(inputs)
+    chunks, layers_of_chunk = _two_stages(inputs, chunks)
+    noop = parse_noop(inputs)
+    chunks = _whole_stages(inputs, chunks, layers_of_chunk)
+    layer_list = _layer_list(inputs, noop)
+    _partial(inputs)
+    granularity, method, number = _in_bubble(inputs, chunks, layers_of_chunk)
+    in_advance = _in_advance(inputs, method, number, layers_of_chunk)
+    table = _table(inputs, chunks, noop)
+    _dualpipev(inputs, layers_of_chunk)
+    _dense(inputs)
+    modules = recomputed_modules(inputs, granularity, method, number, _MODULES)
+    check_split(inputs, chunks)
+    if inputs.whole_experts:
+        granularity = "selective"
+    return Settled(
+        chunks=chunks,
+        layers_of_chunk=layers_of_chunk,
+        layer_list=_counts(inputs, layer_list),
+        noop=noop,
+        table=table,
+        granularity=granularity,
+        method=method,
+        number=number,
+        modules=modules,
+        spare_last=inputs.in_advance,
+        in_advance=in_advance,
+    )
+
+
+def _check_patches(inputs: MegatronInputs) -> None:
+    """Two features that replace the same function stop the program while it is imported."""
+    if inputs.in_bubble and inputs.in_advance:
+        fail("ripipe")
+    placing = [bool(inputs.layer_list), inputs.unaligned is not None, inputs.schedule == "dualpipev"]
+    if sum(placing) > 1:
+        fail("placements")
+
+
+def _two_stages(inputs: MegatronInputs, chunks: int | None) -> tuple[int | None, int | None]:
+    """``TrainingBasicFeature.post_validate_args``: a virtual pipeline of two stages."""
+    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as the framework has it
+    if not bypassed:
+        return chunks, inputs.layers_of_chunk
+    if not inputs.layers_of_chunk:
+        return chunks, None
+    if inputs.release not in ("2.2", "2.3"):
+        _no_list(inputs)
+    layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
+    found = chunks_of(
+        layers // inputs.stages,
+        inputs.layers_of_chunk,
+        "mindspeed_llm/features_manager/megatron_basic/training_basic.py",
+    )
+    if inputs.release == "2.3":
+        _no_list(inputs)
+    if inputs.layers_of_chunk >= layers / inputs.stages:
+        fail("whole-stage-of-two")
+    return found, inputs.layers_of_chunk
+
+
+def _no_list(inputs: MegatronInputs) -> None:
+    require(not inputs.layer_list, "list-chunk-layers")
+
+
+def _whole_stages(inputs: MegatronInputs, chunks: int | None, of_chunk: int | None) -> int | None:
+    """``MegatronBasicFeature.validate_args`` of MindSpeed: one chunk is none."""
+    if (of_chunk is None and inputs.chunks is None) or inputs.release == "2.2":
+        return None if chunks == 1 else chunks
+    if of_chunk is not None and of_chunk * inputs.stages == inputs.layers:
+        fail("whole-stage")
+    return None if chunks == 1 else chunks
+
+
+def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
+    """``NumLayerListFeature.validate_args``."""
+    text = inputs.layer_list
+    if not text:
+        return None
+    length = len(text.split(","))
+    checked = inputs.release == "2.2" or inputs.other("save_model_type") != "hf"
+    if checked and length != inputs.stages:
+        fail("list-by-stages")
+    if inputs.stages <= 1:
+        fail("list-one-stage")
+    if inputs.layers_of_chunk:
+        fail("list-virtual")
+    if noop:
+        # What is to say that the list is switched off is called without what it is to say.
+        fail("list-noop")
+    return text
+
+
+def _partial(inputs: MegatronInputs) -> None:
+    """``RecomputeActivationFeature`` and ``RecomputeNormFeature``: the numbers of layers."""
+    asked = (
+        ("recompute-activation-function", inputs.activation_layers, "activation_function.py"),
+        ("recompute-norm", inputs.norm_layers, "norm_function.py"),
+    )
+    for name, number, file in asked:
+        if number is None:
+            continue
+        require(number >= 0, "partial-count", file=file, name=name)
+        if number > inputs.layers:
+            fail("partial-beyond", file=file, name=name, number=number, inputs=inputs)
+
+
+def _in_bubble(
+    inputs: MegatronInputs, chunks: int | None, of_chunk: int | None
+) -> tuple[str | None, str | None, int | None]:
+    """``RiPipeSchedulesBubbleFeature.validate_args``: it switches full recomputation on itself."""
+    granularity = "selective" if inputs.activations else inputs.granularity
+    method, number = inputs.method, inputs.number
+    if not inputs.in_bubble:
+        return granularity, method, number
+    expected = inputs.layers // inputs.stages if inputs.by_rank else of_chunk
+    require(not number or number == expected, "bubble-number")
+    require(inputs.stages > 1 and of_chunk is not None, "bubble-interleaving")
+    if not inputs.swap:
+        granularity, method = "full", "block"
+    elif inputs.release != "2.2":
+        fail("bubble-swap")
+    if inputs.release != "2.2":
+        # MindSpeed switches the overlap off where one chunk is none (``MegatronBasicFeature.validate_args``).
+        require(inputs.overlap and chunks is not None, "bubble-overlap")
+    _aligned(inputs, "recompute-in-bubble")
+    return granularity, method, number if expected is None else expected
+
+
+def _aligned(inputs: MegatronInputs, name: str) -> None:
+    """Gradients are reduced by all stages at once."""
+    require(inputs.release == "2.2" or inputs.other("align_grad_reduce") is not False, "bubble-align", name=name)
+
+
+def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
+    """``RiPipeSchedulesAdvanceFeature.validate_args``."""
+    if not inputs.in_advance:
+        return False
+    require(method != "uniform", "advance-uniform")
+    require(bool(number), "advance-number")
+    require(inputs.stages > 1 and of_chunk is not None, "advance-interleaving")
+    _aligned(inputs, "recompute-in-advance")
+    return of_chunk == 1
+
+
+def _table(inputs: MegatronInputs, chunks: int | None, noop: frozenset[int]) -> tuple[tuple[int, ...], ...] | None:
+    """``UnalignedPipelineFeature.validate_args``."""
+    if inputs.unaligned is None:
+        return None
+    require(not (inputs.unaligned and noop), "table-noop")
+    rows = parse_table(inputs.unaligned)
+    require(len(rows) == inputs.stages and bool(rows), "table-by-stages", rows=len(rows), inputs=inputs)
+    for row in rows:
+        if chunks is None:
+            require(len(row) == 1, "table-one-chunk", columns=len(row))
+        else:
+            require(len(row) == chunks and bool(row), "table-by-chunks", columns=len(row), chunks=chunks)
+    total = sum(map(sum, rows))
+    require(total <= inputs.layers, "table-sum", total=total, inputs=inputs)
+    return rows
+
+
+def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
+    """``DualpipeVFeature.validate_args``."""
+    if inputs.schedule != "dualpipev":
+        return
+    needed = {
+        "fsdp": inputs.release == "2.2" or not inputs.other("use_custom_fsdp"),
+        "reduce": not inputs.other("overlap_grad_reduce"),
+        "untied": inputs.other("untie_embeddings_and_output_weights"),
+        "swap": not inputs.swap,
+        "context": inputs.other("context_parallel_size") in (None, 1),
+        "virtual": of_chunk is None,
+        "stages": inputs.stages != 1,
+        "layers": inputs.layers >= 2 * inputs.stages,
+        "batches": inputs.micro_batches is None or inputs.micro_batches >= 2 * inputs.stages - 1,
+        "tensor": not inputs.other("tp_2d"),
+    }
+    for name, holds in needed.items():
+        require(holds, f"dualpipev-{name}")
+
+
+def _dense(inputs: MegatronInputs) -> None:
+    """``TransformerBlockFeature.validate_args``."""
+    dense = inputs.dense
+    if not dense:
+        return
+    require(inputs.layers > dense, "dense-count", inputs=inputs, dense=dense)
+    require(inputs.stages == 1 or dense < inputs.layers // inputs.stages, "dense-stage")
+
+
+def _counts(inputs: MegatronInputs, text: str | None) -> tuple[int, ...] | None:
+    """``core_transformer_config_from_args_wrapper``: the list adds up to the number of layers."""
+    if text is None:
+        return None
+    try:
+        counts = tuple(map(int, text.split(",")))
+    except ValueError as error:
+        fail("list-numbers", error=error)
+    if sum(counts[: inputs.stages]) != inputs.layers:
+        fail("list-sum", total=sum(counts), inputs=inputs)
+    return counts

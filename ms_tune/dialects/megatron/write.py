@@ -1,0 +1,204 @@
+"""Arguments of MindSpeed-LLM's programs that do to every layer what a plan says, or as near to it as arguments can.
+
+Arguments say less than lists: recomputation counts the same number of layers in every chunk, and layers are shared out evenly but for
+``--num-layer-list`` and layers that do nothing. So the arguments are looked for: of those that come into question the first
+with the fewest layers that differ, by the rules of :mod:`ms_tune.layers.megatron`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from ms_tune.dialects.draft import KEYS, shown_layers
+from ms_tune.dialects.layer_plan import MEGATRON
+from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
+from ms_tune.dialects.operator_names import SWAP
+from ms_tune.dialects.plan_result import Effect, Kind, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from ms_tune.dialects.cells import Cells
+    from ms_tune.dialects.draft import Draft
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+
+# What a layer does: stage and chunk, recomputed in full, parts recomputed.
+Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"
+
+ATTENTION, UP_PROJECTION, MLP = "self_attention.core_attention", "self_attention.qkv_up_proj", "mlp"
+DENSE_PARTS = frozenset((*NORMS, ATTENTION, UP_PROJECTION, MLP, ACTIVATION))
+EXPERT_PARTS = frozenset((*NORMS, ATTENTION, UP_PROJECTION, MLP, EXPERTS_ACTIVATION))
+_PARTIAL = (("norm", frozenset(NORMS)), ("activation", frozenset((ACTIVATION, EXPERTS_ACTIVATION))))
+_OF_MODEL = ("experts", "grouped", "latent")
+_MODULES = {"core_attn": ATTENTION, "mla_up_proj": UP_PROJECTION}
+
+
+def without_idle(plan: NormalizedPlan) -> NormalizedPlan:
+    """A plan of arguments without the layers that do nothing; the others are counted anew."""
+    if plan.placement is None or all(layer.kind is not Kind.NOOP for layer in plan.layers):
+        return plan
+    layers = [layer for layer in plan.layers if layer.kind is not Kind.NOOP]
+    held = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not Kind.PREDICTION)
+    counts = [[held[chunk, stage] for stage in range(len(row))] for chunk, row in enumerate(plan.placement)]
+    numbered = tuple(layer._replace(layer=number) for number, layer in enumerate(layers))
+    return plan._replace(placement=tuple(map(tuple, counts)), layers=numbered)
+
+
+def arguments_for(
+    cells: Cells, named: Mapping[int, AbstractSet[str]], release: str, experts: AbstractSet[int]
+) -> MegatronInputs:
+    """The arguments.
+
+    Args:
+        cells: Where the layers are, and which are recomputed in full.
+        named: What else each layer recomputes, by Megatron's names.
+        release: The release of MindSpeed-LLM.
+        experts: The layers with experts.
+    """
+    wanted = [
+        ((layer.stage, layer.chunk), layer.recompute is Effect.FULL, frozenset(named.get(layer.layer, ())))
+        for layer in cells.layers
+    ]
+    latent = any(UP_PROJECTION in names for names in named.values())
+    found = [_recomputing(placed, cells, wanted) for placed in _placements(cells, release, experts, latent=latent)]
+    return min(found, key=lambda one: _differing(one, wanted))
+
+
+def values_of(inputs: MegatronInputs) -> dict[str, object]:
+    """Arguments by their names, True for a switch: those of the layers, not how many experts there are, and of which kind."""
+    fields = ((name, getattr(inputs, field)) for field, name in ARGUMENTS.items() if field not in _OF_MODEL)
+    found = {name: value for name, value in fields if value not in (None, False)}
+    return {name: " ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def _placements(cells: Cells, release: str, experts: AbstractSet[int], *, latent: bool) -> Iterator[MegatronInputs]:
+    """Ways to place the layers: in equal shares, by a list, or filled up with layers that do nothing."""
+    counts = [count for row in cells.counts for count in row]
+    most = max(counts)
+    first = min(experts, default=0)
+    base = MegatronInputs(
+        release=release,
+        layers=len(cells.layers),
+        stages=cells.stages,
+        layers_of_chunk=most if cells.chunks > 1 else None,
+        ahead=len(cells.behind) or None,
+        experts=len(experts) or None,
+        dense=first or None,
+        grouped=bool(experts),
+        latent=latent,
+    )
+    even = all(count == most for count in counts)
+    if even:
+        yield base
+    elif cells.chunks == 1:
+        yield replace(base, layer_list=",".join(map(str, counts)))
+    if not even:
+        yield _filled_up(base, counts, [0] * len(counts), first)
+    # Where fewer layers are recomputed than elsewhere, those that do nothing may be the first ones that are.
+    full = [_full(cell) for row in cells.rows for cell in row]
+    if len(set(full)) > 1:
+        yield _filled_up(base, counts, [max(full) - number for number in full], first)
+
+
+def _filled_up(base: MegatronInputs, counts: Sequence[int], before: Sequence[int], first: int) -> MegatronInputs:
+    """Layers that do nothing in front of and behind those of each cell; ``first`` is the first layer with experts."""
+    most = max(count + skipped for count, skipped in zip(counts, before, strict=True))
+    number = most * len(counts)
+    used = [
+        cell * most + skipped + index
+        for cell, (count, skipped) in enumerate(zip(counts, before, strict=True))
+        for index in range(count)
+    ]
+    idle = ",".join(map(str, sorted(set(range(number)) - set(used))))
+    of_chunk = most if base.layers_of_chunk is not None else None
+    dense = used[first] if first else None
+    return replace(base, layers=number, layers_of_chunk=of_chunk, noop=idle, dense=dense)
+
+
+def _full(cell: Iterable[LayerPlan]) -> int:
+    return sum(layer.recompute is Effect.FULL for layer in cell)
+
+
+def _recomputing(placed: MegatronInputs, cells: Cells, wanted: Sequence[Act]) -> MegatronInputs:
+    """The placement with what is recomputed: in full first, since all else is counted behind it."""
+    found = _best(placed, _in_full(placed, cells), wanted)
+    found = _best(found, _modules(found, wanted), wanted)
+    for field, names in _PARTIAL:
+        reached = [len([1 for layer in cell if wanted[layer.layer][2] & names]) for row in cells.rows for cell in row]
+        ways: list[Mapping[str, object]] = [{field: True}] * any(reached)
+        ways += [{field: True, f"{field}_layers": number} for number in sorted({*reached} - {0})]
+        found = _best(found, ways, wanted)
+    return found
+
+
+def _in_full(placed: MegatronInputs, cells: Cells) -> Iterator[Mapping[str, object]]:
+    full = [[_full(cell) for cell in row] for row in cells.rows]
+    reached = {number for row in full for number in row} - {0}
+    if not reached:
+        return
+    yield {"granularity": "full", "method": "uniform", "number": 1}
+    for number in sorted(reached, reverse=True):
+        yield {"granularity": "full", "method": "block", "number": number}
+    if placed.layers_of_chunk is not None:
+        of_stages = {sum(column) for column in zip(*full, strict=True)} - {0}
+        for number in sorted(of_stages, reverse=True):
+            yield {"granularity": "full", "method": "block", "number": number, "by_rank": True}
+
+
+def _modules(found: MegatronInputs, wanted: Sequence[Act]) -> Iterator[Mapping[str, object]]:
+    """What selective recomputation repeats; it does not go with full recomputation."""
+    if found.granularity is not None:
+        return
+    named = {name for _, _, names in wanted for name in names}
+    modules = [module for module, name in _MODULES.items() if name in named]
+    modules += ["mlp", "moe"] if MLP in named and found.experts else ["mlp"] * (MLP in named)
+    for length in range(len(modules), 0, -1):
+        yield {"granularity": "selective", "modules": tuple(modules[:length])}
+
+
+def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: Sequence[Act]) -> MegatronInputs:
+    """The arguments with the first of the ways after which the fewest layers differ; as they are if none is nearer."""
+    every = [inputs, *(replace(inputs, **way) for way in ways)]  # type: ignore[arg-type]  # fields by their names
+    return min(every, key=lambda one: _differing(one, wanted))
+
+
+def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]:
+    """How many layers differ: in anything, and in how many things."""
+    plan = normalize_megatron(inputs)
+    layers = [layer for layer in plan.layers if layer.kind not in (Kind.NOOP, Kind.PREDICTION)]
+    if plan.failure is not None or len(layers) != len(wanted):
+        return len(wanted) + 1, 0
+    acts = [
+        ((layer.stage, layer.chunk), layer.recompute is Effect.FULL, frozenset(layer.select_patterns))
+        for layer in layers
+    ]
+    things = [
+        sum(here != there for here, there in zip(act, other, strict=True))
+        for act, other in zip(acts, wanted, strict=True)
+    ]
+    parts = [len(act[2] ^ other[2]) for act, other in zip(acts, wanted, strict=True)]
+    return sum(map(bool, things)), sum(things) + sum(parts)
+
+
+def to_megatron(draft: Draft, release: str) -> None:
+    """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
+    if draft.choices.named[SWAP]:
+        draft.say("swap-arguments", Severity.ERROR)
+    for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
+        for name, chosen in draft.choices.layers(attribute).items():
+            draft.say("lost", Severity.ERROR, key=KEYS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen))
+    named: dict[int, set[str]] = {}
+    for name, chosen in draft.choices.layers("select_patterns").items():
+        for layer in chosen:
+            named.setdefault(layer, set()).add(name)
+    experts = (
+        {layer for layer, paths in draft.target.paths.items() if EXPERTS_ACTIVATION in paths} if draft.target else set()
+    )
+    usual = {layer.layer for layer in draft.cells.layers}
+    draft.values.update(values_of(arguments_for(draft.cells, named, release, experts & usual)))

@@ -1,0 +1,1 @@
+"""MindFormers' static graph, 1.6 to 2.1."""

@@ -1,0 +1,387 @@
+r"""What operator patterns find in the layers of the models that MindFormers trains.
+
+How a pattern is looked up is ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the
+last picks child cells by name, the last one picks operators and, where a cell may be meant, cells. The lines that the
+framework logs for each layer follow from that. Which operators a layer has depends on the model's settings, so a pattern
+counts as finding nothing only if no variant of the model has anything for it (:mod:`ms_tune.dialects.operators`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.layer_plan import as_written, from_recompute_plan, unmatched_cells
+from ms_tune.dialects.mindformers.effect import strongest
+from ms_tune.dialects.mindformers.plan import failure_problem, normalize
+from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns
+from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
+from ms_tune.dialects.operators import bare_model
+from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
+from ms_tune.dialects.plan_result import Effect, Failure, FrameworkStop, Problem, Severity
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.operators import LayerModel, Tree
+    from ms_tune.dialects.plan_result import Formative, LayerPlan, RecomputePlan
+
+
+_TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
+_ATTRIBUTES = {
+    "select_recompute": "select_patterns",
+    "select_comm_recompute": "comm_patterns",
+    "select_recompute_exclude": "select_excludes",
+    "select_comm_recompute_exclude": "comm_excludes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a pattern finds: operators and cells by their path, and the text that the framework logs for them."""
+
+    operators: tuple[str, ...]
+    cells: tuple[str, ...]
+    text: str
+
+
+@lru_cache(maxsize=4096)  # a thousand layers share two trees
+def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Found:
+    """What a pattern finds in a layer.
+
+    Args:
+        tree: The layer.
+        pattern: The pattern.
+        takes_cells: Whether a cell that the last segment matches is as good as an operator.
+        suffix: What the framework puts behind each name that it logs.
+
+    Raises:
+        re.error: A segment is no regular expression.
+    """
+    search = _Search(takes_cells, suffix)
+    text = search.walk(tree, split_pattern(pattern), "")
+    return Found(tuple(search.operators), tuple(search.cells), text)
+
+
+@dataclass(slots=True)
+class _Search:
+    """One pattern's way through a tree."""
+
+    takes_cells: bool
+    suffix: str
+    operators: list[str] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+
+    def walk(self, tree: Tree, segments: Sequence[str], path: str) -> str:
+        """Look below a cell; what comes back is what the framework makes its log line of."""
+        head, rest = segments[0], segments[1:]
+        if rest:
+            below = [self.walk(cell, rest, f"{path}.{name}") for name, cell in tree.cells if full_match(head, name)]
+            texts = [text[1:] for text in below if text]
+            return " " + ", ".join(texts) if texts else ""
+        text = ""  # of several names that match, the framework logs the last
+        for name in tree.operators:
+            if full_match(head, name):
+                self.operators.append(f"{path}.{name}"[1:])
+                text = f"{path}.{name}{self.suffix}"
+        for name, _ in tree.cells:
+            if full_match(head, name):
+                self.cells.append(f"{path}.{name}"[1:])
+                if self.takes_cells:
+                    text = f"{path}.{name}{self.suffix}"
+        return text
+
+
+def seen_in(
+    inputs: RecomputeInputs, plan: RecomputePlan, shared: NormalizedPlan, model: LayerModel | None
+) -> NormalizedPlan:
+    """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known.
+
+    Args:
+        inputs: What the plan was made of.
+        plan: The plan.
+        shared: The plan in the common form.
+        model: The model, if there are layers of it that are known.
+    """
+    # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
+    wrapped = plan.failure is not None and inputs.sequence_splits > 1
+    before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
+    stopped = find_failure(inputs, before, model) if model is not None else None
+    if stopped is not None:
+        return from_recompute_plan(stopped, inputs.version)
+    problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
+    seen = narrowed(plan, model) if model is not None else None
+    # Whole layers are known to be layers, whatever is in them.
+    known = model if model is not None and seen is not None else bare_model("")
+    log = (*shared.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
+    if seen is not None:
+        layers, found = seen
+        return shared._replace(
+            layers=layers,
+            switched_on=plan.layers if layers != plan.layers else (),
+            problems=(*shared.problems, *problems),
+            log=log,
+            matches=found,
+        )
+    return shared._replace(problems=(*shared.problems, *problems, *as_written(plan.layers)), log=log)
+
+
+def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> RecomputePlan | None:
+    """The plan as it is when the framework stops while it looks up patterns in the model's layers.
+
+    A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
+    """
+    ahead = model.ahead if inputs.mtp_layers and not inputs.legacy and not inputs.reduced else None
+    built: list[tuple[str, LayerPlan, Tree | None]] = [
+        ("layer", layer, model.tree(layer.layer)) for layer in plan.layers
+    ]
+    built += [("mtp", layer, ahead) for layer in plan.layers[-1:]]
+    for step, layer, tree in built:
+        try:
+            if tree is not None:
+                _look_up(layer, tree, timed=inputs.rules.timed_patterns)
+        except FrameworkStop as error:
+            number = layer.layer if step == "layer" else None
+            problem = failure_problem(step, number, error)
+            failure = Failure(error.exception, error.text, number)
+            return plan._replace(formative=None, layers=(), problems=(problem, *plan.problems), failure=failure)
+    return None
+
+
+def _look_up(layer: LayerPlan, tree: Tree, *, timed: bool) -> None:
+    """Everything that is looked up for one layer, in the framework's order."""
+    patterns = (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
+    prefetches = [(swap.target, swap.prefetch) for swap in layer.swap if swap.target]
+    for pattern in (*patterns, *(target for target, _ in prefetches)):
+        try:
+            find(tree, pattern, takes_cells=True)
+        except re.error as error:
+            stop_at(pattern, error, timed=timed)
+    for target, prefetch in prefetches:
+        found = find(tree, target, takes_cells=True)
+        if found.operators:
+            check_prefetch(prefetch, "Primitive._offload")
+        if found.cells:
+            check_prefetch(prefetch)
+
+
+def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Problem]:
+    """Patterns that find nothing: in any layer of the model, or in a cell that they are for."""
+    formative = plan.formative
+    if formative is None:
+        return
+    for key, patterns in _patterns(formative):
+        value = None if key == "op_swap" else inputs.values.get(key)
+        if key == "op_swap" or isinstance(value, dict) or is_patterns(value):
+            for pattern in patterns:
+                yield from _own_problem(plan, model, key, pattern)
+        elif value:
+            yield from _default_problem(plan, model, key, patterns, default_patterns(key, legacy=inputs.legacy))
+
+
+def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str) -> Iterator[Problem]:
+    """What is wrong with a pattern of the config's own."""
+    outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
+    if outcome == "operator":
+        yield from _cell_problem(plan, model, key, (pattern,))
+    elif outcome != "unknown":
+        name = "pattern-cell" if outcome == "cell" else "pattern-unmatched"
+        message = msg(f"layers.{name}", key=key, pattern=pattern, model=model.name)
+        yield Problem(name, Severity.WARNING, message)
+
+
+def _default_problem(
+    plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
+) -> Iterator[Problem]:
+    """A model has some of the default patterns at best: those for experts, or those for none."""
+    outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
+    if "operator" in outcomes:
+        yield from _cell_problem(plan, model, key, patterns)
+    elif tuple(patterns) == tuple(default):
+        message = msg("layers.pattern-unmatched-default", key=key, pattern=", ".join(patterns), model=model.name)
+        yield Problem("pattern-unmatched", Severity.WARNING, message)
+
+
+def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Problem]:
+    """The cells in which none of the patterns finds anything, although their layers are among those asked for."""
+    found: dict[tuple[int, int, int], bool] = {}
+    for layer in plan.layers:
+        asked = [pattern for pattern in patterns if pattern in _switched_on(layer, key)]
+        tree = model.tree(layer.layer)
+        if asked and tree is not None:
+            hit = any(_finds(tree, pattern, takes_cells=key in _TAKE_CELLS) for pattern in asked)
+            found[layer.chunk, layer.stage, layer.layer] = hit
+    everywhere = len(found) == sum(layer.recompute is not Effect.FULL for layer in plan.layers)
+    problem = unmatched_cells(key, ", ".join(patterns), found, everywhere=everywhere)
+    if problem is not None:
+        yield problem
+
+
+def _switched_on(layer: LayerPlan, key: str) -> Sequence[str]:
+    if key == "op_swap":
+        return [swap.target for swap in layer.swap]
+    patterns: Sequence[str] = getattr(layer, _ATTRIBUTES[key])
+    return patterns
+
+
+def _patterns(formative: Formative) -> Iterator[tuple[str, list[str]]]:
+    by_id = formative.by_id
+    source = by_id or formative
+    yield "select_recompute", [str(pattern) for pattern in source.select_recompute]
+    yield "select_comm_recompute", [str(pattern) for pattern in source.select_comm_recompute]
+    if by_id is not None:
+        yield "op_swap", list(by_id.op_swap)
+        return
+    yield "select_recompute_exclude", [str(pattern) for pattern in formative.select_recompute_exclude]
+    yield "select_comm_recompute_exclude", [str(pattern) for pattern in formative.select_comm_recompute_exclude]
+
+
+def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
+    """Whether a pattern finds an operator (or what is as good), a cell only, or nothing, in some layer of the model."""
+    best = "nothing"
+    for tree in model.every:
+        try:
+            found = find(tree, pattern, takes_cells=takes_cells)
+        except re.error:
+            return "unknown"  # told elsewhere
+        if found.operators or (takes_cells and found.cells):
+            return "operator"
+        if found.cells:
+            best = "cell"
+    return best
+
+
+def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
+    """The paths that a pattern finds in a layer, and that it has an effect on."""
+    try:
+        found = find(tree, pattern, takes_cells=takes_cells)
+    except re.error:
+        return ()
+    return (*found.operators, *(found.cells if takes_cells else ()))
+
+
+def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerPlan, ...], dict[str, tuple[str, ...]]] | None:
+    """What the layers really do: of the patterns switched on for a layer only those that find something in it.
+
+    Returns:
+        The layers, and what each of their patterns finds, as paths inside a layer. None if the model's layers are not
+        known as well as that.
+    """
+    trees = [model.tree(layer.layer) for layer in plan.layers]
+    if plan.formative is None or None in trees:
+        return None
+    selected = dict(_patterns(plan.formative))["select_recompute"]
+    found: dict[str, dict[str, None]] = {}
+
+    def kept(patterns: Iterable[str], tree: Tree, *, takes_cells: bool | None = None) -> tuple[str, ...]:
+        hits = []
+        for pattern in patterns:
+            cells = pattern in selected if takes_cells is None else takes_cells
+            paths = _finds(tree, pattern, takes_cells=cells)
+            if paths:
+                found.setdefault(pattern, {}).update(dict.fromkeys(paths))
+                hits.append(pattern)
+        return tuple(hits)
+
+    layers = []
+    for layer, tree in zip(plan.layers, trees, strict=True):
+        assert tree is not None  # noqa: S101 - looked at above
+        targets = kept([swap.target for swap in layer.swap if swap.target], tree, takes_cells=True)
+        select = kept(layer.select_patterns, tree, takes_cells=True)
+        comm = kept(layer.comm_patterns, tree, takes_cells=False)
+        layers.append(
+            layer._replace(
+                recompute=strongest(full=layer.recompute is Effect.FULL, select=select, comm=comm),
+                select_patterns=select,
+                comm_patterns=comm,
+                select_excludes=kept(layer.select_excludes, tree, takes_cells=False),
+                comm_excludes=kept(layer.comm_excludes, tree, takes_cells=False),
+                swap=tuple(one for one in layer.swap if not one.target or one.target in targets),
+                overridden=kept(layer.overridden, tree),
+            )
+        )
+    return tuple(layers), {pattern: tuple(paths) for pattern, paths in found.items()}
+
+
+def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+    """What the framework logs while it sets the layers; nothing if the model is not known well enough."""
+    if not model.kinds:
+        return []
+    trees = ((layer, model.tree(layer.layer)) for layer in plan.layers)
+    return _lines(inputs, plan, [(layer, tree) for layer, tree in trees if tree is not None])
+
+
+def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+    """What it logs about the layers that predict further tokens: it reads the values again and sets each as the last layer.
+
+    ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
+    (1.7 to 2.1). Inside such a layer a layer of the usual kind is a cell of its own, so that most patterns find nothing.
+    """
+    if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not plan.layers or model.ahead is None:
+        return []
+    return [*plan.log, *_lines(inputs, plan, [(plan.layers[-1], model.ahead)] * inputs.mtp_layers)]
+
+
+def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerPlan, Tree]]) -> list[str]:
+    if plan.formative is None:
+        return []
+    lines: list[str] = []
+    try:
+        for layer, tree in layers:
+            _log_layer(inputs, plan.formative, layer, tree, lines)
+    except re.error:
+        return []
+    return lines
+
+
+def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerPlan, tree: Tree, lines: list[str]) -> None:
+    number = layer.layer
+    by_id = formative.by_id
+    if layer.recompute is Effect.FULL:
+        if by_id is None or inputs.values.recompute is not True:
+            lines.append(f"Set full recompute at layer {number}")
+    else:
+        switch = "" if by_id is not None or inputs.reduced else " on"
+        _log_patterns(f"select recompute{switch}", number, tree, layer.select_patterns, lines)
+        _log_patterns(f"select comm recompute{switch}", number, tree, layer.comm_patterns, lines)
+    _log_patterns("select recompute exclude", number, tree, layer.select_excludes, lines)
+    _log_patterns("select comm recompute exclude", number, tree, layer.comm_excludes, lines)
+    if by_id is None:
+        return
+    texts = []
+    for swap in layer.swap:
+        if not swap.target:
+            lines.append(layer_swap_line(number, swap, by_id))
+            continue
+        text = find(tree, swap.target, takes_cells=True, suffix=f", value={swap.prefetch}").text
+        if text:
+            texts.append(text)
+    if texts:
+        lines.append(f"Set op_swap at layer {number}: {', '.join(texts)}")
+
+
+_NOT_AN_OPERATOR = "is expected to be operation but got cell, this configuration will not be effective."
+_EXPECTED: Mapping[bool, str] = {
+    True: "For select recompute/comm_recompute exclude,",
+    False: "For communication recompute,",
+}
+
+
+def _log_patterns(what: str, number: int, tree: Tree, patterns: Sequence[str], lines: list[str]) -> None:
+    excludes, takes_cells = what.endswith("exclude"), what.startswith("select recompute") and "exclude" not in what
+    texts = []
+    for pattern in patterns:
+        found = find(tree, pattern, takes_cells=takes_cells)
+        if not takes_cells:
+            for path in found.cells:
+                shown = path if "." in path else f".{path}"
+                lines.append(f"{_EXPECTED[excludes]} {shown} {_NOT_AN_OPERATOR}")
+        if found.text:
+            texts.append(found.text[1:])
+    if texts:
+        lines.append(f"Set {what} at layer {number}: {', '.join(texts)}")

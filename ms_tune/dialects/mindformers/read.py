@@ -1,0 +1,358 @@
+"""The ``mindformers`` dialect (static graph): its recompute and swap settings, and the plan that comes of them.
+
+Defaults and checks are those of MindFormers 1.6 to 2.1: ``mindformers/tools/register/template.py`` (sections and their
+keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomputeConfig``) and
+``mindformers/parallel_core/transformer_config_utils.py`` (what models that are not legacy ones get to see).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ms_tune.dialects.counts import second_names
+from ms_tune.dialects.layer_plan import from_recompute_plan
+from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import key_at
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import UNKNOWN, Origin, model_of, names_of
+from ms_tune.facts.registries import mindspore_values
+from ms_tune.facts.releases import release_for
+from ms_tune.job.includes import model_folder
+from ms_tune.source.yaml import MISSING
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.operators import LayerModel
+    from ms_tune.facts.models import Field, Model
+    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.text import Message
+
+_MODEL = ("model", "model_config")
+_PARALLEL = ("parallel_config",)
+_PIPELINE = ("parallel", "pipeline_config")
+_RECOMPUTE = ("recompute_config",)
+_SWAP = ("swap_config",)
+_TRAINING = ("train", "finetune", "predict_with_train_model")  # the modes whose template has the two sections above
+
+_FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
+_SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
+# Swap of models that are not legacy ones, by the fields of their own section (1.7 to 2.1).
+_CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers", "op_swap": "op_swap"}
+_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+
+
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """The plan of a config.
+
+    Args:
+        source: The config.
+        version: The MindFormers release; without it, the installed one, or else 1.9.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: A setting is missing or cannot be.
+        UnsupportedError: The config needs something that is not served, or the version is not.
+    """
+    inputs = read_recompute(source, version, layers)
+    plan = normalize(inputs)
+    model = _layer_model(source, inputs)
+    shared = from_recompute_plan(plan, inputs.version)
+    if any(_asked(inputs)) or inputs.mtp_layers:  # those layers have the lists logged once more
+        from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
+
+        shared = seen_in(inputs, plan, shared, model)
+    return shared._replace(
+        problems=(*shared.problems, *_dropped_by_core(source, inputs), *_not_written(source, inputs))
+    )
+
+
+def default_version() -> str:
+    """The release of the installed MindFormers, if it is one that is served, or else the default."""
+    return release_for(Dialect.MINDFORMERS).version
+
+
+def read_recompute(
+    source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
+) -> RecomputeInputs:
+    """What a config says about placement, recompute and swap.
+
+    Args:
+        source: The config.
+        version: The MindFormers release; without it, 1.9 or the installed one.
+        layers: The number of layers, for a config that does not tell it.
+        fewest: The smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
+
+    Raises:
+        ConfigError: A setting is missing or cannot be.
+        UnsupportedError: The config needs something that is not served, or the version is not.
+    """
+    release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
+    reader = _Reader(source)
+    legacy = is_legacy(source.data)
+    facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)
+    # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
+    mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
+    interleave, scheduler = _pipeline_config(reader)
+    recompute = _recompute_section(reader)
+    swap = _swap_section(reader)
+    reader.section(_MODEL)
+    # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
+    heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
+    return RecomputeInputs(
+        # The legacy DeepSeek models hand their prediction layers over with the others.
+        layers=_layer_count(reader, facts, layers, fewest) + (mtp if legacy else 0),
+        stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits(source) else 1,
+        offset=_known(facts, "offset", 0),
+        interleave=interleave,
+        interleave_num=_chunks(reader, facts, legacy=legacy),
+        scheduler=scheduler,
+        legacy=legacy,
+        stage_num=reader.field(facts, "stage_num", minimum=0) if legacy else 0,
+        start_stage=reader.field(facts, "start_stage", minimum=0) if legacy else 0,
+        mtp_layers=mtp,
+        micro_batches=reader.whole(_PARALLEL, "micro_batch_num", minimum=1),
+        sequence_splits=reader.whole(_PARALLEL, "seq_split_num", minimum=1),
+        slice_activation=reader.flag((*_RECOMPUTE, "recompute_slice_activation")),
+        values=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in heard}),
+        checked=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in KEYS}),
+        swap=SwapValues(**swap),
+        core_swap=SwapValues() if legacy else _core_swap(reader, facts),
+        version=release,
+    )
+
+
+def splits(source: SourceFile) -> bool:
+    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
+
+    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
+    ``PARALLEL_MODE`` in ``tools/utils.py``.
+    """
+    mode = source.get((*_PIPELINE[:1], "parallel_mode"))
+    return mode is None or mode in mindspore_values("splitting")
+
+
+def passes_over(source: SourceFile, path: KeyPath) -> bool:
+    """Whether nothing in a section is as good as no section, whatever type it is of: ``[]``, ``0``, ``''``.
+
+    Templates refuse what is no mapping (``ConfigTemplate`` of ``tools/register/template.py``), but only those of training
+    have the sections for recompute and swap, and where the command line says the mode, there is none yet. What the
+    templates let through, ``build_parallel_config`` of ``core/parallel_config.py`` asks for its truth.
+    """
+    return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
+
+
+def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
+    if not inputs.reduced:
+        return []
+    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
+    message = msg("layers.core-drops", keys=", ".join(unheard))
+    return [Problem("core-drops", Severity.WARNING, message)] if unheard else []
+
+
+def _asked(inputs: RecomputeInputs) -> Iterator[object]:
+    """The values that ask something of layers."""
+    yield from map(inputs.values.get, KEYS)
+    yield inputs.swaps.swap
+
+
+def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Problem]:
+    """What decides about all layers and is not what the config seems to say."""
+    written = source.get((*_PARALLEL, "pipeline_stage"), 1)
+    if not written:
+        yield Problem("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
+    if written != inputs.stages and not splits(source):
+        mode = source.get((*_PIPELINE[:1], "parallel_mode"))
+        yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
+    model = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
+    yield from second_names(model)
+    field = model.field("num_layers")
+    if field.origin is Origin.CLASS_DEFAULT and field.value == inputs.layers:
+        yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
+
+
+def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of the config's model, if it is one whose layers are known."""
+    if not any(_asked(inputs)):
+        return None  # nothing that a pattern could be about
+    return known_layers(source, inputs)
+
+
+def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of the config's model, if it is one whose layers are known, whatever the config does with them."""
+    from ms_tune.dialects.operators import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
+
+    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
+    if inputs.legacy:
+        return _legacy_model(facts, inputs.layers)
+    if inputs.reduced:
+        return bare_model("")  # it hears of whole layers only
+    if not facts.has_own_layers:
+        return None
+    experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
+    return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
+
+
+def _legacy_model(facts: Model, layers: int) -> LayerModel | None:
+    from ms_tune.dialects.operators import expert_layers, layer_model  # noqa: PLC0415 - start-up time
+
+    kind, experts = str(facts.architecture), facts.number("expert_num")
+    flash, joined = (facts.value(name) is True for name in ("use_flash_attention", "qkv_concat"))
+    if kind == "DeepseekV3ForCausalLM":
+        known = (experts or 0) > 1 and facts.number("shared_expert_num")
+        dense = expert_layers(layers, facts.value("first_k_dense_replace"), 1)
+        return layer_model(kind, facts.release, "" if flash else "no-flash", dense if known else None)
+    if experts not in (0, 1, None):
+        return None
+    if kind == "ChatGLM2ForConditionalGeneration" or (flash and not joined):
+        variant = ""
+    elif flash or joined:
+        variant = "qkv_concat" if flash else "?"
+    else:
+        variant = "no-flash"
+    return layer_model(kind, facts.release, variant)
+
+
+def _default(*path: str) -> Any:  # noqa: ANN401 - settings are of all types
+    """What the framework takes where a setting is not written."""
+    return key_at(Dialect.MINDFORMERS, *path).default
+
+
+def _known(facts: Model, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
+    """A field of the model, or something else if nothing is known of its class."""
+    value = facts.value(name)
+    return otherwise if value is UNKNOWN else value
+
+
+class _Reader:
+    """Reads settings with their types checked; its complaints know their place in the text."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self._source = source
+
+    def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
+        """Refuse the config because of what stands, or is missing, here."""
+        raise self._source.saying(path).wrong(path, message, hint, at_key=True)
+
+    def no_layer_count(self) -> NoReturn:
+        """Nobody says how many layers there are."""
+        folder = model_folder(self._source.data)
+        if folder is not None and self._source.beside is None:
+            self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
+        self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
+
+    def section(self, path: KeyPath) -> dict[str, Any]:
+        """A mapping; an empty one where the config has none."""
+        value = self._source.get(path)
+        if value is None or (not value and passes_over(self._source, path)):
+            return {}
+        if not isinstance(value, dict):
+            self.fail(path, msg("normalize.not-a-section", name=".".join(map(str, path))))
+        return value
+
+    def flag(self, path: KeyPath) -> bool:
+        """True or false."""
+        value = self._source.get(path, MISSING)
+        if value is MISSING:
+            value = _default(*map(str, path))
+        if not isinstance(value, bool):
+            self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
+        return value
+
+    def whole(self, path: KeyPath, name: str, *, minimum: int) -> int:
+        """A whole number; null stands for the default."""
+        value = self.section(path).get(name)
+        if value is None:
+            value = _default(*map(str, path), name)
+        return self._counted((*path, name), value, minimum)
+
+    def written(self, model: Model, name: str) -> Field | None:
+        """A field of the model where it is written: under one name, or under several with the same value."""
+        found = [field for field in model.written(name) if field.value is not None]
+        for field in found[1:]:
+            if field.value != found[0].value:
+                first, second = ((one.path or ("",))[-1] for one in (found[0], field))
+                self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
+        return found[0] if found else None
+
+    def field(self, model: Model, name: str, *, minimum: int, otherwise: int = 0) -> int:
+        """A whole number of the model; ``otherwise`` if there is none."""
+        field = self.written(model, name) or model.field(name)
+        if field.value in (None, UNKNOWN):
+            return otherwise
+        return self._counted(field.path or (*_MODEL, name), field.value, minimum)
+
+    def _counted(self, path: KeyPath, value: object, minimum: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MOST:
+            limits = {"minimum": minimum, "maximum": _MOST}
+            self.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, **limits))
+        return value
+
+
+def _layer_count(reader: _Reader, model: Model, given: int | None, fewest: int) -> int:
+    """The number of layers: what the config says, what the user adds, or what the model's class has."""
+    if given is not None and reader.written(model, "num_layers") is None:
+        return given
+    if reader.field(model, "num_layers", minimum=fewest, otherwise=-1) < 0:
+        reader.no_layer_count()
+    return reader.field(model, "num_layers", minimum=fewest)
+
+
+def _chunks(reader: _Reader, model: Model, *, legacy: bool) -> int | None:
+    """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
+    name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
+    field = reader.written(model, name) or model.field(name)
+    value = field.value
+    if value is UNKNOWN:
+        return 1 if legacy else None
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > _MOST):
+        path = field.path or (*_MODEL, name)
+        reader.fail(path, msg("normalize.not-a-count", name=path[-1], value=value, minimum=1, maximum=_MOST))
+    return value
+
+
+def _pipeline_config(reader: _Reader) -> tuple[bool, str]:
+    """``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore takes both or neither, and nothing else."""
+    reader.section(_PIPELINE[:1])
+    config = reader.section(_PIPELINE)
+    if not config:
+        return False, "1f1b"
+    if config.keys() != {"pipeline_interleave", "pipeline_scheduler"}:
+        reader.fail(_PIPELINE, msg("normalize.pipeline-config", found=", ".join(map(str, config))))
+    scheduler = config["pipeline_scheduler"]
+    if scheduler not in mindspore_values("pipeline_scheduler"):
+        known = ", ".join(mindspore_values("pipeline_scheduler"))
+        reader.fail((*_PIPELINE, "pipeline_scheduler"), msg("normalize.scheduler", value=scheduler, known=known))
+    return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
+
+
+def _recompute_section(reader: _Reader) -> dict[str, Any]:
+    recompute = reader.section(_RECOMPUTE)
+    for key in recompute:
+        if key not in {*KEYS, *_FLAGS}:
+            reader.fail((*_RECOMPUTE, key), msg("normalize.unknown-key", section="recompute_config", key=key))
+    for name in _FLAGS:
+        reader.flag((*_RECOMPUTE, name))
+    return recompute
+
+
+def _swap_section(reader: _Reader) -> dict[str, Any]:
+    """The section ``swap_config``, whose values the framework judges."""
+    swap = reader.section(_SWAP)
+    for key in swap:
+        if key not in _SWAP_KEYS:
+            reader.fail((*_SWAP, key), msg("normalize.unknown-key", section="swap_config", key=key))
+    return swap
+
+
+def _core_swap(reader: _Reader, model: Model) -> SwapValues:
+    written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
+    values = {key: field.value for key, field in written.items() if field is not None}
+    if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):
+        values.setdefault("swap", None)  # null is no default here: the class refuses it
+    return SwapValues(**values)

@@ -1,0 +1,297 @@
+"""Values for the places where the static graph of MindFormers stops."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.arrays import leaves, to_int32
+from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.dialects.mindformers.recompute import Formatter, is_counts
+from ms_tune.dialects.patterns import compile_segment
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.enums import Dialect
+from ms_tune.facts.models import model_of, names_of
+from ms_tune.source.yaml import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.plan_result import Placement
+    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+
+_MODEL = ("model", "model_config")
+_PIPELINE = ("parallel", "pipeline_config")
+_RECOMPUTE = ("recompute_config",)
+_PARALLEL = ("parallel_config",)
+_LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
+_ZERO_BUBBLE = 2  # chunks and, at least, stages
+
+
+def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Values]:
+    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    inputs = read_recompute(source, plan.framework_version, layers, fewest=0)
+    step = plan.problems[0].id.removesuffix("-rejected")
+    if step == "scheduler":
+        yield {(*_PIPELINE, "pipeline_scheduler"): "1f1b"}
+    elif step == "core":
+        yield from _core(source, inputs)
+    elif step == "offset":
+        yield from _offset(source, inputs)
+    elif step == "sequence":
+        yield {(*_PARALLEL, "seq_split_num"): 1}
+    else:
+        yield from _values(source, inputs)
+
+
+def _named(source: SourceFile, inputs: RecomputeInputs, name: str) -> KeyPath:
+    """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
+    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside).facts
+    names = facts.names(facts.canonical(name))
+    own = name if name in names else names[0]
+    section = source.get(_MODEL)
+    found = [one for one in names_of(name) if isinstance(section, dict) and one in section]
+    found.sort(key=lambda one: source.get((*_MODEL, one)) is None)
+    return (*_MODEL, next(iter(found), names[0] if names[0] in facts.defaults else own))
+
+
+def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+    yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
+    if not inputs.zero_bubble:
+        return
+    yield {_named(source, inputs, _CHUNKS): _ZERO_BUBBLE}
+    yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
+    yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
+    placement = _placed(source, inputs)
+    value = inputs.values.recompute
+    if placement is not None and is_counts(value):
+        flat = Formatter(inputs._replace(scheduler="1f1b"), placement)
+        try:
+            rows = [[int(item) for item in row] for row in flat.rows(value)]
+        except FrameworkStop:
+            return
+        yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
+
+
+def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
+    """The placement, or what it will be with the offset that is proposed."""
+    try:
+        return place(inputs)
+    except FrameworkStop:
+        pass
+    for proposal in _offset(source, inputs):
+        named = {path[-1]: value for path, value in proposal.items()}
+        chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
+        layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
+        more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
+        try:
+            return place(inputs._replace(offset=named.get("offset", inputs.offset), **more))
+        except FrameworkStop:
+            continue
+    return None
+
+
+def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+    """The offset that is nearest to the one written: no cell empty, all layers in place."""
+    chunks = inputs.interleave_num if inputs.interleave else 1
+    more: dict[KeyPath, object] = {}
+    if chunks is None or chunks < 1:
+        chunks = 1
+        more = {_named(source, inputs, _CHUNKS): 1}
+        yield more
+    layers = inputs.placed_layers
+    if inputs.placed_stages <= layers < inputs.placed_stages * chunks:
+        chunks = layers // inputs.placed_stages
+        more = {_named(source, inputs, _CHUNKS): chunks}
+    cells = inputs.placed_stages * chunks
+    if layers < cells:
+        by_layer = isinstance(source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
+        if not by_layer:
+            yield {**more, _named(source, inputs, _LAYERS): cells, (*_MODEL, "offset"): 0}
+        return
+    base = layers // cells
+    counts = [base] * cells
+    try:
+        _, items = to_int32(inputs.offset)
+    except FrameworkStop:
+        items = []
+    if items and cells % len(items) == 0:
+        counts = [min(max(base + extra, 1), layers) for extra in items * (cells // len(items))]
+    _fill(counts, layers)
+    flat = [count - base for count in counts]
+    stages = inputs.placed_stages
+    rows = [flat[start : start + stages] for start in range(0, cells, stages)]
+    yield {**more, (*_MODEL, "offset"): 0 if not any(flat) else rows if chunks > 1 else flat}
+
+
+def _fill(counts: list[int], layers: int) -> None:
+    """Add layers where there are fewest, or take some where there are most; ends last: they hold embedding and head."""
+    order = [*range(1, len(counts) - 1), *{len(counts) - 1: None, 0: None}]
+    while sum(counts) != layers:
+        if sum(counts) < layers:
+            counts[min(order, key=counts.__getitem__)] += 1
+        else:
+            counts[max(order, key=counts.__getitem__)] -= 1
+
+
+def _values(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+    """Recompute values and swap settings in a form that is taken: one at a time, then all of them."""
+    swap = ("swap_config",) if inputs.legacy else _MODEL
+    parts: list[Values] = [*_swap_parts(source, ("swap_config",))]
+    if swap is _MODEL:
+        if source.get(("swap_config", "swap")) is True:
+            yield {("swap_config", "swap"): False}  # checks look at it, the model never does
+        parts += _swap_parts(source, _MODEL)
+    by_id = inputs.swaps.swap is True or source.get(("swap_config", "swap")) is True
+    placement = _placed(source, inputs)
+    if placement is not None or by_id:
+        for key in KEYS:
+            value = source.get((*_RECOMPUTE, key), MISSING)
+            if value is not MISSING:
+                parts += _of_key(key, value, inputs, placement, by_id=by_id)
+    yield from parts
+    together = {path: value for part in parts for path, value in part.items()}
+    if len(parts) > 1:
+        yield together
+
+
+def _of_key(
+    key: str,
+    value: Any,  # noqa: ANN401 - as the config has it
+    inputs: RecomputeInputs,
+    placement: Placement | None,
+    *,
+    by_id: bool,
+) -> Iterator[Values]:
+    path: KeyPath = (*_RECOMPUTE, key)
+    by_id = by_id and not key.endswith("_exclude")
+    every: object = list(range(inputs.placed_layers)) if by_id else True
+    named = key != "recompute"
+    if named and isinstance(value, str) and _is_pattern(value):
+        yield {path: {value: every}}
+    elif named and isinstance(value, dict):
+        legal = {pattern: _legal(item, inputs, placement, by_id=by_id) for pattern, item in value.items()}
+        if by_id:
+            legal = {name: (every if item else []) if isinstance(item, bool) else item for name, item in legal.items()}
+        yield from ({(*path, pattern): legal[pattern]} for pattern in value if legal[pattern] is not value[pattern])
+        if not all(map(_is_pattern, value)):
+            yield {path: {pattern: item for pattern, item in legal.items() if _is_pattern(pattern)} or False}
+    elif named and isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        kept = [item for item in value if _is_pattern(item)]
+        if kept != value and not by_id and not inputs.zero_bubble:
+            yield {path: kept or False}
+        elif by_id or inputs.zero_bubble:
+            yield {path: dict.fromkeys(kept, every) or False}
+    else:
+        new = _legal(value, inputs, placement, by_id=by_id)
+        if new is not value:
+            yield {path: new}
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return all(compile_segment(segment) is not None for segment in value.split(r"\."))
+    except re.error:
+        return False
+
+
+def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, by_id: bool) -> Any:  # noqa: ANN401
+    """The nearest value that is taken; the very same object if it is one already."""
+    if isinstance(value, bool):
+        return value
+    if by_id or placement is None:
+        ids = sorted(
+            {item for item in map(_whole, leaves(value)) if item is not None and 0 <= item < inputs.placed_layers}
+        )
+        return value if isinstance(value, list) and value == ids else ids
+    if value is None or isinstance(value, dict) or (inputs.zero_bubble and value == []):
+        return False
+    counts = placement.counts
+    totals = [placement.column_total(column) for column in range(len(counts[0]))]
+    if not isinstance(value, (list, tuple)):
+        number = _whole(value)
+        new: Any = False if number is None else _cut([number] * len(totals), totals)
+    elif any(isinstance(item, (list, tuple)) for item in value) or (inputs.zero_bubble and len(value) > 0):
+        limits = [row[::-1] if inputs.zero_bubble and chunk == 1 else row for chunk, row in enumerate(counts)]
+        new = [_cut(value[chunk] if chunk < len(value) else [], limit) for chunk, limit in enumerate(limits)]
+    else:
+        new = _cut(value[: len(totals)], totals[: len(value)])
+    return value if _same(new, value) else new
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - as the config has it
+    """Whole numbers, as many as there are limits, and none above its own."""
+    if isinstance(row, bool):
+        return list(limits) if row else [0] * len(limits)
+    items = row if isinstance(row, (list, tuple)) else [row] * len(limits)
+    padded = [*items, *[0] * len(limits)][: len(limits)]
+    return [
+        limit if item is True else max(0, min(_whole(item) or 0, limit))
+        for item, limit in zip(padded, limits, strict=True)
+    ]
+
+
+def _whole(item: object) -> int | None:
+    """A number that may be meant; None for what is none."""
+    if isinstance(item, bool):
+        return None
+    try:
+        return int(item)  # type: ignore[call-overload, no-any-return]  # whatever int takes
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
+    given = source.get(section)
+    if not isinstance(given, dict):
+        return
+    for name in names_of("swap"):
+        if name in given and not isinstance(given[name], bool):
+            yield {(*section, name): str(given[name]).strip().lower() in {"1", "true", "on"}}
+    prefetch = given.get("default_prefetch", 1)
+    if not _is_prefetch(prefetch):
+        yield {(*section, "default_prefetch"): 1}
+        prefetch = 1
+    for name in (*names_of("layer_swap"), "op_swap"):
+        value = given.get(name)
+        if value is None:
+            continue
+        entries = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+        legal = [_entry(entry, prefetch) for entry in entries if _is_entry(entry, named=name == "op_swap")]
+        if any(entry["layers"] is True for entry in legal):
+            legal = [{**entry, "backward_prefetch": legal[0]["backward_prefetch"]} for entry in legal]
+        new: object = legal[0] if isinstance(value, dict) and legal else legal
+        if not _same(new, value):
+            yield {(*section, name): new}
+
+
+def _is_prefetch(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_entry(entry: object, *, named: bool) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    names = entry.get("op_name") if named else "a"
+    return all(map(_is_pattern, names if isinstance(names, list) else [names])) if names else False
+
+
+def _entry(entry: dict[str, Any], prefetch: object) -> dict[str, Any]:
+    layers = entry.get("layers")
+    if layers is None:
+        layers = True
+    elif not isinstance(layers, bool):
+        numbers = [item for item in map(_whole, leaves(layers)) if item is not None]
+        layers = layers if numbers == layers else numbers
+    own = entry.get("backward_prefetch")
+    return {**entry, "backward_prefetch": own if _is_prefetch(own) else prefetch, "layers": layers}

@@ -1,0 +1,351 @@
+"""Swap: what of each layer is moved to the host, and what recompute values mean once swap is on.
+
+The rules of MindFormers 1.6 to 2.1:
+
+- ``TransformerSwapConfig`` in ``mindformers/modules/transformer/transformer.py`` reads the values, also of a swap
+  that is off;
+- ``_check_swap`` and ``_rule_recompute_no_pp`` in ``mindformers/tools/check_rules.py`` look at them more strictly;
+- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.versions` for where it is) spreads them over the layers;
+- ``Cell.offload`` in ``mindspore/nn/cell.py`` takes the prefetch.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ms_tune.dialects.mindformers.recompute import default_patterns, illegal, is_patterns
+from ms_tune.dialects.patterns import check_applied
+from ms_tune.dialects.plan_result import ById, LayerList, SwapEntry, SwapPlan, Warned, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+    from ms_tune.dialects.mindformers.versions import Rules
+    from ms_tune.dialects.plan_result import LayerIds
+
+_PREFETCH = "backward_prefetch"
+_LAYERS = "layers"
+_DEFAULT_TARGET = r".*\.flash_attention"
+# Blanks that lines continued in the framework's source leave in its texts.
+_LISTS_GAP = " " * 24
+_NAME_GAP = " " * 24
+_NAMES_GAP = " " * 28
+_ALL_GAP = " " * 27
+_EVERY_LAYER_GAP = " " * 33
+_ONE_LAYER_GAP = " " * 29
+_WARNING_GAP = " " * 31
+_OPERATOR_GAP = " " * 35
+
+
+class SwapConfig(NamedTuple):
+    """The swap values as the framework holds them: entries of whole layers, and entries by operator."""
+
+    on: bool
+    layer_swap: list[Any]
+    op_swap: dict[str, list[dict[str, Any]]]
+
+
+@contextmanager
+def _pythons_own() -> Iterator[None]:
+    """What Python itself raises inside is what it raises inside the framework, which does the same to the same values."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        stop(type(error).__name__, str(error))
+
+
+def read_swap(values: SwapValues) -> SwapConfig:
+    """The values, read and grouped by operator.
+
+    Raises:
+        FrameworkStop: The framework does not take them.
+    """
+    if not isinstance(values.swap, bool):
+        kind = type(values.swap).__name__
+        stop("TypeError", f"The 'swap' must be a bool, but got {kind}.")
+    if values.layer_swap is None and values.op_swap is None:
+        entry = {_PREFETCH: values.default_prefetch, _LAYERS: True}
+        return SwapConfig(values.swap, [], {_DEFAULT_TARGET: [entry]})
+    with _pythons_own():
+        layer_swap = _entries(values.layer_swap, "layer_swap")
+        if _reach_all(layer_swap, "layer_swap"):
+            layer_swap = [{_PREFETCH: layer_swap[0][_PREFETCH], _LAYERS: True}]
+        op_swap = _by_operator(_entries(values.op_swap, "op_swap"))
+        for name, entries in op_swap.items():
+            if _reach_all(entries, f"op_swap: {name}"):
+                op_swap[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
+    return SwapConfig(values.swap, layer_swap, op_swap)
+
+
+def _entries(value: object, key: str) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [value]
+    if not isinstance(value, list):
+        stop("ValueError", f"{key} must be a list or dict")
+    return value
+
+
+def _reach_all(entries: Sequence[Any], mode: str) -> bool:
+    """Whether some entry is for all layers; then every entry must have the prefetch of the one before it."""
+    before: object = None
+    every = differs = False
+    for index, entry in enumerate(entries):
+        prefetch = entry.get(_PREFETCH)
+        if before is not None and before != prefetch:
+            differs = True
+        layers = entry.get(_LAYERS)
+        _check_layers(layers, mode)
+        every = every or layers is True
+        if differs and every:
+            stop(
+                "ValueError",
+                f"Invalid {mode} configuration at index {index}: {entry}. Inconsistent 'backward_prefetch' values.",
+            )
+        before = entry[_PREFETCH]
+    return every
+
+
+def _check_layers(layers: object, mode: str) -> None:
+    if isinstance(layers, bool):
+        return
+    invalid = f"Invalid {mode} configuration: {layers}. "
+    if not isinstance(layers, (list, tuple)):
+        stop("ValueError", f"{invalid}Expected 'layers' to be a list, tuple, or bool.")
+    if not _are_numbers(layers) and not all(_are_numbers(part) for part in layers):
+        stop("ValueError", f"{invalid}{_LISTS_GAP}Expected 'layers' to be a list of ints or list of lists of ints.")
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(item, int) and not isinstance(item, bool) for item in value
+    )
+
+
+def _by_operator(entries: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """The entries of each operator; an entry may name several."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for index, entry in enumerate(entries):
+        name = entry["op_name"]
+        invalid = f"Invalid op_swap configuration at index {index}: {entry}. "
+        if not isinstance(name, (str, list, tuple)):
+            stop("ValueError", f"{invalid}{_NAME_GAP}'op_name' must be a string, list, or tuple.")
+        if not isinstance(name, str) and not is_patterns(name):
+            stop("ValueError", f"{invalid}{_NAMES_GAP}'op_name' list must contain only strings.")
+        for one in [name] if isinstance(name, str) else name:
+            found.setdefault(one, []).append({_LAYERS: entry.get(_LAYERS), _PREFETCH: entry.get(_PREFETCH)})
+    return found
+
+
+def check_recompute(values: RecomputeValues) -> None:
+    """The framework's check of the recompute values when swap is on.
+
+    Raises:
+        FrameworkStop: It does not take them.
+    """
+    for key in ("recompute", "select_recompute", "select_comm_recompute"):
+        _check_ids(values.get(key), key)
+
+
+def _check_ids(value: object, key: str) -> None:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            if not isinstance(item, int):
+                stop(
+                    "ValueError",
+                    f"If the type of {key} is list or tuple, the type of element of it must be int, "
+                    f"but get {type(item)}.",
+                )
+        return
+    if not isinstance(value, dict):
+        stop("AttributeError", f"'{type(value).__name__}' object has no attribute 'items'")
+    for name, layers in value.items():
+        if not isinstance(name, str):
+            stop("ValueError", f"Op_name of {key} must be str when enabling swap, but get {type(name)}.")
+        if not isinstance(layers, list):
+            stop("ValueError", f"Layer info of {key} must be list when enabling swap, but get {type(layers)}.")
+
+
+def check_swap(config: SwapConfig, default_prefetch: object) -> None:
+    """The framework's check of the swap values when swap is on.
+
+    Raises:
+        FrameworkStop: It does not take them.
+    """
+    if not isinstance(default_prefetch, int) or default_prefetch < 1:
+        stop(
+            "ValueError",
+            "Type of default_prefetch must be int and value of it must be positive, "
+            f"but get {type(default_prefetch)} and {default_prefetch}.",
+        )
+    _check_entries(config.layer_swap, "layer_swap")
+    for name, entries in config.op_swap.items():
+        _check_entries(entries, f"op_swap({name})")
+
+
+def _check_entries(entries: Sequence[Any], key: str) -> None:
+    for entry in entries:
+        _check_ids(entry[_LAYERS], f"{key}.layers")
+        prefetch = entry[_PREFETCH]
+        if not isinstance(prefetch, int) or prefetch < 1:
+            stop(
+                "ValueError",
+                f"Type of {key}.backward_prefetch must be int and the value of {key}.backward_prefetch must be "
+                f"positive, but get {prefetch}.",
+            )
+
+
+def format_recompute(inputs: RecomputeInputs, values: RecomputeValues) -> ById:
+    """The recompute values when swap is on: a list holds the numbers of layers. The swap lists are left empty."""
+    return ById(
+        layer_recompute=_layer_ids(values.recompute),
+        select_recompute=_ids_by_pattern("select_recompute", inputs, values),
+        select_comm_recompute=_ids_by_pattern("select_comm_recompute", inputs, values),
+        layer_swap=(),
+        op_swap={},
+    )
+
+
+def _layer_ids(value: object) -> LayerIds:
+    if isinstance(value, bool):
+        return value or []
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        illegal(value)
+    return value if isinstance(value, LayerList) else LayerList(value)
+
+
+def _ids_by_pattern(key: str, inputs: RecomputeInputs, values: RecomputeValues) -> dict[object, LayerIds]:
+    value = values.get(key)
+    if isinstance(value, dict):
+        return {pattern: _layer_ids(layers) for pattern, layers in value.items()}
+    if isinstance(value, (list, tuple)) and is_patterns(value):
+        return {pattern: _layer_ids(value) for pattern in value}
+    shared = _layer_ids(value)  # behind all default patterns
+    return dict.fromkeys(default_patterns(key, legacy=inputs.legacy), shared)
+
+
+def format_swap(config: SwapConfig) -> tuple[list[SwapEntry], dict[str, list[SwapEntry]]]:
+    """The entries of whole layers, and those of each operator, with their layers as the framework keeps them.
+
+    Raises:
+        FrameworkStop: The layers are not of a form that it takes.
+    """
+    return _formatted(config.layer_swap), {name: _formatted(entries) for name, entries in config.op_swap.items()}
+
+
+def _formatted(entries: Sequence[Any]) -> list[SwapEntry]:
+    return [SwapEntry(entry.get(_PREFETCH), _layer_ids(entry.get(_LAYERS))) for entry in entries]
+
+
+def log_conflicts(values: RecomputeValues, by_id: ById, rules: Rules, log: list[str]) -> None:
+    """The framework's warnings about layers and operators that are both recomputed and swapped.
+
+    Raises:
+        FrameworkStop: It trips over a False where it looks for a list.
+    """
+    with _pythons_own():
+        recompute = values.recompute
+        if recompute is True:
+            log.append(
+                Warned(f"All layers and ops that are enabled swap do not work!{_ALL_GAP}Because recompute = True.")
+            )
+        if isinstance(recompute, list) and recompute:
+            for layer in recompute:
+                _log_layer(layer, "All", by_id, rules, log)
+            for name, entries in by_id.op_swap.items():
+                _log_operator(name, recompute, entries, log)
+        if isinstance(values.select_recompute, dict):
+            _log_select(values.select_recompute, by_id, rules, log)
+
+
+def _log_select(select: Mapping[Any, Any], by_id: ById, rules: Rules, log: list[str]) -> None:
+    for name, layers in select.items():
+        if layers is True:
+            log.append(
+                Warned(
+                    f"{name} operator in all layers that is enabled swap do not work!{_OPERATOR_GAP}"
+                    "Because it is enabled recompute."
+                )
+            )
+            continue
+        for layer in layers:
+            _log_layer(layer, name, by_id, rules, log)
+        if name in by_id.op_swap:
+            _log_operator(name, layers, by_id.op_swap[name], log)
+
+
+def _log_layer(layer: int, name: str, by_id: ById, rules: Rules, log: list[str]) -> None:
+    for entry in by_id.layer_swap:
+        if entry.layers is True or (isinstance(entry.layers, list) and layer in entry.layers):
+            gap = _WARNING_GAP if entry.layers is True else " " * rules.warning_gap
+            log.append(Warned(_conflict(name, layer, gap)))
+
+
+def _log_operator(name: str, layers: Sequence[int], entries: Sequence[SwapEntry], log: list[str]) -> None:
+    every = any(entry.layers is True for entry in entries)
+    swapped = {layer for entry in entries if isinstance(entry.layers, list) for layer in entry.layers}
+    log += [Warned(_conflict(name, layer, _OPERATOR_GAP)) for layer in layers if every or layer in swapped]
+
+
+def _conflict(name: str, layer: int, gap: str) -> str:
+    return f"{name} operator in layer {layer} that{gap}is enabled swap do not work! Because it is enabled recompute."
+
+
+def swap_layer(layer: int, by_id: ById, *, timed: bool) -> tuple[SwapPlan, ...]:
+    """What one layer swaps: itself and operators; of several entries the first that has the layer.
+
+    Raises:
+        FrameworkStop: The layer does not take the prefetch, or a pattern is none.
+    """
+    plans = []
+    found = _first(layer, by_id.layer_swap)
+    if found is not None:
+        check_prefetch(found.prefetch)
+        plans.append(SwapPlan("", found.prefetch))
+    for pattern, entries in by_id.op_swap.items():
+        found = _first(layer, entries)
+        if found is not None:
+            check_applied(pattern, timed=timed)
+            if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
+                plans.append(SwapPlan(pattern, found.prefetch))
+    return tuple(plans)
+
+
+def _first(layer: int, entries: Sequence[SwapEntry]) -> SwapEntry | None:
+    return next((entry for entry in entries if entry.layers is True or layer in _listed(entry.layers)), None)
+
+
+def _listed(layers: LayerIds) -> Sequence[int]:
+    return layers if isinstance(layers, list) else ()
+
+
+def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
+    """What ``offload`` says to a prefetch.
+
+    Raises:
+        FrameworkStop: It does not take it.
+    """
+    if isinstance(prefetch, str):
+        if prefetch != "Auto":
+            stop(
+                "ValueError",
+                f"For '{owner}', the 'backward_prefetch' must be str and must be in '['Auto']', but got '{prefetch}'.",
+            )
+    elif isinstance(prefetch, int):
+        if isinstance(prefetch, bool) or prefetch < 0:
+            kind = type(prefetch).__name__
+            exception = "TypeError" if isinstance(prefetch, bool) else "ValueError"
+            stop(exception, f"The input value must be int and must >= 0, but got '{prefetch}' with type '{kind}'.")
+    else:
+        stop("TypeError", f"The input value must be int, but got '{type(prefetch).__name__}'")
+
+
+def layer_swap_line(layer: int, plan: SwapPlan, by_id: ById) -> str:
+    """What the framework logs when it swaps a whole layer."""
+    gap = _EVERY_LAYER_GAP if by_id.layer_swap and by_id.layer_swap[0].layers is True else _ONE_LAYER_GAP
+    return f"Set layer swap at layer {layer}{gap}and value is: {plan.prefetch}"

@@ -1,0 +1,1 @@
+"""MindFormers' dynamic graph, 2.0 and 2.1."""

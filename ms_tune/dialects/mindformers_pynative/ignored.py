@@ -1,0 +1,142 @@
+"""What the dynamic graph of MindFormers 2.0 and 2.1 accepts without a word although its author hardly meant it.
+
+The sources are those of :mod:`ms_tune.dialects.mindformers_pynative.plan`; that a cell may name layers which the model does not have is
+found where the layers are built (``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.layer_plan import unmatched_cells
+from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.patterns import is_risky
+from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs, PynativeOutcome
+    from ms_tune.dialects.mindformers_pynative.placement import Ranges
+
+_OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
+
+
+def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+    """Every trap that can be told with what is known."""
+    yield from _pipeline_traps(inputs)
+    if outcome.ranges is not None:
+        yield from _coverage_traps(inputs, outcome.ranges)
+    elif inputs.stages > 1 and inputs.chunks < 1:
+        yield _problem("no-chunks", Severity.ERROR, chunks=inputs.chunks)
+    yield from _off_traps(inputs)
+    yield from _swap_traps(inputs)
+    yield from _pattern_traps(inputs, outcome)
+    yield from _effect_traps(inputs, outcome)
+
+
+def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+    if inputs.stages == 1 and inputs.chunks != 1:
+        yield _problem("interleave-ignored", Severity.WARNING, chunks=inputs.chunks)
+    if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
+        yield _problem("layers-per-stage-ignored", Severity.WARNING)
+
+
+def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Problem]:
+    """The framework builds whatever the ranges say, stage by stage."""
+    cells = [cell for row in ranges for cell in row]
+    beyond = [f"{first}-{last}" for first, last in cells if last >= inputs.layers]
+    if beyond:
+        yield _problem("layers-beyond", Severity.ERROR, ranges=", ".join(beyond), layers=inputs.layers)
+    seen = Counter(layer for first, last in cells for layer in range(first, min(last, inputs.layers - 1) + 1))
+    missing = write_specs(layer for layer in range(inputs.layers) if layer not in seen)
+    if missing:
+        yield _problem("layers-missing", Severity.ERROR, layers=", ".join(missing))
+    twice = write_specs(layer for layer, times in seen.items() if times > 1)
+    if twice:
+        yield _problem("layers-twice", Severity.ERROR, layers=", ".join(twice))
+    if not (missing or twice or beyond) and cells != sorted(cells):
+        yield _problem("layers-out-of-order", Severity.ERROR)
+
+
+def _off_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+    """Settings beside a switch that is off, and the switch that a single device turns off."""
+    if inputs.mode == "None":
+        given = {
+            "full_recompute_layer": inputs.full_layers,
+            "select_module": inputs.select_module,
+            "exclude_op": inputs.exclude_op,
+        }
+        for key in filter(given.get, given):
+            yield _problem("mode-none", Severity.WARNING, key=key)
+    elif inputs.mode == "full" and inputs.select_module:
+        yield _problem("select-in-full", Severity.WARNING)
+    if not inputs.comm and inputs.comm_module:
+        yield _problem("switched-off", Severity.WARNING, switch="recompute_comm.enable", key="select_module")
+    if inputs.stages == 1 and (inputs.mode != "None" or inputs.comm or inputs.swap):
+        yield _problem("one-card", Severity.INFO)
+
+
+def _swap_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+    if not inputs.swap:
+        for key in ("layer_swap", "op_swap"):
+            if getattr(inputs, key):
+                yield _problem("switched-off", Severity.WARNING, switch="swap.enable", key=key)
+        return
+    if not inputs.layer_swap and not inputs.op_swap:
+        yield _problem("swap-of-nothing", Severity.WARNING)
+    entries = [*_entries(inputs.layer_swap), *_entries(inputs.op_swap)]
+    if isinstance(inputs.layer_swap, list) and len(inputs.layer_swap) > 1:
+        yield _problem("first-entry-only", Severity.ERROR, given=len(inputs.layer_swap))
+    if any("backward_prefetch" in entry for entry in entries):
+        yield _problem("prefetch-ignored", Severity.WARNING, prefetch=inputs.prefetch)
+    names = Counter(str(entry.get("op_name")) for entry in _entries(inputs.op_swap))
+    for name, times in names.items():
+        if times > 1 and inputs.version != "2.0":
+            yield _problem("last-entry-only", Severity.ERROR, name=name)
+
+
+def _entries(value: object) -> list[dict[object, object]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+    for key, pattern, layers in outcome.reaches:
+        if not any(layers.values()):
+            # The framework gives each match a second; one that could take that long is not started here.
+            name = "pattern-slow" if is_risky(pattern) else "no-match"
+            yield _problem(name, Severity.WARNING, key=key, pattern=pattern)
+            continue
+        # Of a layer recomputed in full nothing more is asked.
+        asked = {layer: hit for layer, hit in layers.items() if key == "exclude_op" or layer not in outcome.full}
+        found = {(*outcome.places[layer], layer): hit for layer, hit in asked.items()}
+        every = range(inputs.total) if key == "exclude_op" else set(range(inputs.total)) - outcome.full
+        problem = unmatched_cells(key, pattern, found, everywhere=asked.keys() >= set(every))
+        if problem is not None:
+            yield problem
+    chosen = [("select_module", inputs.select_module), ("recompute_comm.select_module", inputs.comm_module)]
+    if inputs.version != "2.0":
+        chosen.append(("exclude_op", inputs.exclude_op))
+    for key, value in chosen:
+        for pattern in value if isinstance(value, dict) else ():
+            if isinstance(pattern, str) and pattern.startswith(_OUTSIDE):
+                yield _problem("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
+
+
+def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+    covered = {layer for layer in outcome.full if layer < inputs.layers}
+    if inputs.mtp_layers and len(covered) == inputs.layers and len(outcome.full) < inputs.total:
+        first, last = inputs.layers, inputs.total - 1
+        text = str(first) if first == last else f"{first}-{last}"
+        yield _problem("prediction-layers-left", Severity.INFO, layers=text)
+    both = sorted(outcome.swapped & outcome.full)
+    if both:
+        yield _problem("swap-and-recompute", Severity.WARNING, layers=", ".join(write_specs(both)))
+    if inputs.mode == "select" and inputs.full_layers:
+        yield _problem("ranges-unchecked", Severity.INFO)
+
+
+def _problem(trap: str, severity: Severity, /, **params: object) -> Problem:
+    return Problem(trap, severity, msg(f"plans.{trap}", **params))

@@ -1,0 +1,99 @@
+"""Layer -> (stage, chunk) in the dynamic graph of MindFormers 2.0 and 2.1.
+
+The rules are those of ``PpLayerSetting`` in ``mindformers/pynative/distributed/pipeline_parallel.py``. It checks how
+the ranges are written, and neither that they cover the model nor that the model has such layers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.plan_result import stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KEY = "pipeline_parallel_layers_per_stage"
+_ENDS = 2  # of a range
+
+# The first and the last layer of each cell: chunks x stages.
+Ranges = tuple[tuple[tuple[int, int], ...], ...]
+
+
+def place_pynative(layers: int, stages: int, chunks: int, value: object) -> Ranges:
+    """The layers of each cell: chunk 0 over all stages, then chunk 1, and so on.
+
+    Args:
+        layers: Layers without those of multi-token prediction.
+        stages: Pipeline stages, more than one.
+        chunks: Chunks of each stage.
+        value: ``auto``, or a text for each stage with a range for each of its chunks.
+
+    Raises:
+        FrameworkStop: The framework refuses the ranges, or fails over them.
+    """
+    if value == "auto":
+        return _even(layers, stages, chunks)
+    if not isinstance(value, (list, tuple, str)):
+        stop("TypeError", f"object of type '{type(value).__name__}' has no len()")
+    if len(value) != stages:
+        stop(
+            "ValueError",
+            f"The length of '{_KEY}' ({len(value)}) must equal 'pipeline_parallel' ({stages}), "
+            f"but got {len(value)} entries for {stages} PP ranks.",
+        )
+    # Each stage in turn is read to its end: the first fault in this order is the one that is raised.
+    columns = [_stage(stage, text, chunks) for stage, text in enumerate(value)]
+    return tuple(tuple(column[chunk] for column in columns) for chunk in range(chunks))
+
+
+def _even(layers: int, stages: int, chunks: int) -> Ranges:
+    cells = stages * chunks
+    try:
+        rest = layers % cells
+    except ZeroDivisionError as error:
+        stop("ZeroDivisionError", str(error))
+    if rest:
+        stop(
+            "ValueError",
+            f"Number of layers ({layers}) is not divisible by total stages ({cells})."
+            f"Please configure the model distribution via '{_KEY}'.",
+        )
+    share = layers // cells
+    firsts = [[(chunk * stages + stage) * share for stage in range(stages)] for chunk in range(chunks)]
+    return tuple(tuple((first, first + share - 1) for first in row) for row in firsts)
+
+
+def _stage(stage: int, text: object, chunks: int) -> Sequence[tuple[int, int]]:
+    """The ranges of one stage."""
+    if not isinstance(text, str):
+        stop("AttributeError", f"'{type(text).__name__}' object has no attribute 'split'")
+    parts = text.split(",")
+    if len(parts) != chunks:
+        stop(
+            "ValueError",
+            f"PP rank {stage} has {len(parts)} chunk(s) in '{_KEY}' (got '{text}'), but "
+            f"'pipeline_parallel_interleave_num' is {chunks}. Each PP rank must have exactly {chunks} "
+            "comma-separated chunk(s).",
+        )
+    return [_range(part) for part in parts]
+
+
+def _range(text: str) -> tuple[int, int]:
+    """``first-last``, or one layer."""
+    ends = text.strip().split("-")
+    if len(ends) > _ENDS:
+        stop("ValueError", f"Invalid layer range format: {text}. Expected format is 'start-end' or 'single_layer'.")
+    try:
+        first, last = int(ends[0]), int(ends[-1])
+    except ValueError:
+        stop(
+            "ValueError",
+            f"Invalid layer range format: {text}. Layer IDs must be integers, got '{ends[0]}' and '{ends[-1]}'",
+        )
+    if first > last:
+        stop(
+            "ValueError",
+            f"Invalid layer range format: {text}. layer_start must be less than or equal to layer_end.",
+        )
+    return first, last

@@ -1,0 +1,216 @@
+"""What each layer does in the dynamic graph of MindFormers 2.0 and 2.1.
+
+The rules are those of ``apply_ac`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` and of
+``apply_pp`` in ``mindformers/pynative/base_models/gpt/parallelize.py``. All of it happens with more than one device
+only; on a single one the framework looks at none of these settings.
+
+Layers of multi-token prediction count as the layers behind the last one.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan, as_written, failure_of, failure_problem
+from ms_tune.dialects.layer_specs import parse_specs, write_specs
+from ms_tune.dialects.mindformers_pynative.ignored import find_traps
+from ms_tune.dialects.mindformers_pynative.inputs import PynativeOutcome
+from ms_tune.dialects.mindformers_pynative.log import log_lines
+from ms_tune.dialects.mindformers_pynative.modules import expand, without_children, without_covered
+from ms_tune.dialects.mindformers_pynative.placement import place_pynative
+from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
+from ms_tune.dialects.plan_result import Effect, FrameworkStop, LayerPlan, SwapPlan, stop
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+    from ms_tune.dialects.mindformers_pynative.placement import Ranges
+
+FRAMEWORK = "MindFormers"
+_MAY_BE_COMM = ("comm_select_module", "exclude_op")
+_UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
+
+
+def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
+    """What each layer will do, exactly as the framework decides it.
+
+    Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
+    """
+    # The framework writes into the lists of the config.
+    working = replace(
+        inputs,
+        **{
+            key: copy.deepcopy(getattr(inputs, key))
+            for key in ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
+        },
+    )
+    outcome = PynativeOutcome()
+    stopped = None
+    try:
+        _go(working, outcome)
+    except FrameworkStop as error:
+        stopped = error
+    problems = tuple(find_traps(inputs, outcome))
+    if stopped is not None:
+        problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
+    complete = stopped is None and outcome.ranges is not None
+    layers = tuple(_layers(working, outcome)) if complete else ()
+    modules = {path for paths in (inputs.modules or {}).values() for path in paths}
+    problems = (*problems, *as_written(layers, modules.__contains__))
+    return NormalizedPlan(
+        dialect=MINDFORMERS_PYNATIVE,
+        framework_version=inputs.version,
+        placement=_counts(outcome.ranges),
+        formative=_formative(working, outcome) if complete else None,
+        layers=layers,
+        problems=problems,
+        log=tuple(log_lines(working, outcome)) if complete else (),
+        failure=failure_of(stopped) if stopped else None,
+    )
+
+
+def _counts(ranges: Ranges | None) -> tuple[tuple[int, ...], ...] | None:
+    if ranges is None:
+        return None
+    return tuple(tuple(last - first + 1 for first, last in row) for row in ranges)
+
+
+def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """Every step of the framework; the first one that raises ends it."""
+    if inputs.stages == 0:
+        # The number of devices is divided by the product of all sizes first of all.
+        stop("ZeroDivisionError", "integer division or modulo by zero")
+    if inputs.stages < 0:
+        stop("ValueError", "", msg("plans.why.negative-stages", stages=inputs.stages))
+    outcome.step = "placement"
+    ranges: Ranges = (((0, inputs.layers - 1),),)
+    if inputs.stages > 1:
+        ranges = place_pynative(inputs.layers, inputs.stages, inputs.chunks, inputs.layers_per_stage)
+        if not ranges:
+            return
+    outcome.ranges = ranges
+    outcome.places = _places(inputs, ranges)
+    recompute = inputs.mode != "None" or inputs.comm
+    if inputs.swap and inputs.stages > 1:
+        outcome.step = "swap"
+        stop("ValueError", "swap is not supported with pipeline parallel")
+    if recompute:
+        outcome.step = "value"
+        check_recompute(inputs, inputs.total)
+        _apply_recompute(inputs, outcome)
+    if inputs.swap:
+        outcome.step = "swap"
+        check_swap(inputs, inputs.total)
+        _apply_swap(inputs, outcome)
+    if inputs.stages > 1:
+        outcome.step = "schedule"
+        check_schedule(inputs.schedule, inputs.chunks)
+
+
+def _apply_recompute(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """``apply_recompute``: full recompute wins, and what lies inside a chosen module is left to the module."""
+    on = inputs.mode != "None"
+    outcome.full = frozenset(parse_specs(inputs.full_layers) if on else ()) & outcome.places.keys()
+    if inputs.mode == "select":
+        found = _expand(inputs.select_module.items(), "select_module", inputs, outcome)
+        outcome.select = without_children(found, outcome.full)
+    if on and inputs.exclude_op and inputs.version != "2.0":
+        found = _expand(inputs.exclude_op.items(), "exclude_op", inputs, outcome)
+        outcome.exclude = without_children(found, frozenset())
+    if inputs.comm:
+        found = _expand(inputs.comm_module.items(), "comm_select_module", inputs, outcome)
+        outcome.comm = without_covered(found, outcome.full, outcome.select)
+    if on and inputs.exclude_op and inputs.version == "2.0":
+        names = list(inputs.exclude_op)
+        outcome.exclude = dict.fromkeys(sorted(outcome.full | set(outcome.select)), names)
+
+
+def _apply_swap(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
+    """``apply_swap``: of the entries for layers only the first one is read."""
+    entries = inputs.layer_swap or ()
+    outcome.swapped = frozenset(parse_specs(entries[0]["layers"]) if entries else ()) & outcome.places.keys()
+    names: list[tuple[str, Any]] = [(entry["op_name"], entry["layers"]) for entry in inputs.op_swap or ()]
+    if inputs.version != "2.0":
+        # One mapping is made of them, in which the last entry with a name stays.
+        names = list(dict(names).items())
+    if names:
+        found = _expand(names, "op_swap", inputs, outcome)
+        outcome.op_swap = without_children(found, outcome.swapped)
+
+
+def _expand(
+    patterns: Iterable[tuple[str, Any]], key: str, inputs: PynativeInputs, outcome: PynativeOutcome
+) -> dict[int, list[str]]:
+    keeps = key in _MAY_BE_COMM and not inputs.comm_known
+    found, reaches = expand(patterns, outcome.places.keys(), inputs.modules, keeps=keeps)
+    outcome.reaches += [(key, pattern, layers) for pattern, layers in reaches.items()]
+    if key in _UNDER_FULL:
+        for layer in outcome.full & found.keys():
+            outcome.overridden.setdefault(layer, []).extend(found[layer])
+    return found
+
+
+def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerPlan]:
+    for layer, (chunk, stage) in sorted(outcome.places.items()):
+        select, comm = outcome.select.get(layer, ()), outcome.comm.get(layer, ())
+        full = layer in outcome.full
+        effect = Effect.FULL if full else Effect.SELECT if select else Effect.COMM if comm else Effect.NONE
+        yield LayerPlan(
+            layer=layer,
+            stage=stage,
+            chunk=chunk,
+            recompute=effect,
+            select_patterns=tuple(select),
+            comm_patterns=tuple(comm),
+            select_excludes=tuple(outcome.exclude.get(layer, ())),
+            swap=tuple(
+                SwapPlan(target, inputs.prefetch)
+                for target in ([""] if layer in outcome.swapped else outcome.op_swap.get(layer, ()))
+            ),
+            overridden=tuple(outcome.overridden.get(layer, ())),
+        )
+
+
+def _places(inputs: PynativeInputs, ranges: Ranges) -> dict[int, tuple[int, int]]:
+    """The cell of each layer. A layer that two cells name is shown where it is met first."""
+    places: dict[int, tuple[int, int]] = {}
+    last = inputs.layers - 1
+    for chunk, row in enumerate(ranges):
+        for stage, (first, end) in enumerate(row):
+            for layer in range(max(first, 0), min(end, last) + 1):
+                places.setdefault(layer, (chunk, stage))
+    # Prediction layers are built in the very last cell, and only if the last layer is there.
+    if ranges and ranges[-1][-1][1] == last:
+        for layer in range(inputs.layers, inputs.total):
+            places[layer] = (len(ranges) - 1, len(ranges[-1]) - 1)
+    return places
+
+
+def _formative(inputs: PynativeInputs, outcome: PynativeOutcome) -> dict[str, object]:
+    """The settings that say the same, with every list in its shortest form."""
+    texts = [[f"{first}-{last}" if last > first else str(first) for first, last in row] for row in outcome.ranges or ()]
+    exclude: object = _by_module(outcome.exclude)
+    if inputs.version == "2.0":
+        exclude = list(inputs.exclude_op or ()) if inputs.mode != "None" else []
+    swap = [{"layers": write_specs(outcome.swapped)}] if outcome.swapped else []
+    return {
+        "pipeline_parallel_layers_per_stage": [",".join(column) for column in zip(*texts, strict=True)],
+        "full_recompute_layer": write_specs(outcome.full),
+        "select_module": _by_module(outcome.select),
+        "exclude_op": exclude,
+        "recompute_comm.select_module": _by_module(outcome.comm),
+        "layer_swap": swap,
+        "op_swap": [{"op_name": name, "layers": layers} for name, layers in _by_module(outcome.op_swap).items()],
+    }
+
+
+def _by_module(found: Mapping[int, list[str]]) -> dict[str, list[str]]:
+    layers: dict[str, list[int]] = {}
+    for layer in sorted(found):
+        for module in found[layer]:
+            layers.setdefault(module, []).append(layer)
+    return {module: write_specs(ids) for module, ids in layers.items()}

@@ -1,0 +1,266 @@
+"""The layers of a ``mindformers-pynative`` config: what MindFormers 2.0 and 2.1 check while they load it.
+
+The rules are those of ``BaseConfig.from_dict`` and the config classes in ``mindformers/pynative/config/config.py``,
+and of ``check_type`` in ``mindformers/pynative/config/utils.py``: a section is built, then searched for keys that it
+does not have, then its types are checked. Settings that say nothing about layers are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.counts import second_names
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
+from ms_tune.dialects.plan_result import FrameworkStop, Problem, Severity, stop
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import by_section
+from ms_tune.facts.models import UNKNOWN, Origin, model_of
+from ms_tune.facts.releases import release_for
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.dialects.mindformers_pynative.modules import Modules
+    from ms_tune.facts.keys import Key
+    from ms_tune.facts.models import Model
+    from ms_tune.source.yaml import SourceFile
+
+
+_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_MODES = ("None", "full", "select")
+_STAGE_TYPE = "typing.Union[typing.List[typing.List[int]], typing.List[str], str, NoneType]"
+_TYPES = {"int": int, "str": str, "bool": bool}
+# The sections, and of their keys those about layers with the field of the inputs that each goes to, in the order in which
+# their types are checked.
+_SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "parallelism": (
+        "ParallelismConfig",
+        {
+            "pipeline_parallel": "stages",
+            "pipeline_parallel_layers_per_stage": "layers_per_stage",
+            "pipeline_parallel_schedule": "schedule",
+            "pipeline_parallel_interleave_num": "chunks",
+        },
+    ),
+    "recompute": (
+        "RecomputeConfig",
+        {
+            "mode": "mode",
+            "full_recompute_layer": "full_layers",
+            "select_module": "select_module",
+            "exclude_op": "exclude_op",
+        },
+    ),
+    "recompute_comm": ("RecomputeCommConfig", {"enable": "comm", "select_module": "comm_module"}),
+    "swap": (
+        "SwapConfig",
+        {"enable": "swap", "default_prefetch": "prefetch", "layer_swap": "layer_swap", "op_swap": "op_swap"},
+    ),
+}
+
+
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """What each layer of a config will do.
+
+    Args:
+        source: The config.
+        version: The MindFormers release, 2.0 or 2.1.
+        layers: The number of layers, for a config that leaves it to the model's own ``config.json``; without it, a
+            count that is not written is that of the model's class.
+
+    Raises:
+        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
+        UnsupportedError: Another version.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    try:
+        inputs = _inputs(source, model, release, layers)
+    except FrameworkStop as error:
+        problem = failure_problem("load", FRAMEWORK, error)
+        return NormalizedPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
+    plan = normalize_pynative(inputs)
+    if _more_than_one_device(source.data):
+        # With so many ways to split the job, it runs on more than one device for sure.
+        kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
+        plan = plan._replace(problems=kept)
+    plan = plan._replace(problems=(*plan.problems, *second_names(model)))
+    count = model.field("num_layers")
+    if layers is None and count.origin is Origin.CLASS_DEFAULT:
+        message = msg("plans.layers-of-class", layers=count.value)
+        plan = plan._replace(problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
+    return plan
+
+
+def unplaced(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+    """What each layer of a config would do on one stage; the arguments and errors are those of :func:`normalize_source`.
+
+    What the framework says of the placement that is written does not count.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    try:
+        inputs = _inputs(source, model, release, layers)
+    except FrameworkStop:
+        return normalize_source(source, version, layers)
+    return normalize_pynative(replace(inputs, stages=1, chunks=1))
+
+
+def _inputs(source: SourceFile, model: Model, release: str, layers: int | None) -> PynativeInputs:
+    """What the framework reads of a config.
+
+    Raises:
+        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
+        FrameworkStop: The framework does not load it.
+    """
+    counts = layer_counts(source, model, layers)
+    values = _load(source.data)
+    for key in ("stages", "chunks"):
+        if values[key] > _MOST:
+            raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
+    modules = _modules(source, model, *counts)
+    return PynativeInputs(*counts, version=release, modules=modules, comm_known=False, **values)
+
+
+def _modules(source: SourceFile, model: Model, layers: int, mtp_layers: int) -> Modules | None:
+    """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
+    named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
+    named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
+    return _known_modules(model, layers, mtp_layers) if any(named) else None
+
+
+def known_modules(source: SourceFile, release: str, layers: int | None = None) -> Modules | None:
+    """The modules inside each layer, if the config's model is one whose layers are known, whatever it does with them.
+
+    Args:
+        source: The config.
+        release: The MindFormers release.
+        layers: The number of layers, for a config that does not tell it.
+    """
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    return _known_modules(model, *layer_counts(source, model, layers))
+
+
+def layer_counts(source: SourceFile, model: Model, layers: int | None) -> tuple[int, int]:
+    """Layers of the model, and those of multi-token prediction.
+
+    Args:
+        source: The config.
+        model: Its model.
+        layers: The number of layers, for a config that does not tell it.
+
+    Raises:
+        ConfigError: The config does not say how many there are, or what it says is beyond all bounds.
+    """
+    return (
+        layers if layers is not None else _count(source, model, "num_layers", 1),
+        _count(source, model, "mtp_num_layers", 0),
+    )
+
+
+def _known_modules(model: Model, layers: int, mtp_layers: int) -> Modules | None:
+    from ms_tune.dialects.operators import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
+
+    if not model.has_own_layers:
+        return None
+    experts = expert_layers(layers, model.value("first_k_dense_replace"), model.value("moe_layer_freq"))
+    known = dynamic_model(str(model.facts.kind), model.release, experts or ())
+    if known is None or experts is None or (mtp_layers and known.ahead is None):
+        return None
+    paths = {tree: list(tree.paths()) for tree in (*known.kinds, known.ahead) if tree is not None}
+    trees = [known.tree(layer) for layer in range(layers)] + [known.ahead] * mtp_layers
+    return {layer: paths[tree] for layer, tree in enumerate(trees) if tree is not None}
+
+
+def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
+    section = data.get("parallelism")
+    sizes = [section.get(f"{name}_parallel") for name in ("tensor", "context", "expert")] if section else []
+    shards = section.get("data_parallel_shard") if section else None
+    return any(isinstance(size, int) and size > 1 for size in (*sizes, shards))
+
+
+def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
+    """Layers of the model, or those of multi-token prediction: written, or as the model's class has them."""
+    written = [field for field in model.written(name) if field.value is not None]
+    if len({repr(field.value) for field in written}) > 1:
+        first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
+        raise source.wrong(("model", second), msg("normalize.two-names", first=first, second=second), at_key=True)
+    field = written[0] if written else model.field(name)
+    value = field.value
+    if value in (None, UNKNOWN) and not least:
+        return 0
+    if value in (None, UNKNOWN):
+        raise source.wrong(("model",), msg("plans.no-layer-count", key="model.num_hidden_layers"), at_key=True)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        path = field.path or ("model",)
+        raise source.wrong(
+            path, msg("plans.not-a-count", name=path[-1], value=value, minimum=least, maximum=_MOST), at_key=True
+        )
+    return value
+
+
+def _load(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """The settings as the framework has them once it has loaded the config."""
+    values = {field: _key(name, key).default for name, (_, keys) in _SECTIONS.items() for key, field in keys.items()}
+    for name, section in data.items():
+        if name in _SECTIONS and isinstance(section, dict):
+            values |= _load_section(name, section)
+    # What is no section at all is found only when the whole config is checked, section by section.
+    for name, (kind, _) in _SECTIONS.items():
+        section = data.get(name, {})
+        if section is None:
+            stop("TypeError", f"Field 'TrainConfig.{name}' cannot be None")
+        if not isinstance(section, dict):
+            stop("TypeError", f"Expected {kind} for 'TrainConfig.{name}', got {type(section).__name__}")
+    return values
+
+
+def _load_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
+    kind, keys = _SECTIONS[name]
+    if name == "recompute" and section.get("mode", "None") not in _MODES:
+        stop("ValueError", f"RecomputeConfig.mode must be 'None', 'full', or 'select', got {section['mode']}")
+    unknown = [key for key in section if key not in keys]
+    # Of the keys of parallelism most say nothing about layers and are left to the linter.
+    if unknown and name != "parallelism":
+        stop("ValueError", f"Unknown configuration keys for {kind}: {unknown}")
+    values = {}
+    for key, field in keys.items():
+        known = _key(name, key)
+        value = section.get(key, known.default)
+        _check_type(value, _TYPES.get("|".join(known.types)), f"{kind}.{key}")
+        if field == "layers_per_stage":
+            _check_stage_texts(value, f"{kind}.{key}")
+        values[field] = value
+    return values
+
+
+def _key(section: str, name: str) -> Key:
+    return by_section(Dialect.MINDFORMERS_PYNATIVE)[section,][name]
+
+
+def _check_type(value: object, kind: type | None, name: str) -> None:
+    """Only where one type is meant is it insisted on: a list or a mapping may be anything here."""
+    if kind is None:
+        return
+    if value is None:
+        stop("TypeError", f"Field '{name}' cannot be None")
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        stop("TypeError", f"Expected {kind.__name__} for '{name}', got {type(value).__name__} ({value})")
+
+
+def _check_stage_texts(value: object, name: str) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if isinstance(value, list) and (
+        all(isinstance(item, str) for item in value) or all(_are_numbers(item) for item in value)
+    ):
+        return
+    stop("TypeError", f"Expected {_STAGE_TYPE} for '{name}', got {type(value).__name__} ({value})")
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)

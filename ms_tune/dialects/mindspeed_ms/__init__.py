@@ -1,0 +1,1 @@
+"""MindSpeed-Core-MS r0.1.0."""

@@ -1,0 +1,242 @@
+"""The layers of a ``mindspeed-ms`` config: what MindSpeed-Core-MS r0.1.0 makes of its settings while it loads them.
+
+The rules are those of ``mindspeed_ms/core/config.py`` of branch r0.1.0, ``ModelParallelConfig`` and
+``TransformerConfig``, in the order in which their attributes are set; the texts of its validators are those of
+``mindspore/_checkparam.py``. Settings that say nothing about layers are not looked at.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
+from ms_tune.dialects.mindspeed_ms.literals import MAX_TEXT, TextTooBigError, literal_list
+from ms_tune.dialects.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
+from ms_tune.dialects.plan_result import FrameworkStop, Problem, Severity, stop
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError
+from ms_tune.facts.keys import Key, key_at
+from ms_tune.facts.releases import release_for
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.source.yaml import SourceFile
+
+_MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
+_SECTIONS = ("parallel_config", "model_config", "moe_config")
+# Names that the tuning guide of r0.1.0 uses and no code reads.
+_GUIDE_KEYS = {
+    "full_recompute_list": "recompute",
+    "select_recompute_list": "select_recompute",
+    "select_comm_recompute_list": "select_comm_recompute",
+}
+
+
+def normalize_source(source: SourceFile, version: str | None = None) -> NormalizedPlan:
+    """What each layer of a config will recompute.
+
+    Args:
+        source: The config.
+        version: Only ``r0.1.0`` reads such configs.
+
+    Raises:
+        ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
+        UnsupportedError: Another version.
+    """
+    release_for(Dialect.MINDSPEED_MS, version)
+    sections = {name: _section(source, name) for name in _SECTIONS}
+    problems = tuple(_key_traps(source.data, sections))
+    try:
+        inputs = _load(sections)
+    except FrameworkStop as error:
+        why = msg("plans.why.guide-keys") if any(name in error.text for name in _GUIDE_KEYS) else None
+        problem = failure_problem("load", FRAMEWORK, error, why)
+        return NormalizedPlan(MINDSPEED_MS, VERSION, None, None, (), (problem, *problems), (), failure_of(error))
+    except TextTooBigError:
+        raise ConfigError(msg("plans.text-too-long", limit=MAX_TEXT), path=source.path) from None
+    if inputs.layers > _MOST:
+        raise source.wrong(
+            ("model_config", "num_layers"), msg("plans.too-many", name="num_layers", limit=_MOST), at_key=True
+        )
+    plan = normalize_mindspeed_ms(inputs)
+    return plan._replace(problems=(*plan.problems, *problems))
+
+
+def _section(source: SourceFile, name: str) -> dict[str, Any]:
+    value = source.data.get(name)
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        raise source.wrong((name,), msg("plans.not-a-section", name=name), at_key=True)
+    if name == "model_config" and value.get("num_layers") is None:
+        raise source.wrong((name,), msg("plans.no-layer-count", key="model_config.num_layers"), at_key=True)
+    return value
+
+
+def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
+    """The settings as the framework has them once it has loaded the config."""
+    parallel = _load_parallel(sections["parallel_config"])
+    experts = _value(sections["moe_config"], "moe_config", "num_experts")
+    return MindSpeedInputs(
+        **parallel,
+        **_load_model(sections["model_config"]),
+        experts=experts if isinstance(experts, int) else 1,
+    )
+
+
+def _load_parallel(parallel: Mapping[str, Any]) -> dict[str, Any]:
+    get = partial(_value, parallel, "parallel_config")
+    tensor, stages = (
+        _positive(name, get(name)) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    )
+    chunks = get("virtual_pipeline_model_parallel_size")
+    if chunks is not None:
+        _positive("virtual_pipeline_model_parallel_size", chunks)
+    sequence = _flag("sequence_parallel", get("sequence_parallel"))
+    return {
+        "tensor": tensor,
+        "stages": stages,
+        # training/training.py hands the number of chunks on only if it is more than one.
+        "chunks": chunks if chunks is not None and chunks > 1 else None,
+        "sequence_parallel": sequence,
+        "standalone": bool(get("standalone_embedding_stage")),
+        "num_layer_list": _layer_list(get("num_layer_list")),
+        "recompute_config": _recompute_config(parallel),
+    }
+
+
+def _layer_list(value: object) -> Sequence[object] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = literal_list(value)
+    if not isinstance(value, list):
+        kind = type(value).__name__
+        stop("TypeError", f"The type of 'num_layer_list' should be 'list', but got type '{kind}'.")
+    return value
+
+
+def _recompute_config(parallel: Mapping[str, Any]) -> dict[str, object] | None:
+    """Route (a), the section, and route (b), strings beside it, which win over it and are checked less."""
+    section = parallel.get("recompute_config")
+    if section is None:
+        section = {}
+    if not isinstance(section, dict):
+        stop("TypeError", "recompute_config should be a dict.")
+    for key, value in section.items():
+        if key not in KINDS:
+            stop("ValueError", f"Key '{key}' is not supported in recompute_config.")
+        if value and not isinstance(value, list):
+            stop("TypeError", f"Key '{key}' should be list in recompute_config.")
+    merged = dict(section)
+    for kind in KINDS:
+        text = parallel.get(kind)
+        if text is not None:
+            merged[kind] = literal_list(text)
+    return merged or None
+
+
+def _load_model(model: Mapping[str, Any]) -> dict[str, Any]:
+    layers = _positive("num_layers", model["num_layers"])
+    get = partial(_value, model, "model_config")
+    flash = _flag("use_flash_attention", get("use_flash_attention"))
+    activation = get("hidden_act")
+    if not isinstance(activation, str):
+        kind = type(activation).__name__
+        stop("TypeError", f"The type of 'hidden_act' should be 'str', but got type '{kind}'.")
+    method = _one_of("recompute_method", get("recompute_method"))
+    number = get("recompute_num_layers")
+    if number is not None:
+        _in_range("recompute_num_layers", number, layers)
+    granularity = _one_of("recompute_granularity", get("recompute_granularity"))
+    others = {key: get(key) for key in ("encoder_num_layers", "decoder_num_layers")}
+    for key, value in others.items():
+        if value is not None:
+            _positive(key, value)
+    comm, select = (_flag(name, get(name)) for name in ("select_comm_recompute", "select_recompute"))
+    return {
+        "layers": layers,
+        "other_layers": any(others.values()),
+        "flash_attention": flash,
+        "activation": activation,
+        "method": method,
+        "num_layers": number,
+        "granularity": "selective" if get("recompute_activations") else granularity,
+        "comm": comm,
+        "select": select,
+    }
+
+
+def _value(section: Mapping[str, Any], *path: str) -> Any:  # noqa: ANN401 - settings are of all types
+    """A setting, or what the framework takes where it is not written."""
+    return section.get(path[-1], _key(*path).default)
+
+
+def _key(*path: str) -> Key:
+    return key_at(Dialect.MINDSPEED_MS, *path)
+
+
+def _positive(name: str, value: object) -> int:
+    """``check_positive_int``."""
+    if not isinstance(value, int):
+        stop("TypeError", f"The '{name}' must be int, but got '{type(value).__name__}'")
+    if isinstance(value, bool) or value <= 0:
+        stop(
+            "TypeError" if isinstance(value, bool) else "ValueError",
+            f"The '{name}' must be int and must > 0, but got '{value}' with type '{type(value).__name__}'.",
+        )
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    """``check_bool``."""
+    if not isinstance(value, bool):
+        stop("TypeError", f"The '{name}' must be a bool, but got {type(value).__name__}.")
+    return value
+
+
+def _in_range(name: str, value: object, most: int) -> None:
+    """``check_int_range`` from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        stop("TypeError", f"The '{name}' must be 'int',  but got '{type(value).__name__}'.")
+    if not 1 <= value <= most:
+        stop("ValueError", f"The '{name}' must be in range of [1, {most}], but got {value} with type 'int'.")
+
+
+def _one_of(name: str, value: object) -> str | None:
+    """``check_string``, where None goes too."""
+    choices = _key("model_config", name).choices
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in choices:
+        stop("ValueError", f"The '{name}' must be str and must be in '{list(choices)}', but got '{value}'.")
+    return value
+
+
+def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    """Settings that look as if they did something, in places where nothing reads them."""
+    parallel, model = sections["parallel_config"], sections["model_config"]
+    if "recompute_config" in data:
+        yield _trap("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")
+    if "recompute_config" in model:
+        yield _trap("top-level-ignored", key="model_config.recompute_config", place="parallel_config.recompute_config")
+    for place, section in (("", data), ("parallel_config.", parallel), ("model_config.", model)):
+        for key, meant in _GUIDE_KEYS.items():
+            if key in section:
+                yield _trap("guide-key", key=f"{place}{key}", meant=f"parallel_config.recompute_config.{meant}")
+    listed = parallel.get("recompute_config")
+    for kind in KINDS:
+        if isinstance(listed, dict) and listed.get(kind) is not None and parallel.get(kind) is not None:
+            yield _trap("string-wins", key=kind)
+    if "num_layers_per_virtual_pipeline_stage" in parallel:
+        yield _trap("per-virtual-stage-ignored")
+    if parallel.get("virtual_pipeline_model_parallel_size") == 1:
+        yield Problem("one-chunk", Severity.INFO, msg("plans.one-chunk"))
+
+
+def _trap(trap: str, /, **params: object) -> Problem:
+    return Problem(trap, Severity.WARNING, msg(f"plans.{trap}", **params))

@@ -1,0 +1,133 @@
+"""The keys that each dialect knows: one table for unknown-key, type and default checks, for schemas and for the docs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from ms_tune.enums import Dialect
+from ms_tune.facts.model_keys import known
+from ms_tune.facts.query import load, order
+from ms_tune.facts.releases import served
+from ms_tune.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+State: TypeAlias = Literal["live", "dead", "deprecated"]
+
+_MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
+
+
+class Key(NamedTuple):
+    """One setting."""
+
+    path: tuple[str, ...]  # the key path; `*` stands for the items of a list
+    types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if anything goes
+    # What the framework takes where the key is missing; `ms_tune.facts.query.REQUIRED` if there is no default.
+    default: object
+    choices: tuple[object, ...]  # the values that the framework takes, if they can be listed
+    since: str | None  # the first framework version that knows the key; None if all do that ms-tune knows
+    until: str | None  # the last one, likewise
+    text: Text  # what the setting is for
+    state: State = "live"  # `dead` keys are accepted and read by nothing; `deprecated` ones are on their way out
+    strict: bool = False  # whether the framework itself refuses values of other types, or beyond choices and bounds
+    above: float | None = None  # the value has to be larger than this
+    least: float | None = None  # the value has to be at least this
+    most: float | None = None  # the value must not be larger than this
+    read_by: tuple[str, ...] = ()  # the models that do read a dead key
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path[-1]
+
+
+@cache
+def tables(dialect: Dialect) -> tuple[Key, ...]:
+    """Every key of a dialect, of all its versions; a model's own settings are those that its classes know, as long as they do."""
+    found, content, model = [], load(f"keys_{dialect.value}"), _MODELS.get(dialect)
+    spans = dict(_spans(dialect)) if model else {}
+    for row in content["keys"]:
+        path = tuple(row["path"].split("."))
+        of_model = model is not None and path[:-1] == model
+        since, until = spans.pop(path[-1], (None, None)) if of_model else (row.get("since"), row.get("until"))
+        limits = (row.get("above"), row.get("least"), row.get("most"))
+        types, choices = tuple(filter(None, row.get("type", "").split("|"))), tuple(row.get("choices", ()))
+        text, state = Text(row["en"], row["zh"]), row.get("state", "live")
+        strict = row.get("strict", False)
+        read_by = tuple(row.get("read_by", ()))
+        found.append(Key(path, types, row.get("default"), choices, since, until, text, state, strict, *limits, read_by))
+    for name, span in sorted(spans.items()):  # nobody has written what these are for
+        text = Text(*(content["others"][language].format(name=name) for language in ("en", "zh")))
+        found.append(Key((*(model or ()), name), (), None, (), *span, text))
+    return tuple(found)
+
+
+@cache
+def types_by_section(dialect: Dialect) -> Mapping[tuple[str, ...], Mapping[str, str]]:
+    """The names of :func:`by_section`, of all versions, with the types of each (``int|null``; empty if anything goes).
+
+    No more is needed to tell whose a config is, and all else that is known of keys takes three times as long to read.
+    """
+    sections: dict[tuple[str, ...], dict[str, str]] = {}
+    model = _MODELS.get(dialect)
+    if model is not None:
+        sections[model] = dict.fromkeys(_spans(dialect), "")
+    for row in load(f"keys_{dialect.value}")["keys"]:
+        *section, name = row["path"].split(".")
+        sections.setdefault(tuple(section), {})[name] = row.get("type", "")
+    return sections
+
+
+@cache
+def _spans(dialect: Dialect) -> dict[str, tuple[str | None, str | None]]:
+    """Since and until when models have their settings; None where it is from the first release on, or to the last."""
+    releases, found = served(dialect), {}
+    for name, ever in known().items():
+        knowing = [one for one in ever if one in releases]
+        if knowing:
+            since, until = knowing[0], knowing[-1]
+            found[name] = (None if since == releases[0] else since), (None if until == releases[-1] else until)
+    return found
+
+
+@cache
+def open_sections(dialect: Dialect) -> frozenset[tuple[str, ...]]:
+    """The sections that take any other key as well, which then goes to a class of the user's choice."""
+    return frozenset(map(tuple, load(f"keys_{dialect.value}").get("open", ())))
+
+
+@cache
+def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[str, ...], Mapping[str, Key]]:
+    """The keys of each section (``()`` is the top level) that a framework version knows; of all versions for None."""
+    sections: dict[tuple[str, ...], dict[str, Key]] = {}
+    for key in tables(dialect):
+        if version is None or known_in(key, version):
+            sections.setdefault(key.path[:-1], {})[key.name] = key
+    return sections
+
+
+@cache
+def key_at(dialect: Dialect, *path: str) -> Key:
+    """The key at a path that some version knows."""
+    return by_section(dialect)[path[:-1]][path[-1]]
+
+
+@cache
+def names(dialect: Dialect, section: tuple[str, ...] = (), version: str | None = None) -> frozenset[str]:
+    """The names of the keys in one section, of one version or of all."""
+    return frozenset(by_section(dialect, version).get(section, ()))
+
+
+def known_in(one: Key, version: str) -> bool:
+    """Whether a framework version knows a key."""
+    return _among(version, one.since, one.until)
+
+
+@cache
+def _among(version: str, since: str | None, until: str | None) -> bool:
+    """Whether a version is one from ``since`` to ``until``; "until 2.0" takes in all of 2.0.x."""
+    wanted = (*order(version), 0, 0, 0)
+    last = order(until) if until else ()
+    return order(since or "0") <= wanted and (not last or wanted[: len(last)] <= last)

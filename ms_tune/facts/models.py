@@ -1,0 +1,395 @@
+"""Models as the frameworks' own classes see them: what a config leaves out is filled in as the class does it.
+
+A model's settings go through three hands in MindFormers (1.6 to 2.1, static and dynamic graph): the class that
+``model_type`` names (``models/*/configuration_*.py``) fills in what is left out, a table of keys turns its settings into
+fields (``COMMON_CONFIG_MAPPING`` up to 1.8, ``ConfigConverter`` since), and ``TransformerConfig`` has values for the rest.
+Legacy models have a class only (``model.model_config.type``); MindSpeed-Core-MS r0.1.0 has one class for all models.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ms_tune.enums import Dialect
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+UNKNOWN = ABSENT  # in place of a value
+_FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
+_EQUAL = (2, 0)  # since then two names for one field may have one value
+_SCORES = {True: "sigmoid", False: "softmax"}
+_DROPS = {True: "position", False: "probs"}
+
+
+class Origin(Enum):
+    """Where a value comes from."""
+
+    WRITTEN = "written"
+    ALIAS = "alias"  # written, under another name than the field's own
+    CLASS_DEFAULT = "class default"
+    GENERAL_DEFAULT = "general default"
+    UNKNOWN = "unknown"
+
+
+class Field(NamedTuple):
+    """One field of a model."""
+
+    name: str  # the field, in the framework's word for it
+    value: Any  # what the framework's class gets; `UNKNOWN` if nobody can say
+    origin: Origin  # where the value comes from
+    path: tuple[str, ...] | None = None  # the key path at which it is written, if the config itself holds it
+
+
+class Source(Protocol):
+    """Anything that holds the values of a config."""
+
+    @property
+    def data(self) -> dict[Any, Any]:
+        """The values."""
+        ...
+
+
+class Facts(NamedTuple):
+    """What a release knows of a class of models."""
+
+    name: str | None  # the name of the class; None if it is not known
+    kind: str | None  # the `model_type` that stands for it; the name of the class if it is a legacy one
+    architectures: tuple[str, ...] = ()  # the networks that are built for it
+    modes: tuple[str, ...] = ()  # `static`, `dynamic`: the modes in which it trains
+    stages: bool = False  # whether the dynamic graph can cut it into pipeline stages
+    ties: bool = True  # whether the dynamic graph's network reads `tie_word_embeddings`
+    latent: bool = False  # whether its attention has latent queries, keys and values
+    # What the network of each mode says itself of its layers, by field: what a config says of that is not read.
+    says: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ignored: frozenset[str] = frozenset()  # keys that the class throws away
+    around: frozenset[str] = frozenset()  # keys that are no fields and let through
+    twice: frozenset[str] = frozenset()  # keys that are read twice, which is refused as if they were two
+    renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class writes to another one
+    # Settings that another one stands in for when they are null, or their own default.
+    fills: Mapping[str, str] = MappingProxyType({})
+    derived: Mapping[str, list[str]] = MappingProxyType({})  # settings that follow from others
+    defaults: Mapping[str, Any] = MappingProxyType({})  # what the class fills in, by its own keys
+    # Keys, each with its field and perhaps the function that turns its value.
+    aliases: Mapping[str, list[str]] = MappingProxyType({})
+    keys: Mapping[str, list[str]] = MappingProxyType({})  # the same by field: the keys that stand for it
+    fields: Mapping[str, Any] = MappingProxyType({})  # what the general class fills in
+    listed: bool = False  # whether a field is read under its own name only if the table says so (up to 1.8)
+    legacy: bool = False  # whether it is a legacy class
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The keys that a field is read from: that of the class itself first."""
+        keys = [*self.keys.get(name, ())]
+        if name not in self.aliases and not (self.listed and name in self.fields):
+            keys.append(name)
+        return tuple(sorted(keys, key=lambda key: (key not in self.defaults, key != name)))
+
+    def keys_known(self) -> set[str]:
+        """Every key of the model's section that has a meaning."""
+        read = {key for key, rule in self.aliases.items() if rule[0] in self.fields}
+        return read | self.around | self.ignored | set(self.renamed) | (set() if self.listed else set(self.fields))
+
+    def knows(self, key: str) -> bool:
+        """Whether a key of the model's section has a meaning; of many keys :meth:`keys_known` tells sooner."""
+        return key in self.keys_known()
+
+    def canonical(self, name: str) -> str:
+        """The field that a key stands for."""
+        rule = self.aliases.get(name)
+        return rule[0] if rule and name not in self.fields else name
+
+
+class Model:
+    """The model of a config.
+
+    Args:
+        facts: What the framework knows of its class.
+        kind: ``model_type`` as written, or else that of the class that ``architectures`` names; of a legacy model the
+            name of its class. None where the config names none.
+        architecture: The network as written (the first of several), or else the one built for the class.
+        release: The release that was asked.
+        values: What is written, by key, with its key path if the config itself holds it.
+        sealed: Whether nothing is known of what is not written.
+    """
+
+    def __init__(  # noqa: PLR0913 - one a field
+        self,
+        facts: Facts,
+        kind: str | None,
+        architecture: str | None,
+        release: str,
+        values: Mapping[str, tuple[Any, tuple[str, ...] | None]],
+        *,
+        sealed: bool,
+    ) -> None:
+        self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
+        self._values, self._sealed = values, sealed
+        self._resolved: dict[str, Field] = {}
+        self._named: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether the framework's class is known."""
+        return self.facts.name is not None
+
+    @property
+    def has_own_layers(self) -> bool:
+        """Whether the layers are those that the class's own networks have.
+
+        ``architectures`` names the network that is built (``get_instance_type_from_cfg`` in ``tools/register/register.py``), and
+        its specification decides what a layer consists of, from settings that ``model_type``'s class fills in: with another
+        model's network, layers are neither model's, or the network refuses the settings. Two networks with latent
+        attention read the same of them and build the same (seen in networks of 1.9 and 2.1).
+        """
+        if self.architecture is None or self.architecture in self.facts.architectures:
+            return True
+        return self.facts.latent and facts_of(self.release, architecture=self.architecture).latent
+
+    def written(self, name: str) -> tuple[Field, ...]:
+        """All that is written for a field, under whatever name; more than one is refused where they differ."""
+        facts, name = self.facts, self.facts.canonical(name)
+        return tuple(
+            Field(name, self._turned(key), Origin.WRITTEN if key == name else Origin.ALIAS, self._values[key][1])
+            for key in self._names(name)
+            if key in self._values and key not in facts.ignored
+        )
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        if name not in self._named:
+            self._named[name] = self.facts.names(name)
+        return self._named[name]
+
+    def clashes(self) -> Iterator[tuple[str, Field]]:
+        """What is written for a field that has a value under another name, with that name: the framework refuses it.
+
+        The other name may be written, too, or be one that the model's class has a value for in any case. A key that is
+        read twice comes with a name that is not.
+        """
+        for name in dict.fromkeys(map(self.facts.canonical, self._values)):
+            yield from self.clashes_of(name)
+
+    def clashes_of(self, name: str) -> Iterator[tuple[str, Field]]:
+        """Those of one field (any name of it will do)."""
+        facts, name = self.facts, self.facts.canonical(name)
+        names = [key for key in self._names(name) if key not in facts.ignored and name in facts.fields]
+        first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
+        found = {one.path: one for one in self.written(name)}
+        for key in others:
+            same = order(self.release) >= _EQUAL and self._turned(key) == self._turned(first)
+            if key in self._values and not same:
+                yield first, found[self._values[key][1]]
+        if first in self._values and first in facts.twice:
+            yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
+
+    def field(self, name: str) -> Field:
+        """The value of a field (any name of it will do) as the framework's class gets it."""
+        if name not in self._resolved:
+            self._resolved[name] = self._resolve(name)
+        return self._resolved[name]
+
+    def _resolve(self, name: str) -> Field:
+        facts, name = self.facts, self.facts.canonical(name)
+        written = self.written(name)
+        if written:
+            return written[0]
+        if self._sealed:
+            return Field(name, UNKNOWN, Origin.UNKNOWN)
+        for key in self._names(name):
+            if key in facts.defaults and key not in facts.ignored:
+                value = self._turned(key)
+                return Field(name, value, Origin.UNKNOWN if value is UNKNOWN else Origin.CLASS_DEFAULT)
+        if self.known and name in facts.fields:
+            return Field(name, facts.fields[name], Origin.GENERAL_DEFAULT)
+        return Field(name, UNKNOWN, Origin.UNKNOWN)
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - fields are of all types
+        """The value of a field; :data:`UNKNOWN` if nobody can say."""
+        return self.field(name).value
+
+    def number(self, name: str) -> int | None:
+        """A whole number; None where there is none, or it is not known."""
+        value = self.value(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def _own(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+        """What the class makes of one of its settings, written or not."""
+        facts = self.facts
+        if key in self._values:
+            value = self._values[key][0]
+        elif any(one in self._values for one in facts.derived.get(key, ())):
+            return UNKNOWN
+        else:
+            value = facts.defaults.get(key)
+        other = facts.fills.get(key) if value is None else None
+        return value if other is None else facts.defaults[key] if other == key else self._own(other)
+
+    def _turned(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
+        """The value that the field gets from a key."""
+        value = self._own(key)
+        return _turn(value, (self.facts.aliases.get(key) or [""])[1:])
+
+
+def _turn(value: Any, function: list[str]) -> Any:  # noqa: ANN401 - fields are of all types
+    """What the table's functions make of a value (``transformer_config_utils.py``); the value if they refuse it."""
+    if function == ["is_use_gated_sigmoid"]:
+        return value if isinstance(value, str) else _SCORES[bool(value)]
+    if function == ["get_drop_policy"] and isinstance(value, bool):
+        return _DROPS[value]
+    if function == ["is_float_32"] and isinstance(value, str):
+        return value in ("fp32", "float32")
+    return value
+
+
+def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> Model:
+    """The model of a config, as one release of its framework sees it.
+
+    Args:
+        source: The config.
+        dialect: The family that it belongs to.
+        release: A served release, see :mod:`ms_tune.facts.releases`.
+        beside: The content of the ``config.json`` beside the weights (``pretrained_model_dir``), whose values stand
+            behind those of the config and before the class's. Where such a folder is named and not given, what the
+            config leaves out is unknown.
+    """
+    data = source.data if isinstance(source.data, dict) else {}
+    if dialect is Dialect.MINDSPEED_MS:
+        return Model(_mindspeed(), None, None, release, _section(data, "model_config"), sealed=False)
+    if dialect is Dialect.MINDFORMERS and is_legacy(data):
+        return _legacy(data, release)
+    path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
+    values = _section(data, *path)
+    sealed = False
+    if dialect is Dialect.MINDFORMERS:
+        values = {key: (value, None) for key, value in (beside or {}).items()} | values | _section(data, "moe_config")
+        model = data.get("model")
+        named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+        sealed = bool(named) and beside is None
+    kind, architecture = _text(values, "model_type"), _text(values, "architectures")
+    facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
+    values |= {other: values.pop(key) for key, other in facts.renamed.items() if key in values}
+    known = facts.architectures[0] if facts.architectures else None
+    return Model(facts, kind or facts.kind, architecture or known, release, values, sealed=sealed)
+
+
+def _legacy(data: dict[Any, Any], release: str) -> Model:
+    """A legacy model: the settings of its class, and those of ``moe_config``, each under its own name."""
+    values = _section(data, "moe_config") | _section(data, "model", "model_config")
+    kind = _text(values, "type")
+    facts = _legacy_facts(release, kind)
+    architecture = _text(_section(data, "model", "arch"), "type")
+    return Model(facts, kind, architecture, release, values, sealed=False)
+
+
+def _section(data: object, *path: str) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return {key: (value, (*path, key)) for key, value in data.items()} if isinstance(data, dict) else {}
+
+
+def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
+    """A name; of a list of names the first."""
+    value = values.get(key, (None,))[0]
+    value = value[0] if isinstance(value, list) and value else value
+    return value if isinstance(value, str) else None
+
+
+@cache
+def _of_all(table: str, release: str) -> dict[str, Any]:
+    """What a release knows of every model: a table of the data file that is not a class's own."""
+    return all_at(load("models")[table], release)
+
+
+@cache
+def _keys_of_all(release: str) -> dict[str, list[str]]:
+    return _by_field(_of_all("aliases", release))
+
+
+@cache
+def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> Facts:
+    """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
+    data = load("models")
+    general, around = _of_all("aliases", release), frozenset(_of_all("white", release))
+    for name, one in data["classes"].items():
+        names, networks = at(one["names"], release), at(one["architectures"], release)
+        if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
+            continue
+        latent = at(one["latent"], release)
+        fields = _of_all("fields", release) | (_of_all("latent", release) if latent else {})
+        aliases = all_at(one["aliases"], release)
+        return Facts(
+            one["class"],
+            name,
+            tuple(networks),
+            tuple(at(one["modes"], release)),
+            at(one["stages"], release),
+            at(one["ties"], release),
+            latent,
+            at(one["says"], release),
+            frozenset(at(one["ignored"], release)),
+            around,
+            frozenset(at(one["twice"], release)),
+            at(one["renamed"], release),
+            at(one["fills"], release),
+            at(one["derived"], release),
+            all_at(one["defaults"], release),
+            aliases or general,
+            _by_field(aliases) if aliases else _keys_of_all(release),
+            fields,
+            listed=not aliases,
+        )
+    return Facts(
+        None,
+        None,
+        around=around,
+        aliases=general,
+        keys=_keys_of_all(release),
+        fields=_of_all("fields", release),
+        listed=order(release) < _FREE,
+    )
+
+
+def _by_field(aliases: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
+    for key, rule in aliases.items():
+        keys.setdefault(rule[0], []).append(key)
+    return keys
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Every key that the newest release reads a field of a model from (any name of it will do), the field's own first."""
+    facts = facts_of(load("models")["releases"][-1])
+    return facts.names(facts.canonical(name))
+
+
+@cache
+def _legacy_facts(release: str, kind: str | None) -> Facts:
+    """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
+    data = load("models")
+    experts = _of_all("experts", release)
+    one = data["classes"].get(kind)
+    if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
+        return Facts(None, None, aliases=_of_all("aliases", release), keys=_keys_of_all(release), defaults=experts)
+    defaults = experts | all_at(one["defaults"], release)
+    return Facts(
+        kind,
+        kind,
+        legacy=True,
+        architectures=tuple(at(one["architectures"], release)),
+        modes=tuple(at(one["modes"], release)),
+        fills=at(one["fills"], release),
+        derived=at(one["derived"], release),
+        defaults=defaults,
+    )
+
+
+@cache
+def _mindspeed() -> Facts:
+    """The one class of MindSpeed-Core-MS r0.1.0 (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
+    rows = ((row["path"].split("."), row.get("default")) for row in load("keys_mindspeed-ms")["keys"])
+    fields = {path[-1]: default for path, default in rows if path[:-1] == ["model_config"] and default != REQUIRED}
+    return Facts("TransformerConfig", None, fields=fields)

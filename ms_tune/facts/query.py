@@ -1,0 +1,72 @@
+"""The facts, as data files, and what reads them.
+
+Made by ``tests/oracle/make_frameworks.py`` from the frameworks' wheels. A fact has a history: ``{"1.6": 3, "1.9": 4}``
+is 3 from 1.6 on and 4 from 1.9 on; ``{"gone": true}`` in place of a value is no longer there.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOLDER = Path(__file__).parent / "data"
+_GONE = {"gone": True}
+ABSENT = object()
+REQUIRED = "**required**"  # in place of a default
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """The content of one data file."""
+    content: dict[str, Any] = json.loads((_FOLDER / f"{name}.json").read_bytes())
+    return content
+
+
+@cache
+def order(release: str) -> tuple[int, ...]:
+    """A release as something that can be compared."""
+    return tuple(int(part) for part in release.split("."))
+
+
+def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
+    """What a fact is in a release; :data:`ABSENT` where the release does not have it."""
+    last: object = ABSENT
+    wanted = order(release)
+    for since, value in history.items():
+        if order(since) > wanted:
+            break
+        last = ABSENT if value == _GONE else value
+    return last
+
+
+def ever(histories: Mapping[str, Mapping[str, Any]], releases: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Of many facts the releases that have each, of those that are asked about; without the facts that none has."""
+    having = {}
+    for name, history in histories.items():  # most have one of few histories, which need no look at every release
+        ways = tuple((since, value != _GONE) for since, value in history.items())
+        having[name] = _having(ways, releases)
+    return {name: found for name, found in having.items() if found}
+
+
+@cache
+def _having(ways: tuple[tuple[str, bool], ...], releases: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(release for release in releases if at(dict(ways), release) is True)
+
+
+def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
+    """Of many facts those that a release has."""
+    found, wanted = {}, order(release)
+    for name, history in histories.items():
+        last: object = ABSENT
+        for since, value in history.items():  # as `at` does, of which there would be ten thousand calls
+            if order(since) > wanted:
+                break
+            last = value
+        if last is not ABSENT and last != _GONE:
+            found[name] = last
+    return found

@@ -1,0 +1,88 @@
+"""The names of classes that a framework takes in a config: optimizers, schedules, trainers, callbacks, networks ...
+
+``MindFormerRegister`` (``mindformers/tools/register/register.py``) finds the classes of both graphs by name; for some of
+them the dynamic graph's trainer compares names itself (``mindformers/pynative/trainer/utils.py``).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from ms_tune.enums import Dialect
+from ms_tune.facts.query import ABSENT, all_at, at, load
+
+
+@cache
+def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
+    """The names of one kind that a release takes.
+
+    Args:
+        kind: ``optimizer``, ``lr_schedule``, ``trainer``, ``callback``, ``dataset``, ``dataset_loader``, ``runner_wrapper``,
+            ``metric``, ``processor``, ``tokenizer``; ``model`` and ``config`` for legacy models, ``core_model`` and
+            ``core_config`` for others.
+        release: A served release.
+        dialect: ``mindformers`` or ``mindformers-pynative``.
+    """
+    modes = load("registries")
+    own = modes["dynamic"].get(kind) if dialect is Dialect.MINDFORMERS_PYNATIVE else None
+    return frozenset(all_at(own or modes["static"].get(kind, {}), release))
+
+
+DEFAULTED = "?"
+
+
+@cache
+def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...], ...]:
+    """Groups of arguments of which a class cannot be built without one of each; empty where that is not known.
+
+    :data:`DEFAULTED` stands behind one that has a default: only null leaves the class without it.
+
+    A schedule that is to warm up takes ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, MindFormers 1.6 to 2.1).
+
+    Args:
+        kind: As :func:`arguments_of` takes it; known of ``lr_schedule``.
+        name: The class.
+        release: A served release.
+    """
+    groups = all_at(load("needed").get(kind, {}), release).get(name, ())
+    return tuple(tuple(group) for group in groups)
+
+
+@cache
+def mindspore_values(name: str) -> tuple[Any, ...]:
+    """Values of settings that MindSpore, or MindFormers for it, reads.
+
+    Args:
+        name: ``pipeline_scheduler`` (``_PipelineScheduler`` in ``mindspore/parallel/_auto_parallel_context.py``, 2.9);
+            ``splitting``, the values of ``parallel_mode`` with which operators are split (``PARALLEL_MODE`` in
+            ``mindformers/tools/utils.py``); ``semi_automatic``, those of them with which the user says how; ``core_data_types``,
+            the names of data types that Mcore models take (``ms_dtype_mapping``, MindFormers 1.6 to 2.1); ``core_activations``
+            and ``dynamic_activations``, the functions that their ``hidden_act`` names (``ACTIVATION_MAP`` of
+            ``parallel_core/training_graph/activation.py`` and ``pynative/layers/activation.py``, 1.6 to 2.1); ``context_keys``, the
+            keys that ``mindspore.set_context`` takes beside those of ``ascend_config``, and ``context_KEY``, the values of one.
+    """
+    return tuple(load("mindspore_context")["values"][name])
+
+
+class Arguments(NamedTuple):
+    """The keyword arguments of a class."""
+
+    names: frozenset[str]  # those that it knows
+    free: bool  # whether it lets others through
+    switches: frozenset[str]  # those that are True or False where they are not given
+
+
+@cache
+def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
+    """What a registered class of MindFormers' static graph takes; None of a class that is not MindFormers' own.
+
+    Args:
+        kind: ``callback``, ``lr_schedule``, ``optimizer`` or ``runner_wrapper``.
+        name: The class.
+        release: A served release.
+    """
+    found = at(load("taken").get(kind, {}).get(name, {}), release)
+    return (
+        None if found is ABSENT else Arguments(frozenset(found["takes"]), found["free"], frozenset(found["switches"]))
+    )

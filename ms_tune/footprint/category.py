@@ -1,0 +1,300 @@
+"""What every block of a trace holds.
+
+MindSpore's tracker names parameters only where a graph uses them; in the dynamic graph a block has the operator that
+first used it and the Python stack. So what a block holds comes from, in this order: the list of tensors that the
+dryrun's child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that
+allocated it (:mod:`ms_tune.footprint.phases`). Seen in MindSpore 2.10 and not fixed here: outputs of a few eager operators
+(Add, Mul, SiLU) carry the operator and stack of the task before.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.footprint.megatron import lasting, received
+from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, number
+from ms_tune.readers.memory_block import NEVER_FREED, users_of
+from ms_tune.readers.table import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.tensor_list import TensorList
+
+
+class Content(str, Enum):
+    """What a block holds. The order is that of every table, the values are the names in JSON."""
+
+    WEIGHTS = "weights"
+    OPTIMIZER_STATE = "optimizer_state"
+    GRADIENTS = "gradients"
+    ACTIVATIONS = "activations"  # allocated in the forward pass and alive in the backward pass
+    TEMPORARIES = "temporaries"
+    WORKSPACE = "workspace"
+    COMMUNICATION = "communication"
+    CONSTANTS = "constants"  # and what is copied from the host
+    UNATTRIBUTED = "unattributed"
+
+
+CONTENTS = tuple(Content)
+_UNKNOWN = -1  # as long as no rule has spoken
+
+
+def code(content: Content) -> int:
+    """A content's place in :data:`CONTENTS`: how arrays hold it."""
+    return CONTENTS.index(content)
+
+
+# First components of the names that MindSpore's and MindFormers' optimizers give their state (`clone(prefix=...)`).
+_STATE = frozenset(
+    {
+        *("adam_m", "adam_v", "moment1", "moment2", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "vhat"),
+        *("muon_m", "lamb_m", "lamb_v", "moments", "momentum_buffer", "mean_grad", "mean_square", "state_step"),
+        *("beta1_power", "beta2_power"),
+    }
+)
+_STATE_IF_CLONE = frozenset({"moment", "accum", "accum_update", "stat", "linear", "prev", "step_size", "ax_"})
+_UNLIKELY_LAYER = _STATE_IF_CLONE - {"linear"}
+_GRADIENTS = frozenset({"accu_grads", "grad_accumulation"})
+STATE_PREFIXES = _STATE | _UNLIKELY_LAYER | _GRADIENTS
+_STATE_OPERATOR = re.compile(
+    r"Adam|Lamb|Momentum|RMSProp|Adagrad|Adadelta|Adafactor|Muon|^SGD$|^(?:Fused(?:Sparse)?|Sparse)?Apply[A-Z]"
+)
+# The types of hyper-parallel's emulator of the tracker.
+_EMULATED = {
+    "Parameter": Content.WEIGHTS,
+    "Gradient": Content.GRADIENTS,
+    "Optstate": Content.OPTIMIZER_STATE,
+    "Activation": Content.ACTIVATIONS,
+}
+_OUTPUTS = frozenset({"PyNativeOutput", "Kernel", "SomasOutput"})
+_TEMPORARY = frozenset({"GraphOutput", "BatchMemory", "PyNativeOutput", "Kernel", "SomasOutput"})
+_CONSTANTS = frozenset({"ConstantValue", "GeConst", "PyNativeInput"})
+_COMMUNICATION = re.compile(
+    r"^(?:DistComm|InnerComm)?(?:All(?:Reduce|Gather|ToAll)|ReduceScatter|Send|Receive|Broadcast|Barrier|Gather|Scatter"
+    r"|Reduce|Irecv|Isend|BatchISendIRecv|NeighborExchange|(?:_Mirror|_VirtualDiv)\w*)"
+    r"(?:V|All|IntoTensor|Tensor|Base|SingleV?|Single|V2|Operator)?$"
+)
+_NOT_COLLECTIVE = frozenset({"Gather", "Scatter", "Reduce"})  # without the prefix they are ordinary operators
+_NUMBER = re.compile(r"-(?:op)?\d+$")
+
+
+def operator_of(node_name: str) -> str:
+    """The operator in a node name: ``MatMul`` in ``Default/net-Net/MatMul-op0``."""
+    return _NUMBER.sub("", node_name.rpartition("/")[2])
+
+
+def is_collective(node_name: str) -> bool:
+    """Whether the operator is one of communication."""
+    operator = operator_of(node_name)
+    return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
+
+
+class Contents:
+    """Tells what every row of a trace holds.
+
+    Attributes:
+        codes: The place in :data:`CONTENTS` of every row's content.
+        phases: The phases of the rows.
+        names: The name of the parameter in a row, where it is known.
+        updates: Ticks at which weights are updated, ascending.
+        tensors_missing: How many listed tensors no block holds. Where it is more than half of them, the list is of
+            another run and was not used.
+        stacks_useful: False if most blocks of the dynamic graph have no stack of the script.
+    """
+
+    def __init__(self, table: Table, tensors: TensorList | None) -> None:
+        self._table = table
+        self._eager = table.task.where([EAGER])
+        listed, self.tensors_missing = listed_rows(table, tensors) if tensors else ({}, 0)
+        self._weight = table.kind.where(["Weight"])
+        self._named = self._weight & ~self._eager
+        self.names = {row: table.node.at(row) for row in np.flatnonzero(self._named).tolist()}
+        self.names |= {row: name for row, (_, name) in listed.items()}
+        self._listed = np.full(len(table), _UNKNOWN, np.int8)
+        for row, (content, _) in listed.items():
+            self._listed[row] = code(content)
+        useful = np.array([is_useful(stack) for stack in table.stack.values], np.bool_)
+        self._useful = useful[table.stack.codes] if len(table) else np.empty(0, np.bool_)
+        eager = int(self._eager.sum())
+        self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
+        named = self._by_name()
+        self.phases = Phases(table, named == code(Content.OPTIMIZER_STATE))
+        self.codes = self._all(self._known(named))
+
+    def _by_name(self) -> NDArray[np.int8]:
+        """The contents of the parameters that a graph names."""
+        table = self._table
+        weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
+        # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
+        unnamed = bool((self._weight & self._eager).any())
+        by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
+        for place, name in enumerate(table.node.values):
+            if name in weights:
+                by_name[place] = code(_named_content(name, weights, unnamed=unnamed))
+        found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
+        return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
+
+    def _known(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
+        """The contents that need no look at the phase: of what outlives a step, mostly."""
+        table, update = self._table, self.phases.is_(Phase.UPDATE)
+        known = named.copy()
+
+        def settle(rows: NDArray[np.bool_], content: Content) -> None:
+            known[rows & (known == _UNKNOWN)] = code(content)
+
+        endless = self._eager & (table.end == NEVER_FREED)
+        by_megatron = np.array(
+            [_UNKNOWN if found is None else code(Content(found.value)) for found in lasting(table.stack.values)] or [0],
+            np.int8,
+        )[table.stack.codes]
+        # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
+        self._buffered = bool((endless & (by_megatron == code(Content.GRADIENTS))).any())
+        for content in (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS):
+            settle(endless & (by_megatron == code(content)), content)
+        for kind, content in _EMULATED.items():
+            settle(table.kind.where([kind]), content)
+        # The optimizer is the first to use its state.
+        by_operator = np.array([bool(_STATE_OPERATOR.search(name)) for name in table.node.values] or [False])
+        state = np.where(self._useful, update, by_operator[table.node.codes])
+        settle(self._weight & state, Content.OPTIMIZER_STATE)
+        settle(self._weight, Content.WEIGHTS)
+        in_init = [any(frame.function == "__init__" for frame in stack) for stack in table.stack.values]
+        created = table.kind.where(["PyNativeOutput"]) & np.array(in_init or [False], np.bool_)[table.stack.codes]
+        settle(created & update, Content.OPTIMIZER_STATE)
+        return known
+
+    def _all(self, known: NDArray[np.int8]) -> NDArray[np.int8]:
+        table = self._table
+        codes = known
+
+        def settle(rows: NDArray[np.bool_], content: Content) -> None:
+            codes[rows & (codes == _UNKNOWN)] = code(content)
+
+        unbound = table.kind.where([""])
+        # aclnn kernels' scratch is unbound and lives for one tick
+        settle(table.kind.where(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), Content.WORKSPACE)
+        settle(table.kind.where(["ContinuousMemory"]), Content.COMMUNICATION)
+        updates = self.updates = self._update_ticks(codes == code(Content.OPTIMIZER_STATE))
+        phase = self._phase()
+        outputs = table.kind.where(_OUTPUTS)
+        forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
+        settle(forward & self._meets_backward(), Content.ACTIVATIONS)
+        stacks = np.array([received(stack) for stack in table.stack.values] or [False], np.bool_)
+        settle(outputs & self._eager & stacks[table.stack.codes], Content.ACTIVATIONS)
+        passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
+        if not self._buffered:
+            settle(outputs & passing & self._lives_to(updates), Content.GRADIENTS)
+        collective = np.array([is_collective(name) for name in table.node.values] or [False])[table.node.codes]
+        settle(table.kind.where(_TEMPORARY) & collective, Content.COMMUNICATION)
+        settle(table.kind.where(_CONSTANTS), Content.CONSTANTS)
+        told = ~self._eager | self._useful | (phase > 0)
+        settle(table.kind.where(_TEMPORARY) & told, Content.TEMPORARIES)
+        codes[codes == _UNKNOWN] = code(Content.UNATTRIBUTED)
+        return codes
+
+    def _phase(self) -> NDArray[np.int8]:
+        """The phase that made each block, guessed from those before it where it does not tell itself."""
+        own, around = self.phases.own, self.phases.around
+        # Eager code between backward pass and update, such as clipping, belongs to the step.
+        start = self._table.start
+        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        before_update = _last_before(start, self.updates) <= _last_before(start, backward)
+        step = self._eager & self._useful & (around == number(Phase.BACKWARD)) & before_update
+        untold = np.where(self._eager, np.where(step, number(Phase.STEP), 0), around)
+        return np.where(own > 0, own, untold).astype(np.int8)
+
+    def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Ticks at which weights are updated: whenever a task touches optimizer state or the optimizer allocates."""
+        table = self._table
+        ticks = [table.start[self.phases.is_(Phase.UPDATE) & (table.start >= 0)]]
+        ticks += [table.last_user[state & (table.last_user != NONE)]]
+        touched = [users_of(text) for row, text in table.users.items() if state[row]]
+        ticks += [np.array(users, np.int64) for users in touched]
+        unique: NDArray[np.int64] = np.unique(np.concatenate(ticks))
+        return unique
+
+    def _after_backward(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a graph allocated each block after the backward pass, although its scope is of the forward pass.
+
+        MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
+        """
+        start = self._table.start
+        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        endless = np.int64(NEVER_FREED)
+        next_update = np.append(updates, endless)[np.searchsorted(updates, start, side="right")]
+        next_backward = np.append(backward, endless)[np.searchsorted(backward, start, side="right")]
+        return np.asarray(~self._eager & (next_update != endless) & (next_backward >= next_update), np.bool_)
+
+    def _meets_backward(self) -> NDArray[np.bool_]:
+        """Whether a backward pass allocates during the life of each block; true where there is no backward pass."""
+        table = self._table
+        backward = np.sort(table.start[self.phases.is_(Phase.BACKWARD)])
+        if not len(backward):
+            return np.ones(len(table), np.bool_)
+        following = np.append(backward, NEVER_FREED)[np.searchsorted(backward, table.start, side="right")]
+        return np.asarray(following < table.end, np.bool_)
+
+    def _lives_to(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each block is alive when weights are next updated."""
+        table = self._table
+        following = np.append(updates, NEVER_FREED)[np.searchsorted(updates, table.start, side="right")]
+        return np.asarray(following < table.end, np.bool_)
+
+
+def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last of some ascending events that is not after each tick; -1 where there is none."""
+    return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
+
+
+def _named_content(name: str, weights: set[str], *, unnamed: bool) -> Content:
+    """The content of a parameter by its name.
+
+    Args:
+        name: The name.
+        weights: The names of all parameters of graphs.
+        unnamed: Whether there are parameters without a name.
+    """
+    prefix, _, rest = name.partition(".")
+    if prefix in _GRADIENTS:
+        return Content.GRADIENTS
+    clone = rest in weights or (unnamed and "." in rest and prefix in _UNLIKELY_LAYER)
+    if prefix in _STATE or (prefix in _STATE_IF_CLONE and clone):
+        return Content.OPTIMIZER_STATE
+    return Content.WEIGHTS
+
+
+def listed_rows(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[Content, str]], int]:
+    """Content and name of the rows that hold listed tensors, and how many tensors no row holds.
+
+    The list was written after the last step, so of all blocks that ever held an address the last one is meant.
+    """
+    groups = (
+        (Content.WEIGHTS, tensors.weights),
+        (Content.OPTIMIZER_STATE, tensors.optimizer_state),
+        (Content.GRADIENTS, tensors.gradients),
+    )
+    wanted = [(tensor, content) for content, group in groups for tensor in group]
+    wanted.sort(key=lambda entry: entry[0].address)
+    addresses = np.array([tensor.address for tensor, _ in wanted], np.uint64)
+    ends = table.address + table.size.astype(np.uint64)
+    first, last = np.searchsorted(addresses, table.address), np.searchsorted(addresses, ends)
+    hit = np.flatnonzero((last > first) & (table.start >= 0) & (table.address > 0))
+    held = np.full(len(wanted), NONE, np.int64)
+    for row in hit[np.argsort(table.start[hit], kind="stable")].tolist():
+        held[first[row] : last[row]] = row
+    found: dict[int, tuple[Content, str]] = {}
+    missing = 0
+    order = [content for content, _ in groups]  # tensors may share a block (tied weights, flat buffers)
+    for (tensor, content), row in zip(wanted, held.tolist(), strict=True):
+        if row == NONE or tensor.address + tensor.bytes > int(table.address[row]) + int(table.size[row]):
+            missing += 1
+        elif row not in found or order.index(content) < order.index(found[row][0]):
+            found[row] = (content, tensor.name)
+    # Weights that no step used are not on the device, but most are.
+    return (found, missing) if 2 * missing <= len(wanted) else ({}, missing)

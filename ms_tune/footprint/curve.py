@@ -1,0 +1,122 @@
+"""The memory curve of a trace: bytes in use and bytes of address space at every tick at which something happens.
+
+The curve is the running sum of block sizes over ``[start, end)``. It equals the tracker's own ``actual_used_memory`` at
+every allocation, ``ms.runtime.max_memory_allocated()`` at its peak, and, in whole MiB, the "Used peak memory usage" of
+MindSpore's log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.table import Table
+
+# Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
+_NOT_LIVE = frozenset({"GeFixed", "GeConst"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Memory over time."""
+
+    tick: NDArray[np.int64]  # the ticks of all allocations and releases, ascending; the last one of equal ticks counts
+    used: NDArray[np.int64]  # bytes in use after each, over all pools
+    # Bytes between the lowest and the highest address used so far, summed over the pools and their units: what the
+    # tracker writes as `actual_peak_memory`. All zero where the trace does not say.
+    footprint: NDArray[np.int64]
+    rows: NDArray[np.int64]  # the rows that take part; the others tell of no live memory
+    # Rows whose `actual_used_memory` is not the sum of their pool's live blocks. If there are any, the trace lacks rows
+    # or MindSpore counted otherwise.
+    mismatches: NDArray[np.int64]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in use."""
+        return int(self.used.max()) if len(self.used) else 0
+
+    @property
+    def peak_tick(self) -> int:
+        """The first tick with the most bytes in use."""
+        return int(self.tick[int(self.used.argmax())]) if self.peak_bytes else 0
+
+    @property
+    def footprint_bytes(self) -> int:
+        """The largest footprint."""
+        return int(self.footprint.max()) if len(self.footprint) else 0
+
+    def at(self, tick: int) -> int:
+        """Bytes in use at a tick."""
+        place = int(np.searchsorted(self.tick, tick, side="right")) - 1
+        return int(self.used[place]) if place >= 0 else 0
+
+
+def curve_of(table: Table) -> Curve:
+    """The curve of a trace; empty if it holds no blocks (a run on the CPU)."""
+    rows = np.flatnonzero((table.start >= 0) & ~table.kind.where(_NOT_LIVE))
+    tick, change, row = _events(table, rows)
+    used = np.cumsum(change)
+    footprint = np.zeros(len(tick), np.int64)
+    mismatches = [np.zeros(0, np.int64)]
+    for pool in np.unique(table.pool.codes[rows]).tolist():
+        mine = table.pool.codes[row] == pool
+        footprint += _footprint(table, row, mine & (tick == table.start[row]))
+        own = np.cumsum(change[mine])
+        is_allocation = tick[mine] == table.start[row[mine]]
+        mismatches.append(_mismatches(table, row[mine][is_allocation], own[is_allocation]))
+    return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
+
+
+def peak_if(
+    curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64], start: NDArray[np.int64] | None = None
+) -> int:
+    """The peak that the rows of a curve would have with other releases, sizes and allocations; without what ends before it starts."""
+    start = table.start if start is None else start
+    rows = curve.rows[start[curve.rows] < end[curve.rows]]
+    freed = rows[end[rows] != NEVER_FREED]
+    return highest(np.concatenate([end[freed], start[rows]]), np.concatenate([-size[freed], size[rows]]))
+
+
+def highest(tick: NDArray[np.int64], change: NDArray[np.int64]) -> int:
+    """The most in use, from what changes at ticks; of one tick, what stands first comes first."""
+    used = np.cumsum(change[np.argsort(tick, kind="stable")])
+    return max(int(used.max()), 0) if len(used) else 0
+
+
+def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Tick, change and row of every allocation and release; what is freed at a tick comes before what is allocated."""
+    freed = rows[table.end[rows] != NEVER_FREED]
+    tick = np.concatenate([table.end[freed], table.start[rows]])
+    change = np.concatenate([-table.size[freed], table.size[rows]])
+    order = np.argsort(tick, kind="stable")
+    return tick[order], change[order], np.concatenate([freed, rows])[order]
+
+
+def _footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One pool's footprint at every event: the last one told."""
+    told = allocated & (table.footprint_after[row] != NONE)
+    last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
+    return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
+
+
+def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
+
+    MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
+    (``ascend_memory_pool.cc``): rows that tell the same total, each of which adds its size, up to one that agrees.
+    """
+    told = table.used_after[row]
+    size = table.size[row]
+    goes_on = (told[1:] == told[:-1]) & (swept[1:] == swept[:-1] + size[1:])
+    ends = np.flatnonzero(np.append(~goes_on, True)) if len(row) else np.zeros(0, np.int64)
+    last = ends[np.searchsorted(ends, np.arange(len(row)))]
+    wrong: NDArray[np.int64] = row[(told != NONE) & (told != swept) & (swept[last] != told)]
+    return wrong

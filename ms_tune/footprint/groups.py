@@ -1,0 +1,161 @@
+"""The memory at a tick, taken apart: by content, parameter, operator, line of the script, layer of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.footprint.attribution import layer_at, operator_at, parameter_of, where_at, without_layer
+from ms_tune.footprint.category import CONTENTS, Content, code
+from ms_tune.units import whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import TypeVar
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.readers.table import Table
+
+    Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Blocks that are alike in some way."""
+
+    key: str  # what they share
+    bytes: int  # the sum of their sizes
+    count: int  # how many they are
+    contents: Mapping[Content, int]  # bytes by content, without zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Blocks of one content that one operator at one place allocated, the layer's number left out."""
+
+    operator: str
+    where: str
+    content: Content
+    bytes: int
+    count: int
+    tensor: str  # number format and shape, if all have the same and it is known
+    rows: tuple[int, ...]  # their rows, by size
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The memory at a tick."""
+
+    tick: int
+    rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
+    contents: Mapping[Content, int]  # bytes by content: all nine, in their order; they add up, too
+    holders: tuple[Holder, ...]  # by operator and place, the largest first
+    parameters: tuple[Group, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
+    operators: tuple[Group, ...]  # by operator
+    lines: tuple[Group, ...]  # by line of the script; in graph mode by scope path without layer numbers
+    layers: tuple[Group, ...]  # by layer of the model
+
+
+def breakdown(
+    table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
+) -> Breakdown:
+    """The memory at a tick, taken apart.
+
+    Args:
+        table: The trace.
+        contents: What its rows hold.
+        curve: Its curve.
+        tick: The tick.
+        tensor_of: Tells number format and shape of a row's tensor; empty if unknown.
+    """
+    alive = table.live(tick)
+    rows = curve.rows[alive[curve.rows]]
+    codes = contents.codes[rows]
+    totals = {content: int(table.size[rows[codes == code(content)]].sum()) for content in CONTENTS}
+
+    def grouped(key_of: Callable[[int], str]) -> tuple[Group, ...]:
+        return _grouped(table, contents, rows, key_of)
+
+    named = rows[[row in contents.names for row in rows.tolist()]] if len(rows) else rows
+    return Breakdown(
+        tick=tick,
+        rows=rows,
+        contents=totals,
+        holders=_holders(table, contents, rows, tensor_of),
+        parameters=_grouped(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
+        operators=grouped(lambda row: operator_at(table, row)),
+        lines=grouped(lambda row: where_at(table, row)),
+        layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
+    )
+
+
+def _grouped(
+    table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
+) -> tuple[Group, ...]:
+    found: dict[str, tuple[int, int, dict[Content, int]]] = {}
+    sizes, codes = table.size[rows].tolist(), contents.codes[rows].tolist()
+    for row, size, place in zip(rows.tolist(), sizes, codes, strict=True):
+        key = key_of(row)
+        total, count, parts = found.get(key, (0, 0, {}))
+        parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
+        found[key] = (total + size, count + 1, parts)
+    groups = [Group(key, *values) for key, values in found.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, natural(group.key))))
+
+
+def _holders(
+    table: Table, contents: Contents, rows: NDArray[np.int64], tensor_of: Callable[[int], str] | None
+) -> tuple[Holder, ...]:
+    found: dict[tuple[str, str, Content], list[int]] = {}
+    for row in rows.tolist():
+        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        found.setdefault(key, []).append(row)
+    holders = []
+    for key, members in found.items():
+        members.sort(key=lambda row: (-int(table.size[row]), row))
+        tensors = {tensor_of(row) for row in members} if tensor_of else set()
+        tensor = tensors.pop() if len(tensors) == 1 else ""
+        holders.append(Holder(*key, int(table.size[members].sum()), len(members), tensor, tuple(members)))
+    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.where, holder.content)))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerActivations:
+    """What one layer keeps for the backward pass at the peak."""
+
+    layer: str  # the layer; empty for what belongs to none
+    bytes: int  # all of it: the saving if the layer's activations were swapped to the host
+    count: int  # blocks
+
+
+def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> tuple[LayerActivations, ...]:
+    """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
+    rows = parts.rows[contents.codes[parts.rows] == code(Content.ACTIVATIONS)]
+    groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
+    found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
+    return tuple(sorted(found, key=lambda layer: natural(layer.layer)))
+
+
+def natural(layer: str) -> tuple[str, int]:
+    """Sorts ``layers.10`` behind ``layers.9``."""
+    name, _, digits = layer.rpartition(".")
+    number = whole_number(digits)
+    return (layer, -1) if number is None else (name, number)
+
+
+def alike(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
+    """Layers in their order; those that follow each other and hold as much are together."""
+    runs: list[list[LayerActivations]] = []
+    for layer in layers:
+        last = runs[-1][-1] if runs else None
+        (name, number), (before, previous) = natural(layer.layer), natural(last.layer) if last else ("", -1)
+        follows = number > 0 and (name, number) == (before, previous + 1)
+        if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return tuple(map(tuple, runs))

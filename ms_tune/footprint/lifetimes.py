@@ -1,0 +1,183 @@
+"""How long blocks live: longer than they are used, for ever, longer with every step, or for a moment only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ms_tune.footprint.attribution import operator_at, where_at
+from ms_tune.footprint.category import CONTENTS, Content, code
+from ms_tune.footprint.curve import peak_if
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.footprint.steps import Steps
+    from ms_tune.readers.memory_block import Frame
+    from ms_tune.readers.table import Table
+
+_SHORT = 0.01  # of all ticks: the life of a spike
+_WORD = 2.0**62
+_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Blocks that one operator at one place holds after their last use."""
+
+    operator: str
+    where: str
+    content: Content
+    count: int
+    bytes: int
+    byte_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Blocks of which every step leaves some behind."""
+
+    operator: str
+    where: str
+    content: Content
+    bytes_per_step: int  # what each of the last steps added
+    stack: tuple[Frame, ...]  # the Python stack, as far as there is one
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """What the lives of the blocks show."""
+
+    late_free_bytes_ticks: int  # sum of size times the ticks between last use and release
+    late: tuple[Waste, ...]  # where most of it is
+    peak_if_prompt: int  # the peak if every block were released right after its last use
+    never_freed_bytes: int  # sum of the sizes of blocks that are never released
+    never_freed: dict[Content, int]  # the same by content
+    # What grows from step to step; needs three steps, for the first one creates optimizer state.
+    growth: tuple[Growth, ...]
+    step_bytes: tuple[int, ...]  # bytes in use at the end of each step
+    spike_bytes: int  # bytes at the peak in blocks that live for less than a hundredth of the trace
+    peak_without_spikes: int  # the peak if such blocks of the peak were not there
+
+
+def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
+    """The lives of the blocks."""
+    counted = np.zeros(len(table), np.bool_)
+    counted[curve.rows] = True
+    wasted, late = _late(table, contents, counted)
+    never = counted & (table.end == NEVER_FREED)
+    by_content = np.zeros(len(CONTENTS), np.int64)
+    np.add.at(by_content, contents.codes[never], table.size[never])
+    spikes = _spikes(table, contents, curve, counted)
+    return Lifetimes(
+        late_free_bytes_ticks=wasted,
+        late=late,
+        peak_if_prompt=_peak_if_prompt(table, curve),
+        never_freed_bytes=int(table.size[never].sum()),
+        never_freed={content: int(size) for content, size in zip(CONTENTS, by_content, strict=True) if size},
+        growth=_growth(table, contents, counted, steps),
+        step_bytes=tuple(curve.at(end) for end in steps.ends),
+        spike_bytes=int(table.size[spikes].sum()),
+        peak_without_spikes=_peak_without(table, curve, spikes),
+    )
+
+
+def _late(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple[int, tuple[Waste, ...]]:
+    freed = counted & (table.end != NEVER_FREED) & (table.last_user >= table.start) & (table.last_user < table.end)
+    rows = np.flatnonzero(freed)
+    ticks = table.end[rows] - table.last_user[rows]
+    size = table.size[rows]
+    if float((size.astype(np.float64) * ticks).sum()) > _WORD:
+        products = np.array([int(a) * int(b) for a, b in zip(size, ticks, strict=True)], object)
+    else:
+        products = size * ticks
+    keys, group = _groups(table, contents, rows)
+    sums = np.zeros(len(keys), products.dtype)
+    np.add.at(sums, group, products)
+    sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
+    np.add.at(sizes, group, size)
+    merged: dict[tuple[str, str, Content], list[int]] = {}
+    for place in _most(sums):
+        row = int(keys[place])
+        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        total = merged.setdefault(key, [0, 0, 0])
+        for at, value in enumerate((counts[place], sizes[place], sums[place])):
+            total[at] += int(value)
+    largest = sorted(merged.items(), key=lambda item: (-item[1][2], item[0]))[:_TOLD]
+    return int(products.sum()), tuple(Waste(*key, *values) for key, values in largest)
+
+
+def _most(sums: NDArray[Any]) -> list[int]:
+    """The places of the largest sums that together make nearly all; names of thousands of small ones take their time."""
+    order = np.argsort(sums, kind="stable")[::-1]
+    enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
+    return [int(place) for place in order[:enough]]
+
+
+def _groups(table: Table, contents: Contents, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A row of each group of equal operator name, stack and content, and the group of each row."""
+    if not len(rows):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    key = (table.node.codes[rows].astype(np.int64) * len(table.stack.values) + table.stack.codes[rows]) * len(CONTENTS)
+    _, first, group = np.unique(key + contents.codes[rows], return_index=True, return_inverse=True)
+    return rows[first], group.reshape(-1)
+
+
+def _peak_if_prompt(table: Table, curve: Curve) -> int:
+    """The peak of the same blocks, each released one tick after its last use."""
+    freed = (table.end != NEVER_FREED) & (table.last_user != NONE)
+    prompt = np.maximum(table.last_user, table.start) + 1
+    end = np.where(freed, np.minimum(table.end, prompt), table.end)
+    return peak_if(curve, table, end, table.size)
+
+
+def _spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    if not curve.peak_bytes:
+        return np.zeros(len(table), np.bool_)
+    ticks = int(curve.tick[-1] - curve.tick[0])
+    short = (table.end != NEVER_FREED) & ((table.end - table.start) < _SHORT * ticks)
+    kept = contents.codes == code(Content.ACTIVATIONS)
+    return np.asarray(counted & table.live(curve.peak_tick) & short & ~kept, np.bool_)
+
+
+def _peak_without(table: Table, curve: Curve, rows: NDArray[np.bool_]) -> int:
+    return peak_if(curve, table, table.end, np.where(rows, 0, table.size))
+
+
+def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[Growth, ...]:
+    """Groups of blocks that are larger at the end of every one of the last steps.
+
+    A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held until
+    the next backward pass) is alive at every end, but there is not more of it.
+    """
+    needed = 3
+    ends = steps.ends[1:][-8:]  # the first step creates what all later ones have
+    if len(ends) < needed - 1 or len(steps.ends) < needed:
+        return ()
+    at_an_end = np.zeros(len(table), np.bool_)
+    for end in ends:
+        at_an_end |= table.live(end)
+    rows = np.flatnonzero(counted & at_an_end)
+    keys, group = _groups(table, contents, rows)
+    held = []
+    for end in ends:
+        sizes = np.zeros(len(keys), np.int64)
+        live = (table.start[rows] <= end) & (end < table.end[rows])
+        np.add.at(sizes, group[live], table.size[rows[live]])
+        held.append(sizes)
+    added = np.diff(np.array(held), axis=0)
+    found = []
+    for place in np.flatnonzero((added > 0).all(axis=0)).tolist():
+        row = int(keys[place])
+        per_step = int(added[:, place].min())
+        stack = table.stack.at(row)
+        what = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        found.append(Growth(*what, per_step, stack))
+    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
+    return tuple(found[:_TOLD])

@@ -1,0 +1,247 @@
+"""Which part of a training step allocated a block: the forward pass, the backward pass or the update of the weights.
+
+The dynamic graph tells by the Python stack, the static graph by the scope path of the operator. Both are known from
+MindSpore 2.9 and 2.10 (``ops/composite/base.py``, ``common/recompute.py``, ``graph/api.py``) and the traces of real runs.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.memory_block import Frame
+    from ms_tune.readers.table import Table
+
+EAGER = "PyNative"  # the task name of every block of the dynamic graph
+CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
+
+
+class Phase(Enum):
+    """A part of a training step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    STEP = "step"  # the training step's own operators: scaling, checking and clipping gradients
+    UPDATE = "update"
+
+
+ORDER = tuple(Phase)
+
+
+class Origin(Enum):
+    """Whose code a frame is, from the most to the least telling."""
+
+    USER = 0
+    LIBRARY = 1  # model libraries and other installed packages
+    FRAMEWORK = 2  # MindSpore
+    NOISE = (
+        3  # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
+    )
+
+
+_GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
+_GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
+
+_MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/ms_tune/"
+    r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
+)
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
+_OPTIMIZER_FILE = re.compile(
+    r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
+)
+
+# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
+_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
+_UPDATE_OPERATOR = re.compile(
+    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
+)
+
+_TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
+_UPDATE_SCOPE = re.compile(r"/optimizer-")
+_CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
+_GRAPH = re.compile(r"kernel_graph_?(\d+)")
+
+
+@lru_cache(maxsize=65536)
+def origin(frame: Frame) -> Origin:
+    """Whose code a frame is."""
+    path = frame.file.replace("\\", "/")
+    if _STANDARD.search(path):
+        return Origin.NOISE
+    if _MINDSPORE.search(path):
+        return Origin.FRAMEWORK
+    return Origin.LIBRARY if _LIBRARY.search(path) else Origin.USER
+
+
+def is_useful(stack: Sequence[Frame]) -> bool:
+    """Whether the stack shows anything of the training script.
+
+    Without launch blocking, the tracker runs in a thread of MindSpore's and sees only its own look at the stack.
+    """
+    return any(origin(frame) is not Origin.NOISE for frame in stack)
+
+
+class Phases:
+    """The phases of the rows of a trace, as numbers: 0 for none, else a phase's place in :data:`ORDER` plus one.
+
+    Operators that a compiler pass made have no scope of their own, and eager code between the passes has no telling
+    stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
+
+    Attributes:
+        own: The phase that allocated each block, by its own stack, scope or operator.
+        around: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
+        settled: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
+
+    Args:
+        table: The trace.
+        state: Which rows hold optimizer state, as far as known by name.
+    """
+
+    def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:
+        eager = table.task.where([EAGER])
+        stacks = table.stack.values
+        used = set(np.unique(table.stack.codes[eager]).tolist())
+        # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
+        self._grad_runs = any(_begins_forward(stacks[code]) for code in used)
+        by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
+        in_graphs = ~eager & table.kind.where(_GRAPH_KINDS)
+        scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
+        by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
+        self.own: NDArray[np.int8] = np.where(eager, _numbers(by_stack)[table.stack.codes], 0).astype(np.int8)
+        self.own = np.where(in_graphs, _numbers(by_scope)[table.node.codes], self.own).astype(np.int8)
+        by_operator = _numbers([_of_operator(name) for name in table.node.values])[table.node.codes]
+        self.own = np.where((self.own == 0) & eager, by_operator, self.own).astype(np.int8)
+        self._compiled_optimizers(table, state & ~eager, in_graphs)
+        self.around = self._by_those_before(table)
+        self.settled = self._by_both_sides(table)
+
+    def is_(self, phase: Phase) -> NDArray[np.bool_]:
+        """Which blocks tell themselves that they are of this phase."""
+        return np.asarray(self.own == number(phase), np.bool_)
+
+    def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
+        """MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer."""
+        by_graph = [_graph(name) for name in table.graph.values]
+        by_task = [_graph(name) for name in table.task.values]
+        names = {name: code for code, name in enumerate(sorted({*by_graph, *by_task, ""}))}
+        graph = np.array([names[name] for name in by_graph] or [0], np.int32)[table.graph.codes]
+        task = np.array([names[name] for name in by_task] or [0], np.int32)[table.task.codes]
+        graph = np.where(graph == names[""], task, graph)
+        scoped = set(np.unique(graph[in_graphs & (self.own > 0)]).tolist())
+        updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
+        self.own[in_graphs & np.isin(graph, list(updates))] = number(Phase.UPDATE)
+
+    def _by_those_before(self, table: Table) -> NDArray[np.int8]:
+        order = np.argsort(table.start, kind="stable")
+        own = self.own[order]
+        around = np.zeros(len(own), np.int8)
+        compiled = ~table.task.where([EAGER])[order]
+        around[order] = _without_strays(_last_told(own, (own > 0) & (own != number(Phase.STEP))), compiled)
+        return around
+
+    def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
+        """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
+        order = np.argsort(table.start, kind="stable")
+        own = self.own[order]
+        for telling in (own > 0, (own > 0) & (own != number(Phase.STEP))):
+            before, after = _last_told(own, telling), _last_told(own[::-1], telling[::-1])[::-1]
+            own = np.where((own == 0) & (before == after), before, own)
+        settled = np.zeros(len(own), np.int8)
+        settled[order] = own
+        return settled
+
+    def _of_stack(self, stack: Sequence[Frame]) -> Phase | None:
+        """The phase by the innermost telling frame: recompute runs forward code inside the backward pass."""
+        called = False
+        for frame in reversed(stack):
+            function, whose = frame.function, origin(frame)
+            if _OPTIMIZER_FILE.search(frame.file):
+                return Phase.UPDATE
+            if function in _GRAD_FORWARD:
+                return Phase.FORWARD
+            if function in _GRAD_BACKWARD or (function == "grad" and whose is Origin.FRAMEWORK):
+                return Phase.FORWARD if called else Phase.BACKWARD
+            called = called or function in CALLS
+        return Phase.FORWARD if called and not self._grad_runs else None
+
+
+def _last_told(own: NDArray[np.int8], telling: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """At each place the phase at the last place so far that tells; 0 before the first."""
+    if not len(own):
+        return own
+    last = np.maximum.accumulate(np.where(telling, np.arange(len(own)), -1))
+    return np.where(last >= 0, own[np.maximum(last, 0)], 0).astype(np.int8)
+
+
+def _without_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """What looks like a forward pass between two updates, with no backward pass behind it, is of the update.
+
+    A compiler pass makes one of equal operators, which keeps the scope of one of them: an ``Add`` of AdamW stands under
+    ``rotary_pos_emb`` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
+    """
+    update, forward = number(Phase.UPDATE), number(Phase.FORWARD)
+    other = around != forward
+    before, after = _last_told(around, other), _last_told(around[::-1], other[::-1])[::-1]
+    return np.where(compiled & ~other & (before == update) & (after == update), update, around).astype(np.int8)
+
+
+def _begins_forward(stack: Sequence[Frame]) -> bool:
+    """Whether the stack is of a forward run of value_and_grad; recompute has one of its own inside the backward pass."""
+    for frame in stack:
+        if frame.function in _GRAD_BACKWARD:
+            return False
+        if frame.function in _GRAD_FORWARD:
+            return True
+    return False
+
+
+_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
+
+
+def number(phase: Phase | None) -> int:
+    """How :class:`Phases` writes a phase."""
+    return 0 if phase is None else ORDER.index(phase) + 1
+
+
+def _numbers(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
+    return np.array([number(phase) for phase in phases] or [0], np.int8)
+
+
+def _graph(name: str) -> str:
+    """The number of a graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one."""
+    match = _GRAPH.search(name)
+    return match[1] if match else ""
+
+
+def _of_operator(node_name: str) -> Phase | None:
+    """The phase by the name of the operator; None if more than one phase runs it."""
+    if _UPDATE_OPERATOR.search(node_name):
+        return Phase.UPDATE
+    return Phase.BACKWARD if _GRADIENT_OPERATOR.search(node_name) else None
+
+
+def _of_scope(path: str) -> Phase | None:
+    """The phase by the scope path of an operator; None if it has no scope."""
+    if path.startswith("Gradients/") or "/Gradients/" in path:
+        return Phase.BACKWARD
+    if _UPDATE_SCOPE.search(path):
+        return Phase.UPDATE
+    if _CLIP_SCOPE.search(path):
+        return Phase.STEP
+    if path.startswith("recompute_") or "/recompute_" in path:
+        return Phase.FORWARD
+    scope = path.rpartition("/")[0]
+    if not path.startswith("Default/") or scope == "Default":
+        return None
+    return Phase.STEP if scope.count("/") == 1 and _TRAIN_STEP.search(scope) else Phase.FORWARD

@@ -1,0 +1,357 @@
+"""What would lower the peak of a trace, each with the peak that it would leave: the trace is summed up anew with it.
+
+``checklists/findings/remedies.yaml`` holds the methods: which blocks they are about, what is left of them, what they cost and
+how they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from ms_tune.footprint.attribution import operator_at, where_at
+from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.footprint.in_flight import fewer_in_flight
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.footprint.scoped_layers import of_weights_alone
+from ms_tune.footprint.selective import selective_peak
+from ms_tune.footprint.steps import peaks_by_phase
+from ms_tune.footprint.swap import swap_peak
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
+from ms_tune.resources import data_folder
+from ms_tune.text import Language, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.footprint.lifetimes import Lifetimes
+    from ms_tune.footprint.recompute import Recompute
+    from ms_tune.footprint.theory import Theory
+    from ms_tune.readers.table import Table
+
+STATIC = ("mindformers",)  # dialects of the static graph
+DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
+TORCH = ("megatron", "torch_npu")
+_LEAST = 1000  # a remedy that frees less than this part of the peak is none
+_TWICE = 1.5  # sets of gradients, from which on there is one too many
+_AND = ("; ", "；")  # between what it costs and what else is said, by language
+_DEAD = 3  # kinds of blocks that are named at a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to need less memory, as the file of methods tells it.
+
+    Attributes:
+        name: How scripts know it.
+        method: How its effect is computed; empty: by the blocks that ``takes`` names.
+        within: The cells, a pattern of scopes, that it is about, or in which alone its effect is known; empty: everywhere.
+        beside, unless: Operators, patterns of their names, that must be there, and must not be, for its effect to be known; empty: none.
+        takes: Which blocks, by selections, of which the first that holds for a block counts, and the share of their size
+            that is left.
+        title, price: What it is, what it costs.
+        at: How it is written, by dialect; ``torch_npu`` is the PyTorch of an NPU.
+        command: What to run next.
+        rough: What is to be said of its figure in a static graph; None where nothing is. Of recompute it is said where the
+            order of what MindSpore recomputes makes the peak.
+        early: Whether it is worth a look before there is a trace.
+    """
+
+    name: str
+    method: str
+    within: str
+    beside: str
+    unless: str
+    takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
+    title: Text
+    price: Text
+    at: Mapping[str, Text]
+    command: str
+    rough: Text | None
+    early: bool
+
+    def how(self, dialects: Sequence[str], language: Language) -> str:
+        """How it is written in some dialects; empty where none of them has a way to do it."""
+        texts: dict[str, list[str]] = {}
+        for dialect, text in self.written(language).items():
+            if dialect in dialects:
+                texts.setdefault(text, []).append(dialect)
+        if len(texts) == 1:
+            return next(iter(texts))
+        return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
+
+    def written(self, language: Language) -> dict[str, str]:
+        """How it is written in each dialect."""
+        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.at.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A method that lowers this peak.
+
+    Attributes:
+        method: The method.
+        bytes_freed: By how much.
+        peak_after: The peak that is left, wherever it is then.
+        dynamic: Whether the graph is dynamic.
+        rough: Whether the second run may come to a somewhat other figure.
+    """
+
+    method: Method
+    bytes_freed: int
+    peak_after: int
+    dynamic: bool
+    rough: bool
+
+    def how(self, language: Language) -> str:
+        """How it is written, for each dialect of this kind of graph."""
+        return self.method.how(DYNAMIC if self.dynamic else STATIC, language)
+
+    def title(self, language: Language) -> str:
+        """What it is."""
+        return self.method.title[0 if language is Language.EN else 1]
+
+    def price(self, language: Language) -> str:
+        """What it costs, and how far its figure is to be relied on."""
+        place = 0 if language is Language.EN else 1
+        price = self.method.price[place]
+        return f"{price}{_AND[place]}{self.method.rough[place]}" if self.rough and self.method.rough else price
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
+
+    phase: Phase | None
+    content: Content
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Blocks of one operator and place that are alive at a moment though their last use is past."""
+
+    operator: str
+    where: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The highest moment of a phase.
+
+    Attributes:
+        phase: The phase; None where nothing tells.
+        tick, bytes: When, and how much is in use.
+        dead_bytes: What of it nobody uses any more, and is released later or never.
+        dead: The most of that.
+    """
+
+    phase: Phase | None
+    tick: int
+    bytes: int
+    dead_bytes: int
+    dead: tuple[Dead, ...]
+
+
+@cache
+def methods() -> tuple[Method, ...]:
+    """The methods, in the file's order."""
+    content = yaml.safe_load((data_folder("checklists") / "findings" / "remedies.yaml").read_bytes())
+    return tuple(
+        Method(
+            name=entry["name"],
+            method=entry.get("method", ""),
+            within=entry.get("within", ""),
+            beside=entry.get("beside", ""),
+            unless=entry.get("unless", ""),
+            takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
+            title=_text(entry["title"]),
+            price=_text(entry["price"]),
+            at={dialect: _text(value) for dialect, value in entry["at"].items()},
+            command=entry["next"],
+            rough=_text(entry["rough"]) if "rough" in entry else None,
+            early=entry.get("early", False),
+        )
+        for entry in content["remedies"]
+    )
+
+
+def _selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
+    """What is selected, and the share that is left of it."""
+    return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
+
+
+def _text(value: str | Mapping[str, str]) -> Text:
+    """A text in both languages, or what is the same in both: a key and its value."""
+    return Text(value, value) if isinstance(value, str) else Text(value["en"], value["zh"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What the analysis has found so far."""
+
+    table: Table
+    contents: Contents
+    curve: Curve
+    recompute: Recompute
+    lifetimes: Lifetimes
+    theory: Theory
+
+
+def remedies_of(known: Known) -> tuple[Remedy, ...]:
+    """The methods that lower the peak, those that free most first."""
+    table, curve = known.table, known.curve
+    if not curve.peak_bytes:
+        return ()
+    replayed = _Resized(table, curve)
+    dynamic = _is_dynamic(known)
+    found = []
+    for method in methods():
+        after = _peak_after(method, known, replayed)
+        freed = curve.peak_bytes - after
+        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
+            rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
+            found.append(Remedy(method, freed, after, dynamic, rough))
+    return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
+
+
+def _is_dynamic(known: Known) -> bool:
+    """Whether most of forward and backward pass is eager."""
+    own = known.contents.phases.own
+    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    return 2 * int((passes & known.table.task.where([EAGER])).sum()) > int(passes.sum())
+
+
+def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
+    table, peak = known.table, known.curve.peak_bytes
+    after, size = peak, table.size
+    there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.beside, method.unless)]
+    if (method.beside and not there[0]) or (method.unless and there[1]):
+        return peak
+    if method.method == "recompute":
+        after = known.recompute.peak
+    elif method.method == "swap":
+        if known.recompute.one_graph:
+            after = swap_peak(table, known.contents, known.curve, method.within)
+    elif method.method == "selective":
+        after = selective_peak(table, known.contents, known.curve, method.within)
+    elif method.method == "in-flight":
+        after = fewer_in_flight(table, known.contents, known.curve)
+    elif method.method == "prompt":
+        after = known.lifetimes.peak_if_prompt
+    elif method.method == "second-gradients":
+        ratio = _sets_of_gradients(known.theory)
+        if ratio >= _TWICE:
+            gradients = _taken({"contents": [Content.GRADIENTS.value]}, known)
+            after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
+    else:
+        after = _with_less(method, known, replayed)
+    return min(peak, after)
+
+
+def _sets_of_gradients(theory: Theory) -> float:
+    """How many sets of gradients are held, at least: where formats are not known, they may have twice the weights' bytes."""
+    for each in theory.states:
+        if each.content is Content.GRADIENTS and each.expected:
+            return each.measured / each.expected / (1 if each.typed else 2)
+    return 0.0
+
+
+def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
+    """The peak with the share of the selected blocks that the method keeps."""
+    left = known.table.size.copy()
+    open_ = replayed.counted.copy()
+    for selection, keeps in method.takes:
+        taken = _taken(selection, known) & open_
+        open_ &= ~taken
+        left[taken] = -(-left[taken] * keeps[0] // keeps[1])
+    return replayed.peak(left)
+
+
+def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
+    """The blocks for which all of a selection holds."""
+    table, contents = known.table, known.contents
+    taken = np.ones(len(table), np.bool_)
+    for key, wanted in selection.items():
+        if key == "contents" and isinstance(wanted, list):
+            taken &= np.isin(contents.codes, [CONTENTS.index(Content(name)) for name in wanted])
+        elif key == "phases" and isinstance(wanted, list):
+            taken &= np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
+        elif key == "operators":
+            pattern = re.compile(str(wanted))
+            taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
+        elif key == "of_weights_alone":
+            taken &= of_weights_alone(table) == wanted
+        else:
+            pattern = re.compile(str(wanted))
+            by_stack = [any(pattern.search(frame.file) for frame in stack) for stack in table.stack.values]
+            taken &= np.array(by_stack or [False])[table.stack.codes]
+    return taken
+
+
+class _Resized:
+    """The peak of the same allocations and releases with other sizes.
+
+    Args:
+        table: The trace.
+        curve: Its curve.
+    """
+
+    def __init__(self, table: Table, curve: Curve) -> None:
+        rows = curve.rows
+        freed = rows[table.end[rows] != NEVER_FREED]
+        order = np.argsort(np.concatenate([table.end[freed], table.start[rows]]), kind="stable")
+        self._row = np.concatenate([freed, rows])[order]
+        self._sign = np.where(order < len(freed), -1, 1)
+        self.counted = np.zeros(len(table), np.bool_)
+        self.counted[rows] = True
+
+    def peak(self, size: NDArray[np.int64]) -> int:
+        """The peak with these sizes of the rows."""
+        used = np.cumsum(self._sign * size[self._row])
+        return max(int(used.max()), 0) if len(used) else 0
+
+
+def held_at_peak(known: Known, rows: NDArray[np.int64]) -> tuple[Held, ...]:
+    """What the peak is made of, by phase and content; it adds up to the peak."""
+    table, contents = known.table, known.contents
+    key = contents.phases.settled[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
+    totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
+    np.add.at(totals, key, table.size[rows])
+    found = [
+        Held(ORDER[phase - 1] if phase else None, CONTENTS[content], int(totals[place]))
+        for place in np.flatnonzero(totals).tolist()
+        for phase, content in [divmod(place, len(CONTENTS))]
+    ]
+    return tuple(sorted(found, key=lambda held: -held.bytes))
+
+
+def moments_of(known: Known) -> tuple[Moment, ...]:
+    """The highest moment of each phase, and what is dead then."""
+    table, curve = known.table, known.curve
+    found = []
+    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.settled).items():
+        alive = curve.rows[table.live(tick)[curve.rows]]
+        last = table.last_user[alive]
+        dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
+        kinds: dict[tuple[str, str], int] = {}
+        for row in dead.tolist():
+            kind = (operator_at(table, row), where_at(table, row))
+            kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
+        most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
+            :_DEAD
+        ]
+        total = int(table.size[dead].sum())
+        found.append(Moment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
+    return tuple(sorted(found, key=lambda moment: -moment.bytes))

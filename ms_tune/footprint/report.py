@@ -1,0 +1,149 @@
+"""A trace from its files to everything that is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ms_tune.errors import TraceError
+from ms_tune.footprint.category import Contents
+from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.findings import findings_between, findings_of
+from ms_tune.footprint.fragments import address_map
+from ms_tune.footprint.groups import activations_by_layer, breakdown
+from ms_tune.footprint.joining import join
+from ms_tune.footprint.lifetimes import lifetimes_of
+from ms_tune.footprint.recompute import recompute_of
+from ms_tune.footprint.remedies import Known, held_at_peak, moments_of, remedies_of
+from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
+from ms_tune.footprint.stages import stages_of
+from ms_tune.footprint.steps import spans_of, steps_of
+from ms_tune.footprint.theory import theory_of
+from ms_tune.memory.judgement import terms_of, verdict_of
+from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.folder import find_trace
+from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.task import read_tasks
+from ms_tune.readers.tensor_list import read_tensor_list
+from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.readers.folder import RankFiles
+
+Held = TypeVar("Held")
+
+_MOST_SPANS = 400  # more phases than that nobody can see
+
+
+def analyse(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], None]) -> MemoryReport:
+    """Everything about the trace at a place.
+
+    Args:
+        path: A ``memory_block.csv``, its folder, or a folder of ranks.
+        request: Which ranks to look at, and how closely.
+        on_bytes: Told the bytes read so far, and the bytes of all files.
+
+    Raises:
+        TraceError: There is no trace, or it cannot be read.
+    """
+    found = find_trace(path)
+    chosen = [files for files in found.ranks if not request.ranks or files.rank in request.ranks]
+    if not chosen:
+        present = ", ".join(str(files.rank) for files in found.ranks if files.rank is not None)
+        hint = msg("memory.no-such-rank.hint")
+        raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), hint, path=path)
+    total = sum(_bytes(files, request) for files in chosen)
+    progress = _Counter(total, on_bytes)
+    ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)
+    return MemoryReport(path, ranks, stages_of(ranks), findings_between(ranks, stale=found.stale))
+
+
+def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[int], None]) -> RankReport:
+    """Everything about one rank."""
+    everything = read_block_table(files.blocks, on_bytes)
+    on_device = everything.on_device()
+    table = everything if on_device.all() else everything.only(on_device)
+    unread: list[TraceError] = []
+    tasks = _optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
+    graph = _optional(
+        lambda path: read_tracker_graph(path, on_bytes), files.graph if request.with_graph else None, unread
+    )
+    log = _optional(read_runtime_log, files.log, unread)
+    contents = Contents(table, _optional(read_tensor_list, files.tensors, unread))
+    curve = curve_of(table)
+    steps = steps_of(table, contents, tasks)
+    parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
+    activations = activations_by_layer(table, contents, parts)
+    uncountable = _optional(find_uncountable, files.graph, unread)
+    order = _optional(read_communication_order, files.collectives, unread)
+    terms = terms_of(files, log, order, request, request.limit_bytes)
+    report = RankReport(
+        files=files,
+        rank=files.rank,
+        table=table,
+        contents=contents,
+        curve=curve,
+        tasks=tasks,
+        graph=graph,
+        collectives=order,
+        log=log,
+        join=join(table, tasks) if tasks is not None else None,
+        steps=steps,
+        spans=spans_of(table, contents, _MOST_SPANS),
+        lifetimes=lifetimes_of(table, contents, curve, steps),
+        map=address_map(table, curve, curve.peak_tick),
+        peak=parts,
+        activations=activations,
+        recompute=recompute_of(table, contents, curve),
+        theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
+        verdict=verdict_of(terms, table, curve, log, uncountable),
+        uncountable=uncountable,
+        host_rows=len(everything) - len(table),
+        host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
+        host_moved_bytes=int(everything.size[~on_device].sum()),
+        unread=tuple(unread),
+    )
+    return _advised(report)
+
+
+def _advised(report: RankReport) -> RankReport:
+    """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
+    known = Known(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
+    held = held_at_peak(known, report.peak.rows)
+    report = replace(report, held=held, moments=moments_of(known), remedies=remedies_of(known))
+    return replace(report, findings=findings_of(report))
+
+
+def _optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
+    """What a file holds; None if there is none, or if it cannot be read: then that is told and the analysis goes on."""
+    if path is None:
+        return None
+    try:
+        return read(path)
+    except TraceError as error:
+        unread.append(error)
+        return None
+
+
+def _bytes(files: RankFiles, request: MemoryRequest) -> int:
+    wanted: Sequence[Path | None] = (files.blocks, files.tasks, files.graph if request.with_graph else None)
+    return sum(path.stat().st_size for path in wanted if path is not None)
+
+
+class _Counter:
+    """Adds up the bytes that were read."""
+
+    def __init__(self, total: int, on_bytes: Callable[[int, int], None]) -> None:
+        self._done, self._total, self._on_bytes = 0, total, on_bytes
+
+    def add(self, count: int) -> None:
+        """Some more bytes."""
+        self._done += count
+        self._on_bytes(self._done, self._total)

@@ -1,0 +1,230 @@
+"""What the analysis of a trace tells: the results of :mod:`ms_tune.footprint.report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.footprint.attribution import layer_at, operator_at, where_at
+from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.footprint.fragments import address_map
+from ms_tune.footprint.groups import alike, breakdown
+from ms_tune.footprint.steps import peaks_by_phase, phase_at
+from ms_tune.text import Language, Message, Text, filled, render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.errors import TraceError
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.footprint.fragments import AddressMap
+    from ms_tune.footprint.groups import Breakdown, LayerActivations
+    from ms_tune.footprint.joining import Join
+    from ms_tune.footprint.lifetimes import Lifetimes
+    from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.recompute import Recompute
+    from ms_tune.footprint.remedies import Held, Moment, Remedy
+    from ms_tune.footprint.steps import Span, Steps
+    from ms_tune.footprint.theory import Theory
+    from ms_tune.readers.comm_order import CommunicationOrder
+    from ms_tune.readers.folder import RankFiles
+    from ms_tune.readers.memory_block import DroppedRow, Frame
+    from ms_tune.readers.runtime_log import RuntimeLog
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.task import Tasks
+    from ms_tune.readers.tracker_graph import TensorType, TrackerGraph
+    from ms_tune.readers.uncountable import Uncountable
+    from ms_tune.verdict.outcome import Verdict
+
+
+class Severity(str, Enum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """What a checklist says about one kind of finding."""
+
+    id: str
+    name: str
+    severity: Severity
+    limit: float
+    title: Text
+    message: Text
+    help: Text
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFinding:
+    """One thing that is found in a trace."""
+
+    check: MemoryCheck  # what kind of thing
+    params: Mapping[str, object]  # what the message says about it
+    bytes: int  # how much memory it is about
+    rank: int | None  # the rank, if one
+    stack: tuple[Frame, ...] = ()  # the Python stack that allocates what it is about, if there is one
+
+    def message(self, language: Language) -> str:
+        """The finding in one sentence."""
+        template = self.check.message[0 if language is Language.EN else 1]
+        values = {
+            name: render(value, language) if isinstance(value, Message) else value
+            for name, value in self.params.items()
+        }
+        return filled(template, values)
+
+    def title(self, language: Language) -> str:
+        """What kind of thing it is."""
+        return self.check.title[0 if language is Language.EN else 1]
+
+    def help(self, language: Language) -> str:
+        """What to do about it."""
+        return self.check.help[0 if language is Language.EN else 1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankReport:
+    """What is known about one rank."""
+
+    files: RankFiles  # where it comes from
+    rank: int | None  # its number; None if nothing tells
+    table: Table  # the blocks on the device
+    contents: Contents  # what they hold
+    curve: Curve  # memory over time
+    tasks: Tasks | None  # the launches, if there is a `task.csv`
+    graph: TrackerGraph | None  # the tensors, if there is a `tracker_graph.ir`
+    collectives: CommunicationOrder | None  # the collective operations, if there is a `comm_execute_order.csv`
+    log: RuntimeLog | None  # what the log says, if there is one
+    join: Join | None  # blocks and launches
+    steps: Steps  # the training steps
+    spans: tuple[Span, ...]  # the phases over time, few enough for a picture
+    lifetimes: Lifetimes  # how long blocks live
+    map: AddressMap  # the address space at the peak
+    peak: Breakdown  # the memory at the peak, taken apart
+    activations: tuple[LayerActivations, ...]  # what the layers keep for the backward pass at the peak
+    recompute: Recompute  # what full recompute of all layers would save of them
+    theory: Theory  # what weights, gradients and optimizer state should need
+    verdict: Verdict  # whether it fits, where something tells the device
+    uncountable: Uncountable | None = None  # a tensor whose block is too small for it
+    host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
+    host_bytes: int = 0  # the most bytes that they take at once
+    host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
+    # Why files that help the analysis, but that it can do without, could not be read.
+    unread: tuple[TraceError, ...] = ()
+    held: tuple[Held, ...] = ()  # the memory at the peak by phase and content
+    moments: tuple[Moment, ...] = ()  # the highest moment of each phase
+    remedies: tuple[Remedy, ...] = ()  # what would lower the peak, what frees most first
+    findings: tuple[MemoryFinding, ...] = ()  # what is worth saying
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What MindSpore may use of the device; None if nothing tells."""
+        return self.verdict.limit.bytes if self.verdict.limit is not None else None
+
+    def tensor_of(self, row: int) -> str:
+        """Number format and shape of the tensor in a row; empty if unknown."""
+        return tensor_of(self.table, self.graph, row)
+
+    def layer_of(self, row: int) -> str:
+        """The layer of the model that a row belongs to; empty if unknown."""
+        return layer_at(self.table, row, self.contents.names.get(row))
+
+    def operator_of(self, row: int) -> str:
+        """The operator that allocated a row."""
+        return operator_at(self.table, row)
+
+    def where_of(self, row: int) -> str:
+        """Where in the script or the model a row was allocated."""
+        return where_at(self.table, row)
+
+    def content_of(self, row: int) -> Content:
+        """What a row holds."""
+        return CONTENTS[int(self.contents.codes[row])]
+
+    def final_map(self) -> AddressMap:
+        """The address space after the last tick."""
+        last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
+        return address_map(self.table, self.curve, last)
+
+    def refused(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
+        """How many rows of each file were refused, and some of them; without the files of which none was."""
+        read = (
+            (self.files.tasks, self.tasks),
+            (self.files.graph, self.graph),
+            (self.files.collectives, self.collectives),
+        )
+        counts = {self.files.blocks.name: (self.table.dropped_count, self.table.dropped)}
+        counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
+        return {name: (count, rows) for name, (count, rows) in counts.items() if count}
+
+    def at(self, tick: int) -> Breakdown:
+        """The memory at a tick, taken apart."""
+        return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+
+    def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
+        """The layers that keep activations; those that follow each other and keep as much are together."""
+        return alike(self.activations)
+
+    def phase_at_peak(self) -> Phase | None:
+        """The phase that allocates at the peak; None if nothing tells."""
+        return phase_at(self.table, self.contents.phases.settled, self.curve.peak_tick)
+
+    def peak_by_phase(self) -> dict[Phase | None, int]:
+        """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
+        found = peaks_by_phase(self.curve, self.table, self.contents.phases.settled)
+        return {phase: used for phase, (used, _) in found.items()}
+
+    def padding_at_peak(self) -> int | None:
+        """Bytes at the peak that are alignment only; None if no graph file tells the tensors' sizes."""
+        if self.graph is None:
+            return None
+        padding = 0
+        for row in self.peak.rows.tolist():
+            tensor = self.graph.tensors.get(int(self.table.start[row]))
+            if tensor is not None and tensor.bytes is not None and tensor.bytes <= self.table.size[row]:
+                padding += int(self.table.size[row]) - tensor.bytes
+        return padding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryReport:
+    """What is known about a run.
+
+    Attributes:
+        source: What the user named.
+        ranks: The ranks, by number.
+        stages: The pipeline stage of each rank, as far as the layers of its parameters tell.
+        findings: Findings that compare ranks.
+    """
+
+    source: Path
+    ranks: tuple[RankReport, ...]
+    stages: tuple[int | None, ...]
+    findings: tuple[MemoryFinding, ...]
+
+    @property
+    def worst(self) -> RankReport:
+        """The rank whose verdict is the worst, and that needs most."""
+        return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.curve.peak_bytes))
+
+    @property
+    def all_findings(self) -> tuple[MemoryFinding, ...]:
+        """The findings that compare ranks, then those of every rank."""
+        return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
+
+
+def type_of(table: Table, graph: TrackerGraph | None, row: int) -> TensorType | None:
+    """The tensor in a row; None if no graph tells."""
+    return graph.tensors.get(int(table.start[row])) if graph is not None else None
+
+
+def tensor_of(table: Table, graph: TrackerGraph | None, row: int) -> str:
+    """Number format and shape of the tensor in a row; empty if unknown."""
+    tensor = type_of(table, graph, row)
+    return str(tensor) if tensor is not None else ""

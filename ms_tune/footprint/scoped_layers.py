@@ -1,0 +1,170 @@
+"""The layers of a static graph as they run: each by its scope, once more for every micro-batch and step.
+
+Numbers in scope paths tell layers apart (``layers-CellList/3-Block``), unless ``lazy_inline`` made one graph of all of them: then
+each operator of the one numbered scope comes once a layer, and the first of them begins the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.footprint.attribution import layer_of_scope, without_layer
+from ms_tune.footprint.category import is_collective, operator_of
+from ms_tune.footprint.phases import EAGER, Phase, number
+from ms_tune.readers.memory_block import users_of
+from ms_tune.readers.scopes import Pass, pass_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.readers.table import Table
+
+KINDS = ("Kernel", "SomasOutput")
+_BRINGS = "Default/TensorMove-"
+_PART = 3  # what has less than this part of a layer's blocks is an operator that strayed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One run of one layer's forward pass."""
+
+    # What it allocates and recompute would allocate once more, by time; what it hands on is left out.
+    rows: NDArray[np.int64]
+    # Ticks of its first allocation, and of what it hands on, which is its last.
+    begin: int
+    end: int
+
+
+def layers_of(table: Table, contents: Contents) -> list[Layer]:
+    """The layers, by time; none where no scope is numbered.
+
+    Weights in another format are none of what recompute makes once more, unless the layers are one graph (two-stage runs of
+    MindFormers 1.9 on MindSpore 2.9).
+    """
+    phases = contents.phases
+    forward = np.where(phases.own > 0, phases.own, phases.around) == number(Phase.FORWARD)
+    forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS) & ~_once_more(table, contents)
+    rows = np.flatnonzero(forward)
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    found = _layers(table, rows[~of_weights_alone(table)[rows]])
+    return _layers(table, rows) if are_one_graph(table, found) else found
+
+
+def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
+    """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
+    told = np.array([pass_of(path) is Pass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
+    order = np.argsort(table.start, kind="stable")
+    own = np.where(told, 0, contents.phases.own)[order]
+    before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
+    found = np.zeros(len(table), np.bool_)
+    found[order] = own[before] == number(Phase.BACKWARD)
+    return told & found
+
+
+def are_one_graph(table: Table, layers: list[Layer]) -> bool:
+    """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
+    brings = np.array([path.startswith(_BRINGS) for path in table.node.values] or [False])
+    return any(brings[table.node.codes[layer.rows]].any() for layer in layers)
+
+
+def _layers(table: Table, rows: NDArray[np.int64]) -> list[Layer]:
+    label, shared, bare = _told_by_scopes(table, rows)
+    runs = list(_runs(table, rows, label))
+    followers = [first for first, _ in runs[1:]] + [len(rows)] * bool(runs)
+    found, free = [], 0
+    for (first, last), following in zip(runs, followers, strict=True):
+        end = last  # what the layer hands on may be an operator whose scope tells another layer
+        while end + 1 < following and (shared[end + 1] or bare[end + 1]):
+            end += 1
+        while end > last and bare[end]:
+            end -= 1
+        begin = first
+        while begin > free and bare[begin - 1]:
+            begin -= 1
+        own = rows[begin:end][(label >= 0)[begin:end] | shared[begin:end] | bare[begin:end]]
+        found.append(Layer(own, int(table.start[rows[begin]]), int(table.start[rows[end]])))
+        free = end + 1
+    return found
+
+
+def _told_by_scopes(
+    table: Table, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """By block: a number for its layer, or -1; whether its scope is shared by all layers; whether it has none.
+
+    MindSpore reads the code of a class once, and gives what stands directly in it the scope of the first layer, numbered on.
+    """
+    nodes = np.unique(table.node.codes[rows]).tolist()
+    names = {node: table.node.values[node] for node in nodes}
+    layers = {node: _numbered(path) for node, path in names.items()}
+    in_list = Counter(layer.rpartition(".")[0] for layer in set(layers.values()))
+    paths = {node: path.rpartition("-")[0] for node, path in names.items()}
+    often = Counter(paths.values())
+    alike = Counter(without_layer(path) for path in set(paths.values()))
+    label, shared, bare = np.full(len(table.node.values) + 1, -1), *np.zeros((2, len(table.node.values) + 1), np.bool_)
+    known: dict[str, int] = {}
+    for node in nodes:
+        layer = layers[node]
+        alone = alike[without_layer(paths[node])] == 1
+        shared[node] = bool(layer) and alone and 1 < in_list[layer.rpartition(".")[0]] <= often[paths[node]]
+        bare[node] = names[node].count("/") == 1 and not is_collective(names[node])
+        if layer and not shared[node]:
+            label[node] = known.setdefault(layer, len(known))
+    codes = table.node.codes[rows]
+    return label[codes], shared[codes], bare[codes]
+
+
+def of_weights_alone(table: Table) -> NDArray[np.bool_]:
+    """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
+    casts = np.array([operator_of(path) == "Cast" for path in table.node.values] or [False])[table.node.codes]
+    weights = np.flatnonzero(table.kind.where(["Weight"]))
+    used = [np.array(users_of(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
+    return np.asarray(casts & np.isin(table.start, np.concatenate(used)) if used else np.zeros(len(table), np.bool_))
+
+
+def _numbered(path: str) -> str:
+    layer = layer_of_scope(path)
+    return layer if layer.rpartition(".")[2].isdigit() else ""
+
+
+def _runs(table: Table, rows: NDArray[np.int64], label: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """The places of the first and the last block of each layer's runs."""
+    places = np.flatnonzero(label >= 0)
+    counts = Counter[int]()
+    pieces = _pieces(label, places)
+    for piece in pieces:
+        counts[int(label[piece[0]])] = max(counts[int(label[piece[0]])], len(piece))
+    kept = [piece for piece in pieces if len(piece) * _PART >= counts[int(label[piece[0]])]]
+    for piece in _pieces(label, np.concatenate(kept)) if kept else ():
+        begins = _begins(table, rows[piece])
+        for begin, end in zip(begins, [*begins[1:], len(piece)], strict=True):
+            if end - begin > 1:
+                yield int(piece[begin]), int(piece[end - 1])
+
+
+def _pieces(label: NDArray[np.int64], places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The places in stretches of one label."""
+    return np.split(places, np.flatnonzero(np.diff(label[places])) + 1) if len(places) else []
+
+
+def _begins(table: Table, rows: NDArray[np.int64]) -> list[int]:
+    """Where the runs of one layer's scope begin, which follow each other: at the operator that comes once in each."""
+    nodes = table.node.codes[rows]
+    first = np.flatnonzero(np.append(True, nodes[1:] != nodes[:-1]))  # outputs of one operator stand side by side
+    paths = {code: table.node.values[code].rpartition("-")[0] for code in np.unique(nodes).tolist()}
+    path = [paths[code] for code in nodes[first].tolist()]
+    times = Counter(path)
+    often = Counter(times.values())
+    once = min(often, key=lambda each: (-often[each], each))
+    if once == 1:
+        return [0]
+    beginner = next(each for each in path if times[each] == once)
+    found = [int(place) for place, each in zip(first.tolist(), path, strict=True) if each == beginner]
+    return [0, *found[1:]]

@@ -1,0 +1,202 @@
+"""Where training steps begin and end, and the phases within them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.readers.memory_block import NEVER_FREED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.task import Tasks
+
+
+class Evidence(str, Enum):
+    """What tells the steps."""
+
+    ACTOR = "output-actor"  # the graph's OutputActor, once a step
+    REPETITION = "repetition"  # operators of the graph come again
+    UPDATE = "weight-update"  # the optimizer runs once a step
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The training steps."""
+
+    ends: tuple[int, ...]  # the last tick of every step, ascending; blocks alive then outlive the step
+    evidence: Evidence  # what tells
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of ticks in which one phase allocates; None where nothing tells which."""
+
+    phase: Phase | None
+    start: int
+    end: int
+
+
+_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
+
+
+def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
+    """The steps of a trace; none if nothing tells."""
+    eager = table.task.where([EAGER]) & table.kind.where(["PyNativeOutput"])
+    in_graph = ~table.task.where([EAGER]) & table.kind.where(_OUTPUTS)
+    if _is_dynamic(table, contents, eager, in_graph):
+        ends = _after_updates(table, contents, eager)
+        if ends:
+            return Steps(tuple(ends), Evidence.UPDATE)
+    if tasks is not None:
+        ends = _actors(tasks)
+        if ends:
+            return Steps(tuple(ends), Evidence.ACTOR)
+    ends = _repeated(table, np.flatnonzero(in_graph))
+    return Steps(tuple(ends), Evidence.REPETITION) if ends else Steps((), Evidence.NONE)
+
+
+def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_graph: NDArray[np.bool_]) -> bool:
+    """Whether steps are made of eager code, so that a graph, if there is one, is a part of a step only.
+
+    A run of the static graph may have eager operators beside the graph, such as the barriers of MindFormers. What tells
+    is who runs forward and backward pass, and, where a part of them is compiled, who updates the weights.
+    """
+    if not eager.any():
+        return False
+    own = contents.phases.own
+    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    compiled = in_graph & passes
+    if not compiled.any():
+        return True
+    updates = eager & (own == number(Phase.UPDATE))
+    return bool((table.start[updates] > table.start[compiled].min()).any())
+
+
+def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -> list[int]:
+    """The last tick of every run of the optimizer; what comes between two runs is forward and backward pass.
+
+    An optimizer that works in place allocates nothing once its state exists, but it touches that state.
+    """
+    own = contents.phases.own
+    update = own == number(Phase.UPDATE)
+    other = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD)) | (eager & ~update & (own == 0))
+    others = table.start[other & (table.start >= 0)]
+    ticks = np.concatenate([contents.updates, others])
+    order = np.argsort(ticks, kind="stable")
+    is_update = (np.arange(len(ticks)) < len(contents.updates))[order]
+    if not is_update.any() or is_update.all():
+        return []
+    last = np.flatnonzero(is_update & ~np.append(is_update[1:], False))
+    # Eager code may run in the middle of an update; a step needs a real forward pass.
+    between = np.diff(np.cumsum(~is_update)[last], prepend=0)
+    most = int(between.max())
+    ends = ticks[order[last]].tolist()
+    return [end for end, count in zip(ends, between.tolist(), strict=True) if 4 * count > most]
+
+
+def _actors(tasks: Tasks) -> list[int]:
+    """The stamps of the OutputActor that is last to run; another graph's may run before it in every step."""
+    actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
+    stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
+    last = max(stamps, key=lambda code: int(stamps[code][-1]), default=None)
+    return [] if last is None else [int(stamp) for stamp in stamps[last]]
+
+
+def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
+    """The ends of the rounds in which most of a graph's operators are launched once each.
+
+    The outputs of one launch share its time stamp, so that each counts once.
+    """
+    if not len(rows):
+        return []
+    order = np.lexsort((table.start[rows], table.producer[rows], table.task.codes[rows]))
+    name, producer = table.task.codes[rows][order], table.producer[rows][order]
+    new_name = np.append([True], name[1:] != name[:-1])
+    launch = np.cumsum(new_name | np.append([True], producer[1:] != producer[:-1]))
+    first = np.flatnonzero(new_name)
+    counts = np.append(launch[first[1:] - 1], launch[-1]) - launch[first] + 1
+    rounds = Counter(counts.tolist()).most_common(1)[0][0]
+    length = np.diff(np.append(first, len(name)))
+    turn = launch - np.repeat(launch[first], length)
+    regular = np.repeat(counts == rounds, length)
+    ends = np.zeros(rounds, np.int64)
+    np.maximum.at(ends, turn[regular], table.start[rows][order][regular])
+    return [int(end) for end in ends] if (np.diff(ends) > 0).all() else []
+
+
+def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
+    """The phase of the last block that was allocated up to a tick; None if nothing tells.
+
+    Args:
+        table: The trace.
+        phase: The phases of its rows, as :class:`Phases` writes them.
+        tick: The tick.
+    """
+    started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
+    if not len(started):
+        return None
+    start = table.start[started]
+    latest = int(phase[started[np.flatnonzero(start == start.max())[-1]]])
+    return ORDER[latest - 1] if latest else None
+
+
+def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[Phase | None, tuple[int, int]]:
+    """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
+
+    A release counts for the phase that allocated last.
+
+    Args:
+        curve: The curve of the trace.
+        table: The trace.
+        phase: The phases of its rows, as :class:`Phases` writes them.
+    """
+    rows = np.flatnonzero(table.start >= 0)
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    place = np.searchsorted(table.start[rows], curve.tick, side="right") - 1
+    current = np.where(place >= 0, phase[rows[np.maximum(place, 0)]], 0) if len(rows) else np.zeros(0, np.int8)
+    found: dict[Phase | None, tuple[int, int]] = {}
+    for code in np.unique(current).tolist():
+        mine = np.flatnonzero(current == code)
+        most = mine[int(curve.used[mine].argmax())]
+        found[ORDER[code - 1] if code else None] = (int(curve.used[most]), int(curve.tick[most]))
+    return found
+
+
+def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
+    """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
+    settled = contents.phases.settled
+    rows = np.flatnonzero(table.start >= 0)
+    if not (settled[rows] > 0).any():
+        return ()
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    phase, tick = settled[rows], table.start[rows]
+    shortest = 0
+    while True:
+        first = np.flatnonzero(np.append([True], phase[1:] != phase[:-1]))
+        if len(first) <= most:
+            break
+        length = np.diff(np.append(tick[first], tick[-1] + 1))
+        shortest = max(2 * shortest, int(np.partition(length, len(length) - most)[len(length) - most]))
+        keep = np.repeat(length >= shortest, np.diff(np.append(first, len(phase))))
+        if keep.all() or not keep.any():
+            first = first[:most]
+            break
+        phase, tick = phase[keep], tick[keep]
+    finite = table.end[table.end != NEVER_FREED]
+    end = max(int(table.start.max()), int(finite.max()) if len(finite) else 0)
+    ends = [*tick[first[1:]].tolist(), end]
+    return tuple(
+        Span(ORDER[phase[at] - 1] if phase[at] else None, int(tick[at]), int(stop))
+        for at, stop in zip(first.tolist(), ends, strict=True)
+    )

@@ -1,0 +1,357 @@
+"""What a snapshot of PyTorch's or torch_npu's allocator tells: the peak, what made it up, what is left, why memory was taken.
+
+Where the replay is exact, sizes are the allocator's (blocks with padding and rounding); where it is not, only what was asked
+for is known, and the allocator's figures are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.errors import TraceError, UsageError
+from ms_tune.footprint.phases import Origin, origin
+from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
+from ms_tune.footprint.torch_steps import StepGrowth, grown_by_step, step_ends
+from ms_tune.pools.torch_replay import TorchReplay, replay_recording
+from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.plain_pickle import no_collection
+from ms_tune.readers.torch_events import Action
+from ms_tune.readers.torch_snapshot import read_torch_snapshot
+from ms_tune.text import msg
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.torch_blocks import TorchBlocks
+    from ms_tune.readers.memory_block import Frame
+    from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot
+    from ms_tune.text import Message
+
+_TORCH = re.compile(
+    r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"
+)
+_SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
+_LEAST_LEAK = MIB
+_NAMED = 5  # actions
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Blocks that one line of the script allocated."""
+
+    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
+    bytes: int  # their sizes
+    count: int  # how many they are
+    category: str  # what PyTorch says they hold; empty if it does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why memory was taken from the device."""
+
+    event: int  # the event that asked
+    taken: int  # bytes taken
+    wanted: int  # bytes asked for, rounded
+    free: int  # free bytes of the same pool
+    largest: int  # the largest free block there
+
+    @property
+    def fragments(self) -> bool:
+        """Whether enough was free, and no hole was large enough."""
+        return self.free >= self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
+
+    where: str  # `file:line`
+    bytes: int  # their sizes
+    count: int  # how many they are
+    events: tuple[int, ...]  # the events that allocated them
+    leak: bool  # whether they come again and again, so that they look like a leak
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The allocator's report of an OOM."""
+
+    event: int  # its place
+    wanted: int  # bytes asked of the device
+    device_free: int  # what the device still had; 0 if the file does not tell
+    reserved: int | None  # what the allocator held; None if the replay is not exact
+    used: int | None  # what of it was in use; None likewise
+
+
+@dataclass(frozen=True, slots=True)
+class TorchReport:
+    """What is known about one device of a snapshot."""
+
+    snapshot: TorchSnapshot  # the file's content
+    device: DeviceTrace
+    replay: TorchReplay
+    # The most bytes of live blocks as the allocator counts them, and the event after which they are in use (-1: before
+    # the first); None if the replay is not exact, or no event was recorded.
+    peak_bytes: int | None
+    peak_event: int | None
+    # The same of the bytes that were asked for; what was alive when the snapshot was taken if no event was recorded.
+    requested_peak_bytes: int
+    requested_peak_event: int
+    # The most bytes taken from the device; None if nothing tells.
+    reserved_peak_bytes: int | None
+    reserved_peak_event: int | None
+    event: int  # the event that `contents` is about
+    # What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
+    contents: tuple[Place, ...]
+    cached_bytes: int | None  # what the allocator held then and nobody used; None if the replay is not exact
+    survivors: tuple[Survivors, ...]  # what was allocated and is still alive at the end
+    causes: tuple[Cause, ...]  # why memory was taken from the device; empty if the replay is not exact
+    shortages: tuple[Shortage, ...]  # where the device had no more
+    step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
+    step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
+
+    @property
+    def passed_over(self) -> Message | None:
+        """What is said of events of actions that are not known here; None if there are none."""
+        unknown = self.device.events.unknown
+        if not unknown:
+            return None
+        named = [f"{name!r} ({count:,})" for name, count in islice(unknown.items(), _NAMED)]
+        names = ", ".join([*named, "…"] if len(unknown) > _NAMED else named)
+        return msg("snapshot.show.unknown", count=sum(unknown.values()), names=names)
+
+    @property
+    def at_peak(self) -> bool:
+        """Whether `contents` are those of the peak; without events there is none."""
+        peak = self.requested_peak_event if self.peak_event is None else self.peak_event
+        return len(self.device.events) > 0 and self.event == peak
+
+    @property
+    def measure(self) -> str:
+        """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
+        return f"{'used' if self.replay.exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
+
+    @property
+    def content_bytes(self) -> int:
+        """What `contents` add up to."""
+        return sum(place.bytes for place in self.contents)
+
+    @property
+    def refused_because(self) -> Message | None:
+        """Why nothing is taken from the replay; None if it is exact."""
+        if not len(self.device.events):
+            return msg("snapshot.no-history")
+        first = self.replay.first
+        if first is None:
+            return None
+        as_text = hex if first.what in ("address", "foreign") else str
+        params = {
+            "event": first.event,
+            "recorded": as_text(first.recorded),
+            "replayed": as_text(first.replayed),
+        }
+        return msg(f"snapshot.differs.{first.what}", **params)
+
+
+def settings_of(snapshot: TorchSnapshot) -> TorchSettings:
+    """The allocator's settings, as far as the file tells them."""
+    return TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
+
+
+def device_of_snapshot(snapshot: TorchSnapshot, number: int | None) -> DeviceTrace:
+    """The device that is asked for, or the one with the most events.
+
+    Raises:
+        UsageError: There is no such device.
+        TraceError: There is none at all.
+    """
+    if not snapshot.devices:
+        raise TraceError(msg("snapshot.empty"), msg("snapshot.hint"), path=snapshot.path)
+    if number is None:
+        return max(snapshot.devices, key=lambda device: (len(device.events), len(device.segments), -device.number))
+    for device in snapshot.devices:
+        if device.number == number:
+            return device
+    raise UsageError(
+        msg("snapshot.no-device", device=number, devices=", ".join(str(d.number) for d in snapshot.devices))
+    )
+
+
+def analyse_snapshot(
+    path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
+) -> TorchReport:
+    """Read a snapshot, replay one device, take its peak apart.
+
+    Args:
+        path: The file.
+        device: The device's number; None for the one with the most events.
+        at: The event after which memory is taken apart; None for the peak.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: The file cannot be read.
+        UsageError: There is no such device or event.
+    """
+    on_progress(msg("snapshot.progress.read"), 0.0)
+    with no_collection():
+        return _analysed(path, device, at, on_progress)
+
+
+def _analysed(
+    path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
+) -> TorchReport:
+    snapshot = read_torch_snapshot(path)
+    chosen = device_of_snapshot(snapshot, device)
+    if at is not None and at >= len(chosen.events):
+        raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
+    told = settings_of(snapshot)
+    replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
+    return _report(snapshot, chosen, replayed, at)
+
+
+def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
+    exact, recorded = replayed.exact, len(device.events) > 0
+    asked = requested_curve(device)
+    used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
+    reserved = held_curve(device, exact=exact)
+    event = int(used.argmax()) - 1 if at is None else at
+    lines = [where_of(stack) for stack in snapshot.stacks]
+    blocks = blocks_of(device, replayed)
+    ends = step_ends(device, snapshot.stacks)
+    return TorchReport(
+        snapshot=snapshot,
+        device=device,
+        replay=replayed,
+        peak_bytes=int(used.max()) if exact and recorded else None,
+        peak_event=int(used.argmax()) - 1 if exact and recorded else None,
+        requested_peak_bytes=int(asked.max()),
+        requested_peak_event=int(asked.argmax()) - 1,
+        reserved_peak_bytes=int(reserved.max()) if reserved is not None and recorded else None,
+        reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None and recorded else None,
+        event=event,
+        contents=_contents(device, blocks, lines, event),
+        cached_bytes=_cached(replayed, reserved, used, event) if exact and reserved is not None else None,
+        survivors=_survivors(device, blocks, lines),
+        causes=_causes(replayed) if exact else (),
+        shortages=_shortages(device, replayed),
+        step_ends=ends,
+        step_growth=grown_by_step(blocks, lines, ends),
+    )
+
+
+def _causes(replayed: TorchReplay) -> tuple[Cause, ...]:
+    """One for each request that took memory, in however many steps."""
+    found: dict[int, Cause] = {}
+    for growth in replayed.growths:
+        event = growth.request
+        if event is None:
+            continue
+        first = found.get(event)
+        if first is None:
+            cause = Cause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
+        else:
+            cause = replace(first, taken=first.taken + growth.unit_bytes)
+        found[event] = cause
+    return tuple(found.values())
+
+
+def _cached(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
+    """What is held after an event, and not used."""
+    return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
+
+
+def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[Place, ...]:
+    """What is alive after an event, by line of the script; its bytes add up to the peak."""
+    live = np.flatnonzero(blocks.live(last))
+    kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
+    unique, kind = np.unique(kinds, axis=1, return_inverse=True)
+    size, count = _totals(blocks.size[live], kind.reshape(-1), unique.shape[1])
+    found: dict[tuple[str, bool, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for (stack, before, category), more, blocks_more in zip(unique.T.tolist(), size, count, strict=True):
+        key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
+        total, number = found[key]
+        found[key] = (total + more, number + blocks_more)
+    places = [Place(where, before, size, count, category) for (where, before, category), (size, count) in found.items()]
+    return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
+
+
+def _totals(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
+    """Bytes and number of the blocks of each kind."""
+    total = np.zeros(kinds, np.int64)
+    np.add.at(total, kind, size)
+    return total.tolist(), np.bincount(kind, minlength=kinds).tolist()
+
+
+def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
+    by_stack: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for block in np.flatnonzero((blocks.start >= 0) & (blocks.end == NEVER_FREED)).tolist():
+        event = int(blocks.start[block])
+        by_stack[int(blocks.stack[block]), int(device.events.size[event])].append(block)
+    found = []
+    for (stack, _), members in by_stack.items():
+        total, places = int(blocks.size[members].sum()), blocks.start[members].tolist()
+        spread = (places[-1] - places[0]) / len(device.events)
+        leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
+        found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
+    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
+
+
+def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[Shortage, ...]:
+    return tuple(
+        Shortage(
+            place,
+            size,
+            free,
+            int(replayed.reserved[place]) if replayed.exact else None,
+            int(replayed.used[place]) if replayed.exact else None,
+        )
+        for place, _, free, size, _ in device.events.rows(device.events.places(Action.OOM))
+    )
+
+
+@lru_cache(maxsize=65536)
+def where_of(stack: tuple[Frame, ...]) -> str:
+    """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
+    python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
+    own = (frame for frame in python if origin(frame) is Origin.USER and not _TORCH.search(frame.file))
+    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not Origin.NOISE)
+    frame = next(own, None) or next(libraries, None) or next(iter(python), None)
+    return f"{frame.file}:{frame.line}" if frame is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChange:
+    """What one line of the script holds at the moments that two reports are about."""
+
+    where: str
+    earlier: bool  # as `before` of `Place`
+    before: int
+    after: int
+
+    @property
+    def bytes(self) -> int:
+        """How much more it is."""
+        return self.after - self.before
+
+
+def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
+    """What the lines of the script hold, the largest change first; the changes add up to that of `content_bytes`."""
+    totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
+    for number, report in enumerate((before, after)):
+        for place in report.contents:
+            totals[place.where, place.before][number] += place.bytes
+    found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
+    return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))

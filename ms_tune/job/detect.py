@@ -1,0 +1,162 @@
+"""Tells which framework a config is written for: by the keys that only one of them knows, and by how many keys it knows.
+
+A key speaks for a dialect only if what it holds does, too: ``training:`` stands in the configs of many programs, but not
+many have ``local_batch_size`` in it. A file most of whose keys a dialect does not know is none of that dialect's, and
+files of other programs are told by fingerprints of their own (:mod:`ms_tune.facts.fingerprints`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.facts.fingerprints import foreign
+from ms_tune.facts.keys import open_sections, types_by_section
+from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from ms_tune.facts.fingerprints import Fingerprint
+    from ms_tune.source.yaml import KeyPath
+    from ms_tune.text import Message
+
+_WHOLE = 2  # so many of the sections that make a whole config
+_SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
+_NEARLY_ALL = 0.9
+
+
+class Recognition(NamedTuple):
+    """What a config looks like."""
+
+    dialect: Dialect | None  # the dialect, or None: no training config, or as much of one dialect as of another
+    confident: bool  # whether keys that only this dialect has were found, and none of another
+    evidence: tuple[KeyPath, ...]  # the key paths that speak for the dialect (for any, if there is no dialect)
+    foreign: str | None = None  # whose file it is, if it is one of another program
+    looks_like: Dialect | None = None  # the dialect whose keys it has, though most of its keys are of none
+
+    @property
+    def why_not(self) -> Message | None:
+        """Why it is of no dialect, if more can be said than that; to end a sentence about the file."""
+        if self.foreign is not None:
+            return msg("config.is-foreign", what=msg(f"config.foreign.{self.foreign}"))
+        if self.looks_like is not None:
+            return msg("config.mostly-unknown", dialect=self.looks_like.value)
+        return None
+
+
+def recognise(data: object) -> Recognition:
+    """The dialect of a config's values."""
+    strong, weak = ({one: _present(data, one, kind) for one in YAML_DIALECTS} for kind in ("alone", "also"))
+    score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
+    ranked = sorted(YAML_DIALECTS, key=lambda dialect: score[dialect], reverse=True)
+    best, second = ranked[0], ranked[1]
+    evidence = strong[best] + weak[best]
+    program = _program(data)
+    if program is not None:
+        surely = len(strong[best]) >= _SURELY and not strong[second] and share_of_known(data, best) >= _NEARLY_ALL
+        if not surely:
+            return Recognition(None, confident=False, evidence=(), foreign=program.id)
+    if score[best] == score[second]:
+        everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
+        return Recognition(None, confident=False, evidence=everything)
+    if is_mostly_unknown(data, best) and not _is_other_form(data, best):
+        return Recognition(None, confident=False, evidence=evidence, looks_like=best)
+    return Recognition(best, bool(strong[best]) and not strong[second], evidence)
+
+
+def is_fragment(data: object, dialect: Dialect) -> bool:
+    """Whether values are a part of a config, to which a program or another file brings the rest."""
+    sections = sections_of_a_whole(dialect)
+    return isinstance(data, dict) and sum(name in data for name in sections) < min(_WHOLE, len(sections))
+
+
+def is_mostly_unknown(data: object, dialect: Dialect) -> bool:
+    """Whether a dialect knows fewer than half of the keys."""
+    return share_of_known(data, dialect) < 0.5  # noqa: PLR2004 - a half
+
+
+def share_of_known(data: object, dialect: Dialect) -> float:
+    """How many of the keys of a config a dialect knows, of all releases: 0 to 1; 1 for no keys.
+
+    Keys of the top level and of the sections whose keys are known count, but not what sections hold that take any key.
+    """
+    known, total = _count(data, dialect, ())
+    return known / total if total else 1.0
+
+
+def unknown_keys(data: object, dialect: Dialect) -> int:
+    """How many keys a dialect does not know, of those that :func:`share_of_known` counts."""
+    known, total = _count(data, dialect, ())
+    return total - known
+
+
+def _count(values: object, dialect: Dialect, section: tuple[str, ...]) -> tuple[int, int]:
+    sections = types_by_section(dialect)
+    if not isinstance(values, dict) or section not in sections:
+        return 0, 0
+    table, any_key = sections[section], bool(section) and section in open_sections(dialect)
+    known = total = 0
+    for key, value in values.items():
+        if key not in table:
+            total += not (any_key or str(key).startswith(("_", "x-")))
+            continue
+        total += 1
+        known += section != () or _fits(value, dialect, str(key))
+        inner = _count(value, dialect, (*section, str(key)))
+        known, total = known + inner[0], total + inner[1]
+    return known, total
+
+
+def _fits(value: object, dialect: Dialect, name: str) -> bool:
+    """Whether a top-level key holds what the dialect has there; an empty section tells nothing against it."""
+    sections = types_by_section(dialect)
+    if sections[()].get(name) == "dict" and value is not None and not isinstance(value, dict):
+        return False
+    if not isinstance(value, dict) or not value:
+        return True
+    inside = inner_keys(dialect).get(name) or sections.get((name,), {}).keys()
+    return not inside or any(inner in inside for inner in value)
+
+
+def _is_other_form(data: object, dialect: Dialect) -> bool:
+    """Whether it is in the form of MindSpeed-Core-MS's command line, which has a check of its own."""
+    return dialect is Dialect.MINDSPEED_MS and all(
+        isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
+    )
+
+
+def _program(data: object) -> Fingerprint | None:
+    top = _top(data)
+    return next((one for one in foreign() if _is_of(data, one, top)), None)
+
+
+def _is_of(data: object, program: Fingerprint, top: set[str]) -> bool:
+    found = sum(_has(data, path) for path in program.keys if path[0] in top)
+    return found >= program.least and all(_has(data, path) for path in program.needs)
+
+
+def _top(data: object) -> set[str]:
+    """The keys of the top level: most of those that are looked for are not there, nor is what would hold them."""
+    return {str(key) for key in data} if isinstance(data, dict) else set()
+
+
+def _present(data: object, dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
+    top = _top(data)
+    there = (path for path in own_keys(dialect, kind) if path[0] in top)
+    return tuple(path for path in there if _has(data, path) and _speaks(data, dialect, path))
+
+
+def _speaks(data: object, dialect: Dialect, path: KeyPath) -> bool:
+    """Whether a key holds what it holds in this dialect, and not only has its name."""
+    return len(path) > 1 or (isinstance(data, dict) and _fits(data[path[0]], dialect, str(path[0])))
+
+
+def _has(data: object, path: KeyPath) -> bool:
+    for item in path:
+        if not isinstance(data, dict):
+            return False
+        key: object = True if item == "True" else item  # PyYAML reads the key `on` as true
+        if key not in data:
+            return False
+        data = data[key]
+    return True

@@ -1,0 +1,167 @@
+"""Follows what a static-graph MindFormers config takes from other files.
+
+``base_config`` names configs whose settings it builds on (``MindFormerConfig._file2dict`` in
+``mindformers/tools/register/config.py``, the same in 1.6 to 2.1): relative to the file that names them, merged section by
+section, the naming file wins. ``pretrained_model_dir`` names the folder of a model, whose ``config.json`` stands behind
+``model.model_config`` (``merge_model_config`` in ``mindformers/models/build_config.py``; models that are not legacy ones).
+Every file that was read is told. A config may come from anywhere, so there are bounds, and a ``base_config`` is not followed
+out of the folders that the user is in: that of the config and the working directory, with what is below them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.errors import ConfigError, UsageError, reason_of
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.source.yaml import load_source
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from ms_tune.source.yaml import SourceFile
+
+BASE = "base_config"
+MODEL_CONFIG = "config.json"
+_LONGEST_CHAIN = 8
+_MOST_FILES = 32
+_LARGEST_MODEL_CONFIG = 1 << 20
+
+
+def followed(source: SourceFile) -> SourceFile:
+    """A config with everything that it takes from other files.
+
+    Raises:
+        ConfigError: A file is missing, cannot be read, leads out of the user's folders, or back to one that names it.
+    """
+    return with_model_folder(with_bases(source))
+
+
+def with_bases(source: SourceFile) -> SourceFile:
+    """A config with the settings of its ``base_config``.
+
+    Raises:
+        ConfigError: As :func:`followed` says.
+    """
+    if BASE not in source.data:
+        return source
+    read: list[SourceFile] = []
+    roots = (source.path.absolute().parent.resolve(), Path.cwd().resolve())
+    data = _merged(source, (source.path.resolve(),), roots, read)
+    return source.but(data=data, others=tuple(read), read_from=tuple(one.path for one in read))
+
+
+def _merged(
+    source: SourceFile, chain: tuple[Path, ...], roots: tuple[Path, ...], read: list[SourceFile]
+) -> dict[Any, Any]:
+    own = dict(source.data)
+    if BASE not in own:
+        return own
+    names = own.pop(BASE)
+    base: dict[Any, Any] = {}
+    for name in names if isinstance(names, list) else [names]:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise source.wrong((BASE,), msg("config.base.no-name", value=name))
+        file = source.path.parent / name
+        try:
+            real = file.resolve()
+        except (OSError, RuntimeError):
+            raise source.wrong((BASE,), msg("config.base.missing", file=file)) from None
+        if real in chain:
+            raise source.wrong((BASE,), msg("config.base.circle", file=file))
+        if len(chain) > _LONGEST_CHAIN or len(read) >= _MOST_FILES:
+            raise source.wrong((BASE,), msg("config.base.too-many", depth=_LONGEST_CHAIN, files=_MOST_FILES))
+        if not any(real.is_relative_to(root) for root in roots):
+            raise source.wrong((BASE,), msg("config.base.outside", file=file), msg("config.base.outside.hint"))
+        if not real.is_file():
+            raise source.wrong((BASE,), msg("config.base.missing", file=file))
+        other = load_source(file)
+        read.append(other)
+        base |= _merged(other, (*chain, real), roots, read)  # of several, the later one's sections replace the others'
+    merged: dict[Any, Any] = _over(own, base, source)
+    return merged
+
+
+def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa: ANN401 - a list stays one
+    """Settings over those that they build on (``_merge_a_into_b``): sections are merged, all else is replaced."""
+    if base is None:
+        return dict(own)
+    if isinstance(base, list) and not own:
+        return list(base)
+    if not isinstance(base, dict):
+        raise source.wrong((BASE,), msg("config.base.no-section", keys=", ".join(map(str, own))))
+    merged = dict(base)
+    for key, value in own.items():
+        merged[key] = _over(value, base[key], source) if isinstance(value, dict) and key in base else value
+    return merged
+
+
+def with_model_folder(source: SourceFile) -> SourceFile:
+    """A config with the ``config.json`` of its ``pretrained_model_dir`` beside it, if there is such a file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    folder = model_folder(source.data)
+    if folder is None or source.beside is not None or is_legacy(source.data):
+        return source
+    file = find_model_config(folder, source.path)
+    if file is None:
+        return source
+    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
+
+
+def with_model_config(source: SourceFile, given: Path) -> SourceFile:
+    """A config with a model's ``config.json`` beside it that its user names, in place of the one in ``pretrained_model_dir``.
+
+    Args:
+        source: A config of the static graph.
+        given: The file, or the folder that it is in.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        UsageError: The config is of no static graph that reads such a file: a legacy model, or another dialect.
+    """
+    if is_legacy(source.data):
+        raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
+    file = given / MODEL_CONFIG if given.is_dir() else given
+    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
+
+
+def model_folder(data: dict[Any, Any]) -> str | None:
+    """The folder that a config names for its model: at its top (which MindFormers puts over the other), or below ``model``."""
+    model = data.get("model")
+    named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+    return named if isinstance(named, str) and "\0" not in named else None
+
+
+def find_model_config(folder: str, config: Path) -> Path | None:
+    """The ``config.json`` of a model's folder.
+
+    MindFormers looks from its working directory, which is not known here: from this one, or else from the config's.
+    """
+    places = (base / folder / MODEL_CONFIG for base in (Path(), config.parent))
+    try:
+        return next((place for place in places if place.is_file()), None)
+    except OSError:  # a name that no file can have
+        return None
+
+
+def read_model_config(file: Path) -> dict[str, Any]:
+    """What a model's ``config.json`` says.
+
+    Raises:
+        ConfigError: It cannot be read, or is none.
+    """
+    try:
+        with file.open("rb") as content:
+            text = content.read(_LARGEST_MODEL_CONFIG + 1)
+        if len(text) > _LARGEST_MODEL_CONFIG:
+            raise ConfigError(msg("config.model-json", reason=f"> {_LARGEST_MODEL_CONFIG} B"), path=file)
+        data = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(msg("config.model-json", reason=reason_of(error)), path=file) from error
+    if not isinstance(data, dict):
+        raise ConfigError(msg("config.model-json", reason=type(data).__name__), path=file)
+    return data

@@ -1,1 +1,0 @@
-"""Plans written in the form of another framework."""

@@ -1,1 +1,0 @@
-"""The rules of MindSpeed-LLM with MindSpeed and Megatron-LM."""

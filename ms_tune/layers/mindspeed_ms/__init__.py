@@ -1,1 +1,0 @@
-"""The rules of MindSpeed-Core-MS r0.1.0."""

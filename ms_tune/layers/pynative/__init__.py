@@ -1,1 +1,0 @@
-"""The rules of the dynamic graph of MindFormers."""

@@ -1,0 +1,1 @@
+"""Figures of real runs, from their logs."""

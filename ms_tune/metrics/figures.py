@@ -1,0 +1,233 @@
+"""Throughput and utilisation of a run, from its median step: what they take, and where each input came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ms_tune.metrics.result import Figure
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.metrics.job import Job
+    from ms_tune.metrics.request import MetricsRequest
+    from ms_tune.metrics.work import Convention
+    from ms_tune.readers.logged_steps import RankSteps
+    from ms_tune.text import Message
+
+_EXACT = 1e15  # below, whole numbers are whole as floats too
+_LARGE = 100_000  # from which nothing behind the point is worth its place
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A number and where it came from."""
+
+    name: str  # what it is: the last part of its text's id
+    value: float | None  # the number; None where nobody tells
+    source: Message | None = None  # where it came from
+    option: str = ""  # what would tell it
+
+    def told(self) -> Message:
+        """As a line for the user."""
+        return msg(f"metrics.input.{self.name}", value=shown(self.value), source=self.source or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the figures of a run are made of: see the texts of their names."""
+
+    step: Known
+    batch: Known
+    tokens: Known
+    step_tokens: Known
+    cards: Known
+    peak: Known
+    rate: Known
+    logged: Known
+    counted: Known
+    hardware: Known
+    model_flops: Known
+    hardware_flops: Known
+
+
+def shown(value: float | None) -> str:
+    """A number as people write it."""
+    if value is None:
+        return "-"
+    whole = abs(value) < _EXACT and (value == int(value) or abs(value) >= _LARGE)
+    return f"{value:,.0f}" if whole else f"{value:,.6g}"
+
+
+def inputs_of(
+    steps: RankSteps,
+    request: MetricsRequest,
+    step_seconds: float | None,
+    peak: tuple[float, Message] | None,
+    job: Job | None = None,
+) -> Inputs:
+    """Collect the inputs of one run's figures.
+
+    Args:
+        steps: The run's steps.
+        request: What the user says, which comes before the log.
+        step_seconds: Its median step.
+        peak: Peak of a device in TFLOP/s, and where it came from.
+        job: What the config tells; what it and the log tell is taken from the log.
+    """
+    log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
+    batches = {*steps.batch} - {0}
+    batch = float(batches.pop()) if len(batches) == 1 else None
+
+    def first(
+        name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
+    ) -> Known:
+        told = ((said, option), (logged, log), (written, config))
+        value, source = next(((value, source) for value, source in told if value is not None), (None, None))
+        return Known(name, value, source, option_name)
+
+    count = request.convention
+    model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
+
+    return Inputs(
+        step=first("step", "", None, step_seconds),
+        batch=first("batch", "--gbs", request.batch, batch, job.batch if job and not batches else None),
+        tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
+        step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
+        cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
+        peak=Known("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
+        rate=first("rate", "", None, _middle(steps.rate)),
+        logged=first("logged", "", None, _middle(steps.tflops)),
+        counted=first("counted", "", None, _middle(steps.counted)),
+        hardware=first("hardware", "", None, _middle(steps.hardware)),
+        model_flops=first("model-flops", "--config", None, None, model),
+        hardware_flops=first("hardware-flops", "--config", None, None, hardware),
+    )
+
+
+def throughput(inputs: Inputs) -> Iterator[Figure]:
+    """Samples and tokens a second, of all cards and of one."""
+    step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
+    yield _quotient("samples_per_second", "metrics.formula.samples", [batch], [step])
+    if inputs.rate.value is not None and (batch.value is None or cards.value is None):
+        yield Figure(
+            "samples_per_second_per_card", inputs.rate.value, msg("metrics.formula.rate"), (inputs.rate.told(),)
+        )
+    else:
+        yield _quotient("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
+    if inputs.step_tokens.value is not None and tokens.option and not _said(tokens):
+        top, formula = [inputs.step_tokens], "metrics.formula.step-tokens"
+    else:
+        top, formula = [batch, tokens], "metrics.formula.tokens"
+    yield _quotient("tokens_per_second", formula, top, [step])
+    if inputs.rate.value is not None and tokens.value is not None and (batch.value is None or cards.value is None):
+        yield _quotient("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
+    else:
+        yield _quotient("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
+
+
+def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
+    """Operations a second and card, and their share of the peak.
+
+    By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
+    neither: no device did that.
+
+    Args:
+        inputs: What the figures are made of.
+        convention: How operations are counted.
+        fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
+    """
+    logged = inputs.counted if inputs.counted.value is not None else inputs.logged
+    if logged.value is not None:
+        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.told(),))
+    model = _rate(inputs, inputs.model_flops)
+    hardware = _rate(inputs, inputs.hardware_flops)
+    if inputs.model_flops.value is None:
+        model, hardware = logged, inputs.hardware
+        inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
+    else:
+        inner = msg("metrics.formula.model", convention=msg(f"metrics.convention.{convention.value}"))
+        made_of = [inputs.model_flops, *_of_rate(inputs)]
+    parts = tuple(part.told() for part in made_of if part.value is not None)
+    missing = _missing(inputs, model)
+    limit = inputs.peak.value or fastest
+    possible = model.value if model.value is not None and model.value <= limit else None
+    yield Figure("tflops_per_card", possible, inner, parts, missing)
+    yield _share("mfu", model, inputs.peak, missing)
+    if hardware.value is not None:
+        yield _share("hfu", hardware, inputs.peak, ())
+
+
+def model_rate(inputs: Inputs) -> float | None:
+    """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
+    return _rate(inputs, inputs.model_flops).value
+
+
+def _missing(inputs: Inputs, rate: Known) -> tuple[str, ...]:
+    if rate.value is not None:
+        return ()
+    if inputs.model_flops.value is None:
+        return (inputs.model_flops.option,)
+    return tuple(part.option for part in _of_rate(inputs) if part.value is None and part.option)
+
+
+def _of_rate(inputs: Inputs) -> list[Known]:
+    """What turns operations of a token into operations a second and card."""
+    given = inputs.step_tokens.value is not None and not _said(inputs.tokens)
+    tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
+    return [*tokens, inputs.cards, inputs.step]
+
+
+def _rate(inputs: Inputs, flops: Known) -> Known:
+    """TFLOP/s of a card by the config's model."""
+    *tokens, cards, step = _of_rate(inputs)
+    if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
+        return Known("model", None)
+    whole = flops.value
+    for one in tokens:
+        whole *= one.value or 1
+    return Known("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
+
+
+def _share(name: str, of: Known, peak: Known, missing: tuple[str, ...]) -> Figure:
+    """A part of the peak; none where it would be more than all of it."""
+    formula = msg(f"metrics.formula.{name}")
+    if of.value is None or peak.value is None:
+        return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
+    value = of.value / peak.value
+    return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
+
+
+def _said(known: Known) -> bool:
+    """Whether the user says it, which comes before what a log counts."""
+    return known.source is not None and known.source.id == "metrics.source.option"
+
+
+def _quotient(name: str, formula: str, top: Sequence[Known], bottom: Sequence[Known]) -> Figure:
+    parts = [*top, *bottom]
+    missing = tuple(part.option for part in parts if part.value is None and part.option)
+    if any(not part.value for part in parts):
+        return Figure(name, None, msg(formula), (), missing)
+    value = 1.0
+    for part in top:
+        value *= part.value or 1
+    for part in bottom:
+        value /= part.value or 1
+    return Figure(name, value, msg(formula), tuple(part.told() for part in parts))
+
+
+def _middle(column: Sequence[float]) -> float | None:
+    """The median of what is logged, without the first step; of that if there is no other."""
+    values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is what is not logged
+    values = values or [value for value in column[:1] if value == value]  # noqa: PLR0124 - as above
+    return median(values) if values else None
+
+
+def _tokens_of_a_step(steps: RankSteps) -> float | None:
+    """Tokens that a step consumes, where the log counts them."""
+    pairs = zip(steps.tokens, steps.tokens[1:], steps.number, steps.number[1:], strict=False)
+    rises = [(after - before) / (n - m) for before, after, m, n in pairs if 0 < before < after and n > m]
+    return median(rises) if rises else None

@@ -1,0 +1,149 @@
+"""What a config, or a launch script, tells about a run that its log does not: operations, sizes, cards, stages."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.sizes import shape_of
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.estimate.widths import whole_number, widths_of, widths_of_shape
+from ms_tune.facts.models import model_of
+from ms_tune.job.includes import followed
+from ms_tune.job.script_arguments import jobs_in
+from ms_tune.metrics.bubble import bubble
+from ms_tune.metrics.split import Split, split_of
+from ms_tune.metrics.work import Layer, Work, layers_of, work_of
+from ms_tune.normalize.script import release_of_scripts
+from ms_tune.normalize.source import dialect_of, normalize_source
+from ms_tune.planning.schedule import Schedule
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.read import content, read_launches
+from ms_tune.source.yaml import load_source, source_of
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.estimate.flops import Widths
+    from ms_tune.source.shell.values import Argument
+    from ms_tune.source.yaml import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a config tells."""
+
+    work: Work  # operations of one token
+    tokens: int  # tokens of a sample
+    batch: int | None  # samples of a step; None where the config does not tell
+    cards: int | None  # devices; None likewise
+    # Share of a step in which stages wait at least; None without stages, or where the schedule is not known.
+    bubble: float | None
+    stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
+
+
+def read_job(path: Path, version: str | None = None, cards: int | None = None) -> Job:
+    """Read a config, or a launch script: of a Megatron program, or of one that reads a config.
+
+    Args:
+        path: The file.
+        version: The framework's release; None for the default.
+        cards: The cards of the run, as the user says; None where only the files tell.
+
+    Raises:
+        ConfigError: It cannot be read, its framework refuses it, or a size is missing that operations follow from.
+        UnsupportedError: It is of no dialect whose models are known.
+    """
+    if path.suffix in SCRIPTS:
+        return _of_script(path, version, cards)
+    return _of_config(load_source(path), version, cards)
+
+
+def _of_config(written: SourceFile, version: str | None, cards: int | None) -> Job:
+    path = written.path
+    source = followed(written)
+    plan = normalize_source(source, version, hints=False)
+    _refuse(path, plan)
+    dialect = dialect_of(source)
+    model = model_of(source, dialect, plan.framework_version, source.beside)
+    widths = widths_of(model)
+    if widths is None:
+        names = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
+        missing = [name for name in names if not whole_number(model, name)]
+        raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing)), path=path)
+    count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
+    dense = model.number("first_k_dense_replace") or 0
+    layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
+    ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
+    layers += (Layer(bool(widths.experts), prediction=True),) * ahead
+    return _job(widths, layers, split_of(source, dialect, cards), plan.placement)
+
+
+def _job(widths: Widths, layers: tuple[Layer, ...], split: Split, placement: Sequence[Sequence[int]] | None) -> Job:
+    waits, stages = None, None
+    if placement and len(placement[0]) > 1 and split.micro_batches:
+        schedule = split.schedule if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+        waits = bubble(schedule, placement, split.micro_batches)
+        stages = (len(placement[0]), len(placement), split.micro_batches)
+    return Job(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
+
+
+def _refuse(path: Path, plan: NormalizedPlan) -> None:
+    if plan.failure is not None or not plan.layers:
+        text = plan.failure.text if plan.failure else ""
+        raise ConfigError(msg("metrics.config.refused", error=text), path=path)
+
+
+def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
+    script = read_launches(path)
+    release = release_of_scripts(script, version)
+    commands = (command_of(launch, release) for launch in script.launches)
+    command = next((one for one in commands if one is not None), None)
+    if command is None:
+        return _of_started_config(path, version, cards)
+    try:
+        inputs = inputs_of(command)
+        plan = normalize_megatron(inputs)
+        _refuse(path, plan)
+        widths = widths_of_shape(shape_of(ArgumentReader(command), len(plan.layers)))
+    except NotEvaluableError as error:
+        names = {"argument": error.argument, "variable": error.variable}
+        raise ConfigError(msg("check.script.unknown", **names), path=path) from error
+    except UnsupportedError as error:
+        raise ConfigError(error.message, error.hint, path=path) from error
+    layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
+    batch = command.integer("global_batch_size")
+    processes = cards or command.launch.processes
+    split = Split(processes, batch, inputs.micro_batches, Schedule.INTERLEAVED_FULL_WARM_UP)
+    return _job(widths, layers, split, plan.placement)
+
+
+def _of_started_config(path: Path, version: str | None, cards: int | None) -> Job:
+    """The config that a script starts a job with, with what its command says over it, on as many cards as it says."""
+    for job in jobs_in(path, content(path)):
+        if job.path is None or not job.path.is_file():
+            continue
+        source = load_source(job.path)
+        if job.overrides:
+            source = source_of(_with(source.data, job.overrides), job.path)
+        return _of_config(source, version, cards or job.processes)
+    raise UnsupportedError(msg("metrics.config.no-program"))
+
+
+def _with(data: dict[Any, Any], overrides: Mapping[tuple[str, ...], tuple[object, Argument]]) -> dict[Any, Any]:
+    """The values of a config, some of them otherwise."""
+    whole = deepcopy(data)
+    for path, (value, _) in overrides.items():
+        section = whole
+        for name in path[:-1]:
+            inner = section.get(name)
+            section[name] = section = inner if isinstance(inner, dict) else {}
+        section[path[-1]] = value
+    return whole

@@ -1,0 +1,130 @@
+"""What `metrics` found: runs with their figures, each with its formula and where its inputs came from, and doubts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.metrics.steps import StepTimes
+    from ms_tune.metrics.work import Convention
+    from ms_tune.readers.logged_steps import LoggedMemory
+    from ms_tune.readers.step_lines import Form
+    from ms_tune.text import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a run."""
+
+    name: str  # its name in JSON
+    value: float | None  # in the unit that its text names; None if an input is missing or it would be no truth
+    formula: Message  # how it was worked out
+    inputs: tuple[Message, ...] = ()  # what went in, and where each came from
+    missing: tuple[str, ...] = ()  # what would have to be told, as options
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A doubt about a run's figures."""
+
+    id: str  # its name in JSON
+    message: Message  # what is wrong
+    hint: Message | None = None  # what to do, or what it means
+    serious: bool = False  # whether a figure must not be believed; otherwise it is good to know
+    line: int | None = None  # a line of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Steps for a picture: at most a few hundred, evenly chosen, and all that stand out."""
+
+    number: tuple[int, ...]
+    seconds: tuple[float, ...]
+    loss: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The ranks of a run beside each other."""
+
+    count: int  # ranks that write steps
+    fastest: float | None = None  # the shortest median of a rank, in seconds; None with one rank
+    slowest: float | None = None  # the longest
+    slowest_rank: int | None = None  # whose that is, if it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Utilisation by a convention of counting operations that was not chosen; None above the peak."""
+
+    convention: Convention
+    mfu: float | None
+    hfu: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """A run."""
+
+    source: Path  # its log, or the folder of its ranks' logs
+    number: int  # which run of the log it is, from 1
+    form: Form  # who printed the lines
+    steps: int  # lines with a step
+    first_step: int  # counter of the first one
+    last_step: int  # counter of the last one
+    times: StepTimes  # how long they took
+    ranks: Ranks  # ranks beside each other
+    figures: tuple[Figure, ...]  # all other figures, in order
+    counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
+    losses: tuple[float, float] | None  # the first and the last loss
+    memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
+    problems: tuple[Problem, ...]  # doubts
+    curve: Curve  # for a picture
+    ordered: tuple[float, ...] = field(default=(), repr=False)
+
+    def figure(self, name: str) -> Figure | None:
+        """One of the figures by its name."""
+        return next((figure for figure in self.figures if figure.name == name), None)
+
+    def value(self, name: str) -> float | None:
+        """The value of one of the figures, if there is one."""
+        figure = self.figure(name)
+        return figure.value if figure else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A run beside another one."""
+
+    run: RunMetrics
+    baseline: RunMetrics  # what it is compared with
+    ratio: float  # its median step time, of the baseline's
+    low: float | None  # the true ratio lies above this with 95 %; None with too few steps
+    high: float | None  # and below this
+    linearity: Figure | None  # its samples a second and card, of the baseline's; None where the cards are not known
+    # The same by the tuning guide's formula, which divides by the baseline's machine and multiplies by cards.
+    guide: Figure | None
+
+    @property
+    def told(self) -> bool:
+        """Whether the steps are enough to tell one from the other."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReport:
+    """All runs, and the first log's longest run beside the baseline's."""
+
+    runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
+    baseline: tuple[RunMetrics, ...] = ()
+    comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
+    problems: tuple[Problem, ...] = ()  # doubts about a file as a whole
+
+    @property
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Of the files, of the runs, and of the baseline's."""
+        runs = (*self.runs, *self.baseline)
+        return (*self.problems, *(problem for run in runs for problem in run.problems))

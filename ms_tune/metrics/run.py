@@ -1,0 +1,268 @@
+"""From training logs to figures: files to runs, ranks to one, runs beside a baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from operator import eq
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError, UsageError
+from ms_tune.facts.devices import fastest_peak, peak_named, peaks
+from ms_tune.metrics.figures import inputs_of, model_rate, throughput, utilisation
+from ms_tune.metrics.job import read_job
+from ms_tune.metrics.result import Counted, Curve, Figure, MetricsReport, Ranks, RunComparison, RunMetrics
+from ms_tune.metrics.sanity_checks import impossible, of_file, of_run
+from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
+from ms_tune.metrics.work import Convention
+from ms_tune.readers.logged_steps import LoggedRun
+from ms_tune.readers.recompute_log import find_logs
+from ms_tune.readers.training_log import read_training_log
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from ms_tune.metrics.job import Job
+    from ms_tune.metrics.request import MetricsRequest
+    from ms_tune.metrics.result import Problem
+    from ms_tune.readers.logged_steps import RankSteps, TrainingLog
+    from ms_tune.text import Message
+
+_POINTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The runs of one log, or of a folder's logs: the k-th of each rank together."""
+
+    path: Path
+    runs: tuple[LoggedRun, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is known beside the logs."""
+
+    request: MetricsRequest
+    peak: tuple[float, Message] | None
+    job: Job | None
+
+
+def measured(
+    logs: Sequence[Path],
+    request: MetricsRequest,
+    baseline: Path | None = None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+) -> MetricsReport:
+    """The figures of the runs in some logs.
+
+    Args:
+        logs: Logs, or folders of ranks' logs.
+        request: What the logs do not tell.
+        baseline: A log, or a folder of logs, to compare with.
+        on_bytes: Told the bytes read so far, and the bytes of all files.
+
+    Raises:
+        TraceError: A log cannot be read, or tells about no step.
+        UsageError: The device is not known.
+        ConfigError: The config cannot be read, or a size is missing that its operations follow from.
+    """
+    peak = _peak(request)
+    job = _job(request)
+    sources = _read([*logs, *([baseline] if baseline else [])], on_bytes)
+    problems = tuple(problem for source in sources for problem in source.problems)
+    before = replace(
+        request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
+    )
+    compared = sources.pop() if baseline else None
+    given = _Given(request, peak, job)
+    runs = [_run(source.path, place, run, given) for source in sources for place, run in _numbered(source)]
+    given = replace(given, request=before, job=job if before.cards == request.cards else _job(before))
+    others = [_run(compared.path, place, run, given) for place, run in _numbered(compared)] if compared else []
+    return MetricsReport(tuple(runs), tuple(others), _compared(runs, others), problems)
+
+
+def _job(request: MetricsRequest) -> Job | None:
+    """What the config tells of a job on the run's cards."""
+    return read_job(request.config, request.version, request.cards) if request.config else None
+
+
+def _numbered(source: _Source) -> Iterator[tuple[int, LoggedRun]]:
+    return enumerate(source.runs, start=1)
+
+
+def _peak(request: MetricsRequest) -> tuple[float, Message] | None:
+    if request.peak_tflops is not None:
+        return request.peak_tflops, msg("metrics.source.option")
+    if request.chip is None:
+        return None
+    found = peak_named(request.chip)
+    if found is None:
+        known = ", ".join(one.name for one in peaks())
+        raise UsageError(msg("metrics.chip", chip=request.chip, known=known), msg("metrics.chip.hint"))
+    return found.tflops, msg(f"metrics.source.chip.{found.basis}", chip=found.name)
+
+
+def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
+    files = {path: find_logs(path) for path in paths}
+    total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        on_bytes(done, total)
+
+    found = []
+    for path in paths:
+        logs = _with_steps(files[path], count)
+        problems = tuple(problem for log in logs for problem in of_file(log))
+        found.append(_Source(path, _together([log.runs for log in logs], [log.rank for log in logs]), problems))
+    return found
+
+
+def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
+    """The logs of some ranks that tell about steps: of Megatron's ranks only the last one does.
+
+    Raises:
+        TraceError: None does, or one cannot be read.
+    """
+    found, without = [], None
+    for file in files:
+        try:
+            found.append(read_training_log(file, count))
+        except TraceError as error:
+            if error.message.id != "trace.steps.none":
+                raise
+            without = without or error
+    if without is not None and not found:
+        raise without
+    return found
+
+
+def _together(runs: Sequence[Sequence[LoggedRun]], ranks: Sequence[int | None]) -> tuple[LoggedRun, ...]:
+    """The k-th runs of several ranks' logs as one."""
+    if len(runs) == 1:
+        return tuple(runs[0])
+    whole = []
+    for place in range(max(map(len, runs))):
+        parts = [(some[place], rank) for some, rank in zip(runs, ranks, strict=True) if place < len(some)]
+        one = LoggedRun(total=parts[0][0].total, repeated=parts[0][0].repeated)
+        for part, rank in parts:
+            one.ranks.extend(replace(steps, rank=rank) if steps.rank is None else steps for steps in part.ranks)
+            one.memory.update(part.memory)
+            one.remarks.extend(part.remarks)
+        whole.append(one)
+    return tuple(whole)
+
+
+def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics:
+    steps = _main(run)
+    times = step_times(steps, run.remarks)
+    inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
+    convention = given.request.convention
+    figures = [*throughput(inputs), *utilisation(inputs, convention, fastest_peak()), *_of_job(given.job)]
+    rate = model_rate(inputs)
+    losses = [loss for loss in steps.loss if math.isfinite(loss)]
+    return RunMetrics(
+        source=source,
+        number=number,
+        form=steps.form,
+        steps=len(steps),
+        first_step=steps.number[0],
+        last_step=steps.number[-1],
+        times=times,
+        ranks=_ranks(run),
+        figures=tuple(figures),
+        counted_otherwise=_otherwise(given.job, convention, figures),
+        losses=(losses[0], losses[-1]) if losses else None,
+        memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
+        problems=(*of_run(run, steps, times), *impossible(steps.form, inputs, rate, fastest_peak())),
+        curve=_curve(steps, {one.number for one in times.outliers}),
+        ordered=tuple(sorted(steps.seconds[1:])),
+    )
+
+
+def _of_job(job: Job | None) -> Iterator[Figure]:
+    if job is not None and job.stages is not None:
+        stages, chunks, micro_batches = job.stages
+        formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
+        yield Figure("bubble", job.bubble, formula)
+
+
+def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
+    """MFU and HFU by the conventions that are not chosen; nothing where they take what no device does."""
+    mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
+    if job is None or mfu is None:
+        return ()
+    each = mfu / job.work.model[chosen]
+    shares = [(one, job.work.model[one] * each, job.work.hardware[one] * each) for one in Convention]
+    return tuple(
+        Counted(one, model if model <= 1 else None, hardware if hardware <= 1 else None)
+        for one, model, hardware in shares
+        if one is not chosen
+    )
+
+
+def _main(run: LoggedRun) -> RankSteps:
+    """The rank that stands for the run: it has most steps, and of these most with operations and with losses."""
+
+    def told(steps: RankSteps) -> tuple[int, int, int]:
+        return (
+            len(steps),
+            sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, is what is not logged
+            sum(map(eq, steps.loss, steps.loss)),
+        )
+
+    return max(run.ranks, key=told)
+
+
+def _ranks(run: LoggedRun) -> Ranks:
+    able = [steps for steps in run.ranks if len(steps) > 1]
+    if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
+        return Ranks(len(run.ranks))
+    medians = [(median(steps.seconds[1:]), steps.rank) for steps in able]
+    slowest = max(medians, key=lambda one: one[0])
+    return Ranks(len(run.ranks), min(medians, key=lambda one: one[0])[0], *slowest)
+
+
+def _curve(steps: RankSteps, kept: set[int]) -> Curve:
+    every = max(-(-len(steps) // _POINTS), 1)
+    places = [place for place in range(len(steps)) if place % every == 0 or steps.number[place] in kept]
+    return Curve(
+        tuple(steps.number[place] for place in places),
+        tuple(steps.seconds[place] for place in places),
+        tuple(steps.loss[place] if math.isfinite(steps.loss[place]) else None for place in places),
+    )
+
+
+def _compared(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics]) -> RunComparison | None:
+    able = [run for run in runs if run.times.median is not None]
+    others = [run for run in baseline if run.times.median is not None]
+    if not able or not others:
+        return None
+    run, before = max(able, key=lambda one: one.times.count), max(others, key=lambda one: one.times.count)
+    assert run.times.median is not None  # noqa: S101 - those without are left out above
+    assert before.times.median is not None  # noqa: S101 - as above
+    # Both medians lie in their intervals at once with 95 % if each does with the half of what is left.
+    each = (1 + CONFIDENCE) / 2
+    mine, theirs = median_interval(run.ordered, each), median_interval(before.ordered, each)
+    low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)
+    return RunComparison(run, before, run.times.median / before.times.median, low, high, *_linearity(run, before))
+
+
+def _linearity(run: RunMetrics, before: RunMetrics) -> tuple[Figure | None, Figure | None]:
+    """Throughput of a card beside that of the baseline's cards, and by the guide's formula."""
+    mine, theirs = run.value("samples_per_second_per_card"), before.value("samples_per_second_per_card")
+    if not mine or not theirs:
+        return None, None
+    figure = Figure("linearity", mine / theirs, msg("metrics.formula.linearity"))
+    whole, machine = run.value("samples_per_second"), before.value("samples_per_second")
+    if not whole or not machine:
+        return figure, None
+    cards = whole / mine
+    return figure, Figure("linearity_guide", whole / (machine * cards), msg("metrics.formula.linearity-guide"))

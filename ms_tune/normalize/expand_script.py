@@ -1,0 +1,204 @@
+"""The arguments of a script's programs with nothing in them that is ignored, written into the script's text.
+
+Which arguments those are, :mod:`ms_tune.dialects.megatron.simplify` says; how one is written, :mod:`ms_tune.dialects.megatron.edit_arguments`. After
+every single change all programs of the script must still have the layers that they had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
+from ms_tune.dialects.megatron.inputs import DESTINATIONS
+from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
+from ms_tune.dialects.megatron.simplify import canonical, same_layers
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.facts.megatron import names_by_dest
+from ms_tune.normalize.script import release_of_scripts
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.source.shell.line_ends import RETURN, as_written
+from ms_tune.source.shell.read import content, read_launches
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import NoReturn
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.source.shell.read import Launches
+    from ms_tune.text import Message
+
+# What takes the settings of recomputation for something that is not seen in the layers.
+_USED_OTHERWISE = (
+    *("adaptive_memory_optimization", "adaptive_recompute_device_swap", "adaptive_recompute_device_size"),
+    *("recompute_module_list", "smart_swap", "swap_layer_input"),
+)
+_OF_PLACEMENT = ("noop", "layer_list", "unaligned")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An argument that stays although it could be written otherwise."""
+
+    line: int  # the line of the program
+    words: str  # what was to be written; the name alone of what was to be left out
+    out: bool  # whether it was to be left out
+    reason: Message  # why it stays
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitScript:
+    """A script whose programs are given nothing that is ignored."""
+
+    original: str  # the text as it was read
+    text: str  # the whole text
+    count: int  # how many arguments were changed
+    left: tuple[Left, ...]  # the arguments that stay, and why
+    # What the layers of its programs do then; None for a program whose layers are not known.
+    plans: tuple[NormalizedPlan | None, ...]
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether lines end as in Windows; they stay so."""
+        return RETURN in self.original
+
+
+def explicit_script(path: Path, text: str | None = None, version: str | None = None) -> ExplicitScript:
+    """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
+
+    Args:
+        path: The script.
+        text: Its text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
+        UsageError: The frameworks refuse the arguments of a program.
+        UnsupportedError: The release is not served.
+    """
+    original = content(path) if text is None else text
+    script = read_launches(path, original)
+    release = release_of_scripts(script, version)
+    plans = _plans(script, release)
+    if all(plan is None for plan in plans):
+        _refuse_unknown(script, release)
+    count, left = 0, list[Left]()
+    for number, plan in enumerate(plans):
+        command = command_of(script.launches[number], release)
+        if command is None or plan is None:
+            continue
+        if len(command.given) > _MOST_ARGUMENTS:
+            many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
+            raise ConfigError(many, path=path, line=command.launch.place.span.line)
+        wanted = _wanted(command)
+        for dest, value in chain(_twice(command), wanted.items()):
+            change = _change(script, release, number, dest, value)
+            if change is None:
+                continue
+            try:
+                again = with_change(script, release, number, change)
+                _prove(again, release, plans)
+            except EditRefusedError as refusal:
+                line = command.launch.place.span.line
+                left.append(Left(line, change.words, change.values is None, refusal.message))
+            else:
+                script, count = again, count + 1
+    return ExplicitScript(original, as_written(original, script.file.text), count, tuple(left), _plans(script, release))
+
+
+def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
+    """The plan of every launch; None for other programs, and where it cannot be known."""
+    found: list[NormalizedPlan | None] = []
+    for launch in script.launches:
+        command = command_of(launch, release)
+        found.append(None)
+        if command is None:
+            continue
+        try:
+            plan = plan_of(command)
+        except NotEvaluableError:
+            continue
+        if plan.failure is not None:
+            problem = plan.problems[0]
+            text = msg("megatron_layers.not-written", line=launch.place.span.line, what=problem.message)
+            raise UsageError(text, problem.hint)
+        found[-1] = plan
+    return tuple(found)
+
+
+def _refuse_unknown(script: Launches, release: str) -> NoReturn:
+    """Nothing is known of any program's layers.
+
+    Raises:
+        ConfigError: Always; its text names the first value that is not known.
+    """
+    path = script.file.path
+    for launch in script.launches:
+        command = command_of(launch, release)
+        if command is not None:
+            try:
+                inputs_of(command)
+            except NotEvaluableError as error:
+                text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
+                raise ConfigError(text, path=path, line=launch.place.span.line) from error
+    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
+
+
+def _wanted(command: Command) -> Mapping[str, object]:
+    """New values by destination."""
+    fields = canonical(inputs_of(command))
+    if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
+        fields = {field: value for field, value in fields.items() if field in _OF_PLACEMENT}
+    return {DESTINATIONS[field]: value for field, value in fields.items()}
+
+
+_EARLIER = object()
+_MOST_TWICE = 8  # the script is read anew for each
+_MOST_ARGUMENTS = 1_000
+
+
+def _twice(command: Command) -> Iterator[tuple[str, object]]:
+    """The destinations that are written more than once, as often as one of them is to go."""
+    known = names_by_dest(command.release)
+    for dest in DESTINATIONS.values():
+        written = sum(one.name in known.get(dest, ()) for one in command.given)
+        yield from ((dest, _EARLIER) for _ in range(min(written - 1, _MOST_TWICE)))
+
+
+def _change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
+    """The change as the script stands now; None if it is made already."""
+    command = command_of(script.launches[number], release)
+    known = names_by_dest(release).get(dest, ())
+    places = [at for at, one in enumerate(command.given) if one.name in known] if command else []
+    if command is None or not places:
+        return None
+    if value is _EARLIER:
+        return ArgumentChange(places[0], command.given[places[0]].name, None)
+    given = command.given[places[-1]]
+    if value is None or value is False:
+        return ArgumentChange(places[-1], given.name, None)
+    texts = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+    return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
+
+
+def _prove(script: Launches, release: str, plans: tuple[NormalizedPlan | None, ...]) -> None:
+    """Every program has the layers that it had.
+
+    Raises:
+        EditRefusedError: One has not.
+    """
+    again: list[NormalizedPlan | None]
+    try:
+        again = list(_plans(script, release))
+    except (ConfigError, UsageError):
+        again = []
+    same = [
+        one is other or (one and other and same_layers(one, other)) for one, other in zip(plans, again, strict=False)
+    ]
+    if len(again) != len(plans) or not all(same):
+        raise EditRefusedError(msg("edits.script.other-layers"))

@@ -1,0 +1,206 @@
+"""The lists that the pipeline tool SAPP prints, taken for what they mean.
+
+SAPP counts every kind of recompute from the first layer of a cell on, as MindFormers does: ``recompute`` is the number
+of layers recomputed in full, ``select_recompute`` and ``select_comm_recompute`` hold those layers as well
+(``mindspore-toolkits/perftool/autoparallel/pipeline_balance/utils/recompute.py``, lines 113 to 120). Its lists always
+have a row for each chunk. MindSpeed-Core-MS counts behind the layers recomputed in full, so its lists are not meant
+here, and lists that cannot be SAPP's are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.layer_plan import NormalizedPlan, from_recompute_plan
+from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.errors import UsageError
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
+
+_LONGEST = 200_000  # characters of a pasted text
+MOST = 10_000  # of anything
+_LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
+_EVEN = re.compile(r"layer-to-stage assignment baseline is")
+_MOST_KINDS = 8
+_LIST = re.compile(r"[\[\]\s,\d-]*")
+
+Table = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SappLists:
+    """The lists as written: rows of numbers, or None for a kind that is not there.
+
+    SAPP prints them once for each kind of body layer, dense ones and those with experts, each with offsets from an even split
+    of that kind alone (``print_yaml_results`` of its pipeline balance). They are added up, as it does itself for its own use.
+    """
+
+    offset: Table | None  # layers beyond an even split
+    recompute: Table | None  # layers recomputed in full
+    select_recompute: Table | None  # those and layers with selected operators
+    select_comm_recompute: Table | None  # those and layers with communication
+    kinds: int = field(default=1, kw_only=True)  # how many kinds of layers were added up
+    # Layers of each cell in the even splits that are named, all kinds together.
+    even: int = field(default=0, kw_only=True)
+    all_named: bool = field(default=False, kw_only=True)  # whether every kind's even split is named
+    # Layers of each cell that swap, behind those that recompute anything; None where nothing is said of it. SAPP itself
+    # has none.
+    swap: Table | None = field(default=None, kw_only=True)
+
+
+def parse_sapp(text: str) -> SappLists:
+    """The lists in a pasted text. Lines about other things are passed over; a list may run over several lines.
+
+    Raises:
+        UsageError: There is no such list, one is no table of whole numbers, or one stands there again without the even split
+            that tells that it is another kind of layers.
+    """
+    if len(text) > _LONGEST:
+        raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
+    blocks: list[dict[str, Table | None]] = [{}]
+    again = ""
+    for match in _LINE.finditer(text):
+        key = match[1]
+        if key in blocks[-1]:
+            again = again or key
+            blocks.append({})
+        blocks[-1][key] = _parse_value(key, text[match.end() :])
+    if not blocks[0]:
+        raise UsageError(msg("plans.sapp.nothing", keys=", ".join(KEYS)))
+    if not again:
+        return SappLists(*map(blocks[0].get, KEYS))
+    even = [_parse_value("offset", text[match.end() :].lstrip()) for match in _EVEN.finditer(text)]
+    if not even or len(blocks) > _MOST_KINDS:
+        raise UsageError(msg("plans.sapp.twice", key=again))
+    tables = [_added(key, [block.get(key) for block in blocks]) for key in KEYS]
+    each = sum(table[0][0] for table in even if table)
+    return SappLists(*tables, kinds=len(blocks), even=each, all_named=len(even) == len(blocks))
+
+
+def _added(key: str, tables: Sequence[Table | None]) -> Table | None:
+    """The sum of the tables of several kinds of layers."""
+    given = [table for table in tables if table is not None]
+    if len({tuple(map(len, table)) for table in given}) > 1:
+        raise UsageError(msg("plans.sapp.twice", key=key))
+    return [[sum(cell) for cell in zip(*rows, strict=True)] for rows in zip(*given, strict=True)] if given else None
+
+
+def settled(lists: SappLists, layers: int) -> SappLists:
+    """The lists with the offsets of several kinds of layers counted from an even split of all of them.
+
+    Raises:
+        UsageError: They do not place as many layers as the model has.
+    """
+    if lists.kinds == 1 or lists.offset is None:
+        return lists
+    cells, more = sum(map(len, lists.offset)), sum(map(sum, lists.offset))
+    even, left = divmod(layers - more, cells)
+    if left or lists.even > even or (lists.all_named and lists.even < even):
+        raise UsageError(msg("plans.sapp.offset", layers=layers, placed=lists.even * cells + more))
+    shift = even - layers // cells
+    return replace(lists, offset=[[extra + shift for extra in row] for row in lists.offset], kinds=1)
+
+
+def _parse_value(key: str, text: str) -> Table | None:
+    text = text.lstrip(" \t")
+    word = re.match(r"(?:False|false|None|null|0)[^\S\n]*(?:,|$)", text, re.MULTILINE)
+    if word:
+        return None
+    end = _closing(text)
+    if not text.startswith("[") or end is None or not _LIST.fullmatch(text[:end]):
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    try:
+        value = json.loads(re.sub(r",(\s*\])", r"\1", text[:end]))
+    except ValueError:
+        raise UsageError(msg("plans.sapp.not-a-table", key=key)) from None
+    return _table(key, value)
+
+
+def _closing(text: str) -> int | None:
+    """Where the list that the text starts with ends."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth > 2:  # noqa: PLR2004 - rows, and no more
+            return None
+        if depth == 0:
+            return position + 1
+    return None
+
+
+def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser found
+    rows = value if value and all(isinstance(row, list) for row in value) else [value]
+    if not all(row and all(type(item) is int and abs(item) <= MOST for item in row) for row in rows):
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    if len({len(row) for row in rows}) > 1:
+        raise UsageError(msg("plans.sapp.not-a-table", key=key))
+    return list(rows)
+
+
+def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> NormalizedPlan:
+    """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
+
+    Args:
+        lists: The lists. Offsets are the layers of each cell beyond ``layers // (stages * chunks)``.
+        layers: Layers of the model.
+        stages: Pipeline stages.
+        chunks: Chunks of each stage.
+        legacy: Whether the operators are those that the framework chooses for a legacy model, or those for the others.
+
+    Raises:
+        UsageError: The lists do not fit the sizes or each other, or do not count from the first layer on.
+    """
+    if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
+        raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
+    lists = settled(lists, layers)
+    tables: dict[str, Table | None] = {key: getattr(lists, key) for key in KEYS}
+    for key, table in tables.items():
+        if table is not None and (len(table), len(table[0])) != (chunks, stages):
+            size = f"{len(table)} x {len(table[0])}"
+            raise UsageError(msg("plans.sapp.shape", key=key, size=size, wanted=f"{chunks} x {stages}"))
+    base = layers // (stages * chunks)
+    counts = [[base + extra for extra in row] for row in tables["offset"] or _zeros(stages, chunks)]
+    if any(count < 0 for row in counts for count in row) or sum(map(sum, counts)) != layers:
+        raise UsageError(msg("plans.sapp.offset", layers=layers, placed=sum(map(sum, counts))))
+    full = tables["recompute"] or _zeros(stages, chunks)
+    _check(counts, {"recompute": full, **{key: table for key in KEYS[2:] if (table := tables[key])}})
+    # A kind that was not asked for has no list; one that reaches the layers recomputed in full only comes to nothing.
+    values = RecomputeValues(full, *(False if tables[key] in (None, full) else tables[key] for key in KEYS[2:]))
+    inputs = RecomputeInputs(
+        layers=layers,
+        stages=stages,
+        offset=tables["offset"] or 0,
+        interleave=True,
+        interleave_num=chunks,
+        values=values,
+        legacy=legacy,
+    )
+    return from_recompute_plan(normalize(inputs), inputs.version)
+
+
+def _zeros(stages: int, chunks: int) -> Table:
+    return [[0] * stages for _ in range(chunks)]
+
+
+def _check(counts: Table, tables: Mapping[str, Table]) -> None:
+    full = tables["recompute"]
+    for chunk, row in enumerate(counts):
+        for stage, count in enumerate(row):
+            for key, table in tables.items():
+                number = table[chunk][stage]
+                where = {"key": key, "chunk": chunk, "stage": stage, "number": number}
+                if not 0 <= number <= count:
+                    raise UsageError(msg("plans.sapp.too-many", **where, count=count))
+                if number < full[chunk][stage]:
+                    raise UsageError(
+                        msg("plans.sapp.not-cumulative", **where, full=full[chunk][stage]),
+                        msg("plans.sapp.not-cumulative.hint"),
+                    )

@@ -1,0 +1,189 @@
+"""What to write so that the framework goes on where it refuses a config.
+
+The dialects' own modules (:mod:`ms_tune.dialects.mindformers.remedies`, :mod:`~ms_tune.dialects.mindspeed_ms.remedies` and
+:mod:`~ms_tune.dialects.mindformers_pynative.remedies`) propose values for the place where the framework stops. A proposal counts only if
+the same rules, asked again, go further with it; the remedy is what gets them to the end, without whatever is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ms_tune.dialects import dialect_module
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.errors import MsTuneError
+from ms_tune.source.edit import Change, ChangeKind, is_merged, same_data, spell
+from ms_tune.source.yaml import MISSING
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.text import Message
+
+    Read: TypeAlias = Callable[[SourceFile], NormalizedPlan]
+    Propose: TypeAlias = Callable[
+        [SourceFile, NormalizedPlan, int | None], Iterable[Values]
+    ]  # MISSING takes a key away
+
+_ROUNDS = 12  # refusals one after the other
+# What a proposal must not bring with it: the framework goes on, and the layers are no split of the model.
+_WORSE = {
+    "offset-repeated",
+    "cell-negative",
+    "no-chunks",
+    "layers-beyond",
+    "layers-missing",
+    "layers-twice",
+    "layers-out-of-order",
+}
+
+
+def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: int | None) -> tuple[Change, ...]:
+    """The changes with which the framework goes on; none if no proposal gets it to the end.
+
+    Args:
+        source: A config that the framework refuses.
+        plan: Its plan.
+        read: Works out the plan of a config.
+        layers: The number of layers, for a config that does not tell it.
+    """
+    propose = dialect_module(plan.dialect, "remedies").propose
+    worse = _WORSE - {problem.id for problem in plan.problems}
+    current = source
+    touched: set[KeyPath] = set()
+    seen = {plan.failure}
+    for _ in range(_ROUNDS):
+        step = None
+        for proposal in _proposals(propose, current, plan, layers):
+            trial = _with(current, proposal)
+            outcome = _outcome(trial, read)
+            if outcome is None or outcome.failure in seen:
+                continue
+            if _passes(outcome, worse):
+                return tuple(_changes(source, *_least(source, trial, {*touched, *proposal}, worse, read)))
+            if step is None and outcome.failure is not None:
+                step = (trial, outcome, proposal)
+        if step is None:
+            return ()
+        current, plan, proposal = step
+        touched |= proposal.keys()
+        seen.add(plan.failure)
+    return ()
+
+
+def _proposals(propose: Propose, source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[Values]:
+    """The proposals, up to where a value is too strange even for them: then there is no remedy, and that is no error."""
+    found = []
+    try:
+        for one in propose(source, plan, layers):
+            found += [one] if one else []
+    except (MsTuneError, FrameworkStop, TypeError, ValueError, AttributeError, LookupError, OverflowError):
+        pass
+    return found
+
+
+def describe(changes: Iterable[Change]) -> Message:
+    """The changes in words."""
+    kept = [one for one in changes if one.kind is not ChangeKind.REMOVE_KEY]
+    values = "; ".join(f"{_dotted(one.path)}: {spell(one.value)}" for one in kept)
+    gone = ", ".join(_dotted(one.path) for one in changes if one.kind is ChangeKind.REMOVE_KEY)
+    if values and gone:
+        return msg("normalize.remedy.both", values=values, keys=gone)
+    return msg("normalize.remedy.set", values=values) if values else msg("normalize.remedy.remove", keys=gone)
+
+
+def _dotted(path: KeyPath) -> str:
+    return "".join(f"[{item}]" if isinstance(item, int) else f".{item}" for item in path)[1:]
+
+
+def _passes(plan: NormalizedPlan, worse: set[str]) -> bool:
+    """Whether the framework gets through, and no layer is lost that was not before."""
+    return plan.failure is None and plan.formative is not None and worse.isdisjoint(one.id for one in plan.problems)
+
+
+def _outcome(source: SourceFile, read: Read) -> NormalizedPlan | None:
+    try:
+        return read(source)
+    except MsTuneError:
+        return None
+
+
+def _with(source: SourceFile, proposal: Values) -> SourceFile:
+    """The config with other values; positions are still those of the text."""
+    data: Any = source.data
+    for path, value in proposal.items():
+        data = _put(data, path, value)
+    return source.but(data=data)
+
+
+def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a config has it
+    head, rest = path[0], path[1:]
+    if isinstance(data, list) and isinstance(head, int):
+        return [(_put(item, rest, value) if rest else value) if at == head else item for at, item in enumerate(data)]
+    data = dict(data) if isinstance(data, dict) else {}
+    if rest:
+        data[head] = _put(data.get(head), rest, value)
+    elif value is MISSING:
+        data.pop(head, None)
+    else:
+        data[head] = value
+    return data
+
+
+def _least(
+    source: SourceFile, trial: SourceFile, touched: set[KeyPath], worse: set[str], read: Read
+) -> tuple[SourceFile, set[KeyPath]]:
+    """The changed config without the changes that it does not need, and the places that are left."""
+    for path in sorted(touched, key=lambda one: (-len(one), str(one))):
+        if _is_new_name(source, trial, path, touched):
+            continue
+        less = _with(trial, {path: source.get(path, MISSING)})
+        outcome = _outcome(less, read)
+        if outcome is not None and _passes(outcome, worse):
+            trial, touched = less, touched - {path}
+    return trial, touched
+
+
+def _is_new_name(source: SourceFile, trial: SourceFile, path: KeyPath, touched: set[KeyPath]) -> bool:
+    """Whether a key is new where another one goes: the framework does without it, but its author's values would be lost."""
+    gone = any(one[:-1] == path[:-1] and trial.get(one, MISSING) is MISSING for one in touched)
+    return gone and source.get(path, MISSING) is MISSING and trial.get(path, MISSING) is not MISSING
+
+
+def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[Change]:
+    touched = {_own(source, path) for path in touched}
+    # A section that loses all of its keys is an empty one.
+    touched = {path[:-1] if len(path) > 1 and trial.get(path[:-1]) == {} else path for path in touched}
+    tops = [path for path in touched if not any(path[:end] in touched for end in range(1, len(path)))]
+    for path in sorted(tops, key=str):
+        while len(path) > 1 and source.get(path[:-1], MISSING) is MISSING:
+            path = path[:-1]  # noqa: PLW2901 - a section that is not there is added whole
+        old, new = source.get(path, MISSING), trial.get(path, MISSING)
+        if new is MISSING:
+            yield Change(ChangeKind.REMOVE_KEY, path)
+        elif old is MISSING:
+            yield Change(ChangeKind.ADD_KEY, path, new)
+        else:
+            yield from _settings(source, path, old, new)
+
+
+def _own(source: SourceFile, path: KeyPath) -> KeyPath:
+    """A place, or the one around it that stands behind an alias or a merge: others share what is in there."""
+    for end in range(1, len(path)):
+        position = source.position(path[:end])
+        if position is not None and (position.value != position.definition or is_merged(source, path[:end])):
+            return path[:end]
+    return path
+
+
+def _settings(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Change]:
+    """Where a list keeps its length, only the items that differ."""
+    alone = _own(source, (*path, 0)) == (*path, 0)
+    if alone and isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 0:
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _settings(source, (*path, index), one, other)
+    elif not same_data(old, new):
+        yield Change(ChangeKind.SET_VALUE, path, new)

@@ -1,0 +1,138 @@
+"""What STAlloc's trace analysis says about a trace: the theoretical peak and what it is made of.
+
+Section by section as STAlloc's ``Synthesizer/trace_parser.py`` and ``data_structures.py`` define them. Sizes are rounded
+up to 512 bytes, time is the ordinal of the event.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ms_tune.packing.placement import Problem
+from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.pools.replay import replay
+from ms_tune.pools.torch_pool import TorchPool
+from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.workload import Request, workload
+from ms_tune.readers.memlog import HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.memlog import LogBlock, MemLog
+
+VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
+
+
+class Kind(str, Enum):
+    """What a block is, by when it comes and goes."""
+
+    WEIGHTS = "weights"  # before iteration 0 until the end: weights, gradient buffers, master copies
+    OPTIMIZER = "optimizer"  # made in the first iteration, kept until the end
+    INIT = "init"  # gone before the first iteration
+    UNRELEASED = "unreleased"  # before the first iteration until some other one
+    SAVED = "saved"  # activations that outlive their phase: kept for backward
+    TEMPORARY = "temporary"  # activations that do not
+    SMALL = "small"  # up to 512 bytes
+
+
+_PLANNED = (Kind.WEIGHTS, Kind.OPTIMIZER, Kind.INIT, Kind.SAVED, Kind.TEMPORARY)
+
+
+class Share(NamedTuple):
+    """One kind of blocks: how many, bytes at the theoretical peak, and the peak of its own curve."""
+
+    kind: Kind
+    blocks: int
+    at_peak: int
+    own_peak: int
+
+
+class MemLogReport(NamedTuple):
+    """The analysis."""
+
+    peak: int  # bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All"
+    peak_time: int  # the event at which it is reached first
+    shares: tuple[Share, ...]  # one for every kind
+    activations: Share  # those of both kinds together
+    # Peaks of PyTorch's caching allocator when it serves the trace.
+    torch_allocated: int
+    torch_reserved: int
+
+    @property
+    def torch_utilisation(self) -> float:
+        """What STAlloc prints in its mode Torch: allocated by reserved."""
+        return self.torch_allocated / self.torch_reserved if self.torch_reserved else 1.0
+
+
+def kind_of(block: LogBlock, log: MemLog, first: int) -> Kind:
+    """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
+    kept = block.end_iteration is None or block.end_iteration == log.tail
+    if block.size <= VARIABLE:
+        return Kind.SMALL
+    if block.iteration == HEAD:
+        if kept:
+            return Kind.WEIGHTS
+        return Kind.INIT if block.end_iteration == HEAD else Kind.UNRELEASED
+    if kept and block.iteration == first:
+        return Kind.OPTIMIZER
+    alike = block.iteration == block.end_iteration and block.phase == block.end_phase
+    return Kind.TEMPORARY if alike else Kind.SAVED
+
+
+def analyse(log: MemLog, *, npu: bool = False) -> MemLogReport:
+    """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
+    first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
+    kinds = [kind_of(block, log, first) for block in log.blocks]
+    codes = np.array([list(Kind).index(kind) for kind in kinds], np.int64)
+    planned = np.isin(codes, [list(Kind).index(kind) for kind in _PLANNED])
+    total = _curve(log, planned)
+    time = int(total.argmax())
+    shares = tuple(_share(log, codes, [kind], time) for kind in Kind)
+    result = replay(
+        workload(Request(one.size, one.start, one.end) for one in log.blocks),
+        TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
+    )
+    return MemLogReport(
+        peak=int(total[time]),
+        peak_time=time,
+        shares=shares,
+        activations=_share(log, codes, [Kind.SAVED, Kind.TEMPORARY], time),
+        torch_allocated=result.used_peak,
+        torch_reserved=result.reserved_peak,
+    )
+
+
+def problem_of(log: MemLog) -> Problem:
+    """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
+    lower = np.array([block.start for block in log.blocks], np.int64)
+    upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
+    size = np.array([rounded(block.size) for block in log.blocks], np.int64)
+    return Problem(lower, upper, size, np.full(len(size), ALIGNMENT))
+
+
+def rounded(size: int) -> int:
+    """A size as PyTorch's allocator rounds it."""
+    return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
+
+
+def _share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[Kind], time: int) -> Share:
+    mask = np.isin(codes, [list(Kind).index(kind) for kind in kinds])
+    curve = _curve(log, mask)
+    return Share(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
+
+
+def _curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Live bytes of some blocks after each event."""
+    change = np.zeros(log.events + 1, np.int64)
+    for number in np.flatnonzero(mask).tolist():
+        block = log.blocks[number]
+        change[block.start] += rounded(block.size)
+        if block.end is not None:
+            change[block.end] -= rounded(block.size)
+    return np.cumsum(change)[: log.events]

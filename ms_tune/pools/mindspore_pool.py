@@ -1,0 +1,255 @@
+"""MindSpore's memory pool: persistent and common parts, each with its units and its free buffers.
+
+The pool that ``memory_block.csv`` calls ``DefaultAscendMemoryPool`` or ``DefaultEnhancedAscendMemoryPool``, from
+MindSpore 2.5 to 2.10: ``mem_pool/abstract_dynamic_mem_pool.cc`` (best fit, splitting, merging, extents),
+``abstract_ascend_memory_pool_support.cc`` (units), ``runtime_conf.h`` (``set_memory``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.pools.pool import ALIGNMENT, TOP, Growth, PoolState, Unit, cut
+from ms_tune.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.pools.workload import Request
+
+SIMULATED_DEVICE = 61430 * MIB  # what MindSpore's simulation takes of its 64 GiB (ascend_memory_adapter.cc)
+DEFAULT_SIZE = 2 * GIB  # init_size and increase_size of ms.runtime.set_memory
+PAGE = 2 * MIB  # vmm_align_size
+_UNIT = GIB  # without set_memory, and of the persistent part always
+_SMALL = MIB  # the largest request of the small pool (2.10)
+_ENDLESS = 1 << 44  # address space of one part under vmm
+_BITS = 48  # an address takes so many bits: a free buffer's sort key is its size, then its address
+_MASK = (1 << _BITS) - 1
+
+
+class Vmm(Enum):
+    """Virtual memory management: pages are mapped on demand into an address range without end."""
+
+    OFF = "off"
+    ON = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class MindSporeSettings:
+    """What the user can set."""
+
+    # `init_size` of `ms.runtime.set_memory`; None if it was never called, not even by `max_device_memory`.
+    init: int | None = None
+    # Its `increase_size`; None as above. One of exactly 1 GiB counts as not set
+    # (`abstract_ascend_memory_pool_support.cc`).
+    increase: int | None = None
+    small_pool: bool = False  # `enable_small_pool` of `MS_ALLOC_CONF`
+    vmm: Vmm = Vmm.OFF  # `enable_vmm` of `MS_ALLOC_CONF`; a simulation has none
+    total: int = SIMULATED_DEVICE  # bytes that the pool may take of the device
+    simulated: bool = True  # whether the pool goes on beyond `total`, as a simulation does
+
+
+def aligned(size: int) -> int:
+    """A size rounded up as the pool does: ``increase_size="0.3GB"`` is no whole number of 512 bytes."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _Part:
+    """One sub-pool: the sort keys of its free buffers, in order."""
+
+    __slots__ = ("common", "keys", "name", "units")
+
+    def __init__(self, name: str, *, common: bool) -> None:
+        self.name = name
+        self.common = common
+        self.keys: list[int] = []
+        self.units = 0
+
+
+class MindSporePool:
+    """The pool as a state machine.
+
+    Args:
+        settings: What the user can set.
+    """
+
+    def __init__(self, settings: MindSporeSettings) -> None:
+        self.state = PoolState()
+        self._settings = settings
+        self._parts: dict[tuple[bool, int, bool], _Part] = {}
+        self._live: dict[int, tuple[int, _Part]] = {}
+        self._hole_at: dict[int, int] = {}  # size of the free buffer that starts at an address
+        self._hole_to: dict[int, int] = {}  # start of the free buffer that ends at an address
+        self._edges: set[int] = set()  # where units begin and end; buffers never merge across
+        self._bases: list[int] = []  # of the units, ascending
+        self._units: list[Unit] = []  # in the order of the bases
+        self._bottom = TOP
+        if settings.init is not None and settings.vmm is Vmm.OFF:
+            for persistent in (True, False):
+                self._expand(self._part(persistent=persistent, stream=0, size=_UNIT), settings.init // 2)
+
+    def allocate(self, request: Request) -> int:
+        """Best fit; a persistent request that finds no hole tries the common part, which then grows."""
+        return self._allocate(request.size, request.stream, persistent=request.persistent)
+
+    def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
+        """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
+        first = requests[0]
+        address = self._allocate(sum(request.size for request in requests), first.stream, persistent=first.persistent)
+        return cut(self._live, address, requests)
+
+    def free(self, address: int) -> None:
+        """Merge with the free neighbours of the same unit."""
+        size, part = self._live.pop(address)
+        self.state.used -= size
+        end = address + size
+        if address not in self._edges and (before := self._hole_to.get(address)) is not None:
+            self._drop_hole(part, before, address - before)
+            address = before
+        if end not in self._edges and (behind := self._hole_at.get(end)) is not None:
+            self._drop_hole(part, end, behind)
+            end += behind
+        self._add_hole(part, address, end - address)
+
+    def release(self) -> None:
+        """Units without a live block go back, their extents with them, as traces of MindSpore 2.9 and 2.10 show.
+
+        Under vmm this changes nothing: what would be unmapped is not modelled.
+        """
+        if self._settings.vmm is Vmm.ON:
+            return
+        for part in self._parts.values():
+            for key in tuple(part.keys):
+                address, size = key & _MASK, key >> _BITS
+                if address in self._edges and address + size in self._edges:
+                    self._drop_hole(part, address, size)
+                    self._drop_unit(part, address)
+
+    def _allocate(self, size: int, stream: int, *, persistent: bool) -> int:
+        part = self._part(persistent=persistent, stream=stream, size=size)
+        address = self._try(part, size)
+        if address is None and persistent:
+            # With a unit of its own full, a persistent request spills into the common part and stays there.
+            part = self._part(persistent=False, stream=stream, size=size)
+            address = self._try(part, size)
+        if address is None and self._expand(part, size):
+            address = self._fit(part, size)
+        if address is None and not persistent:
+            other = self._parts.get((True, stream, False))
+            address = None if other is None else self._fit(other, size)
+        if address is None:
+            self.state.over = True
+            self._expand(part, size, beyond=True)
+            address = self._fit(part, size)
+            assert address is not None  # noqa: S101 - a unit of at least this size was added
+        if persistent and self._live[address][1].common:
+            self.state.spilled += size
+        return address
+
+    def _part(self, *, persistent: bool, stream: int, size: int) -> _Part:
+        small = self._settings.small_pool and not persistent and size <= _SMALL
+        key = (persistent, stream, small)
+        part = self._parts.get(key)
+        if part is None:
+            name = "persistent" if persistent else "small" if small else "common"
+            part = self._parts[key] = _Part(name, common=not persistent)
+        return part
+
+    def _try(self, part: _Part, size: int) -> int | None:
+        """Best fit in a part, which takes its first unit at its first request."""
+        if not part.units and not self._expand(part, size):
+            return None
+        return self._fit(part, size)
+
+    def _fit(self, part: _Part, size: int) -> int | None:
+        """Cut the request from the smallest free buffer that holds it, the lowest among equals."""
+        keys = part.keys
+        position = bisect_left(keys, size << _BITS)
+        if position == len(keys):
+            return None
+        key = keys.pop(position)
+        address, hole = key & _MASK, key >> _BITS
+        del self._hole_at[address], self._hole_to[address + hole]
+        if hole - size >= ALIGNMENT:
+            self._add_hole(part, address + size, hole - size)
+        else:
+            size = hole
+        self._live[address] = (size, part)
+        self._touch(address, size)
+        return address
+
+    def _touch(self, address: int, size: int) -> None:
+        state = self.state
+        state.used += size
+        unit = self._units[bisect_right(self._bases, address) - 1]
+        if address < unit.low or address + size > unit.high:
+            before = unit.high - unit.low
+            mapped = -(-before // PAGE)
+            unit.low = min(unit.low, address)
+            unit.high = max(unit.high, address + size)
+            extent = unit.high - unit.low
+            state.actual += extent - before
+            if self._settings.vmm is Vmm.ON:
+                state.reserved += (-(-extent // PAGE) - mapped) * PAGE
+                state.over = state.over or state.reserved > self._settings.total
+
+    def _expand(self, part: _Part, size: int, *, beyond: bool = False) -> bool:
+        """Take a unit from the device; False if the device has too little left."""
+        settings, state = self._settings, self.state
+        if settings.vmm is Vmm.ON:
+            self._add_unit(part, _ENDLESS)
+            return True
+        left = settings.total - state.reserved
+        if left < size:
+            state.over = True
+            if not (settings.simulated or beyond):
+                return False
+            left = size
+        step = self._unit_size(part, left)
+        unit = min(-(-size // step) * step, left)
+        state.reserved += unit
+        holes = part.keys
+        largest = holes[-1] >> _BITS if holes else 0
+        free = sum(key >> _BITS for key in holes)
+        state.growths.append(Growth(state.request, part.name, unit, state.reserved, size, largest, free))
+        self._add_unit(part, unit)
+        return True
+
+    def _unit_size(self, part: _Part, left: int) -> int:
+        increase = self._settings.increase
+        if increase is None or increase == _UNIT or not part.common:
+            return _UNIT
+        return min(aligned(increase), left - _UNIT if left > _UNIT else left)
+
+    def _add_unit(self, part: _Part, size: int) -> None:
+        part.units += 1
+        self._edges.add(self._bottom)
+        self._bottom -= size
+        self._edges.add(self._bottom)
+        # The first block of a unit lies at its base, so an extent that is empty there stays what it says.
+        unit = Unit(self._bottom, size, part.name, self._bottom, self._bottom)
+        self.state.units.append(unit)
+        self._bases.insert(0, self._bottom)
+        self._units.insert(0, unit)
+        self._add_hole(part, self._bottom, size)
+
+    def _drop_unit(self, part: _Part, base: int) -> None:
+        part.units -= 1
+        at = bisect_left(self._bases, base)
+        unit = self._units.pop(at)
+        del self._bases[at]
+        unit.released = self.state.request
+        self.state.reserved -= unit.size
+        self.state.actual -= unit.high - unit.low
+
+    def _add_hole(self, part: _Part, address: int, size: int) -> None:
+        insort(part.keys, size << _BITS | address)
+        self._hole_at[address] = size
+        self._hole_to[address + size] = address
+
+    def _drop_hole(self, part: _Part, address: int, size: int) -> None:
+        del part.keys[bisect_left(part.keys, size << _BITS | address)]
+        del self._hole_at[address], self._hole_to[address + size]

@@ -1,0 +1,322 @@
+"""Replays what a snapshot of PyTorch's or torch_npu's allocator recorded: exactly, or not at all.
+
+The state before the first event is walked back from the state at the end; then every event is carried out and compared:
+the address of each block, what the allocator took from the device for it, what it gave back, and the layout at the end. A
+recording that differs anywhere is not this allocator's, or not with these settings: no figure is taken from its replay.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.pools.torch_pool import TorchPool
+from ms_tune.pools.torch_repeats import carry_out_all
+from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import SeedError
+from ms_tune.pools.torch_start import RecordingError, Start, start_of
+from ms_tune.readers.torch_events import Action
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ms_tune.pools.pool import Growth
+    from ms_tune.readers.torch_snapshot import DeviceTrace
+
+_SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
+_CHUNK = 1 << 16  # events between two words about how far it is
+_TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+_GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+_CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
+
+
+def _none() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference between a recording and its replay."""
+
+    event: int  # its place in the trace; the number of events if it is in the layout at the end
+    what: str  # `address`, `growth`, `release`, `layout`, `foreign` or a contradiction in the recording
+    recorded: int = 0  # what the file tells, 0 where it is no number
+    replayed: int = 0  # what the replay makes of it
+
+
+@dataclass(slots=True)
+class TorchReplay:
+    """A recording beside its replay."""
+
+    settings: TorchSettings  # those that reproduce it, or most of it
+    start: Start  # what was held before the first event
+    allocations: int = 0  # how many there are
+    differences: int = 0  # how many of them, of releases and of blocks at the end differ; 0 if the replay is exact
+    first: Difference | None = None
+    used: NDArray[np.int64] = field(default_factory=_none)  # bytes of live blocks after each event, in block sizes
+    reserved: NDArray[np.int64] = field(default_factory=_none)  # bytes taken from the device after each event
+    # By event the size of the block that it allocates; 0 for other events.
+    sizes: NDArray[np.int64] = field(default_factory=_none)
+    growths: tuple[Growth, ...] = ()  # when and why memory was taken; `request` is the place of the event
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing differs."""
+        return self.first is None
+
+    def differs(self, difference: Difference, count: int = 1) -> None:
+        """Count a difference."""
+        self.differences += count
+        if self.first is None:
+            self.first = difference
+
+
+def replay_recording(
+    device: DeviceTrace, told: TorchSettings, on_progress: Callable[[float], None] = lambda _: None
+) -> TorchReplay:
+    """Replay one device's events with the settings of CUDA and of an NPU, whichever reproduce them.
+
+    Args:
+        device: The device.
+        told: What the snapshot tells of the settings.
+        on_progress: Told the share that is done.
+    """
+    foreign = _foreign(device)
+    if foreign is not None:
+        return _contradiction(device, told, foreign)
+    mapped = device.events.are(Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+    expandable = bool(mapped.any()) or any(segment.expandable for segment in device.segments)
+    plain = replace(told, expandable=expandable)
+    npu = replace(plain, padding=NPU_PADDING, base_alignment=NPU_BASE_ALIGNMENT if expandable else 0)
+    tried = [plain, npu, *([replace(npu, base_alignment=0)] if expandable else [])]
+    if _padded(device):
+        tried = [*tried[1:], plain]
+    if told.max_split is None and not expandable:  # torch_npu's files do not tell the setting
+        tried += [replace(settings, max_split=limit * MIB) for settings in tried for limit in _SPLITS]
+    best, furthest = tried[0], -1
+    for number, settings in enumerate(tried):
+        on_progress(number / len(tried))
+        found = _tried(device, settings, lambda _share: None, stop=True)
+        if found.first is None:
+            return found
+        if found.first.event > furthest:
+            best, furthest = settings, found.first.event
+    return _tried(device, best, on_progress, stop=False)
+
+
+def _tried(
+    device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
+) -> TorchReplay:
+    """The replay under some settings; up to the first difference if nobody needs more."""
+    try:
+        return _replay(device, settings, on_progress, stop=stop)
+    except RecordingError as error:
+        return _contradiction(device, settings, Difference(error.event, error.reason))
+    except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
+        return _contradiction(device, settings, Difference(0, "segment"))
+
+
+def _padded(device: DeviceTrace) -> bool:
+    """Whether a block takes 512 bytes more than what was asked for needs, as on an NPU."""
+    return any(
+        block.active
+        and block.requested % 512 in (0, *range(481, 512))
+        and block.size == -(-block.requested // 512) * 512 + 512
+        for segment in device.segments
+        for block in segment.blocks
+    )
+
+
+def _foreign(device: DeviceTrace) -> Difference | None:
+    """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
+    events = device.events
+    found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
+    return Difference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
+
+
+def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: Difference) -> TorchReplay:
+    count = len(device.events.places(Action.ALLOC))
+    found = TorchReplay(settings, Start((), {}, {}, {}), count)
+    found.differs(difference, max(count, 1))
+    return found
+
+
+class _Bases:
+    """The addresses of what the recorded allocator took for the block that is being allocated."""
+
+    def __init__(self) -> None:
+        self.queue: deque[int] = deque()
+
+    def __iter__(self) -> _Bases:
+        return self
+
+    def __next__(self) -> int:
+        if not self.queue:
+            raise StopIteration
+        return self.queue.popleft()
+
+
+def _replay(
+    device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
+) -> TorchReplay:
+    run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)), on_progress, stop=stop)
+    begun = run.pool.state.used, run.pool.state.reserved
+    carry_out_all(device.events, run)
+    found = run.found
+    if stop and found.first is not None:
+        return found
+    found.growths = tuple(run.growths)
+    change = np.cumsum(
+        device.events.are(*_CHANGING)
+    )  # how many events have changed anything: others see what they left
+    found.used, found.reserved = (
+        np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
+        for first, curve in zip(begun, (run.used, run.reserved), strict=True)
+    )
+    found.sizes = np.zeros(len(device.events), np.int64)
+    found.sizes[device.events.places(Action.ALLOC)] = np.frombuffer(run.sizes, np.int64)
+    _compare_layout(found, device, run.pool)
+    return found
+
+
+class _Run:
+    """A replay as it goes on.
+
+    Attributes:
+        used, reserved: What is in use and held after each event that may change it.
+        sizes: Of the blocks that are allocated.
+
+    Args:
+        device: The device.
+        found: What is found, with settings and start.
+        on_progress: Told the share that is done.
+        stop: Whether nobody needs more than the first difference.
+    """
+
+    def __init__(
+        self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool
+    ) -> None:
+        self._events = device.events
+        self._places = np.flatnonzero(device.events.are(*_CHANGING))
+        self._done = 0  # how many of the places
+        self.found, self._on_progress, self._stop = found, on_progress, stop
+        self._bases = _Bases()
+        self.pool = TorchPool(found.settings, self._bases)
+        try:
+            self.pool.seed(found.start.segments, found.start.live)
+        except SeedError:
+            raise RecordingError(reason="start", event=0) from None
+        self._recorded = self.pool.state.reserved  # what the events tell of it
+        self._where = self.pool.live()
+        self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
+        self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
+        self._told_again: list[Growth] = []
+
+    @property
+    def growths(self) -> list[Growth]:
+        """When and why memory was taken, in order."""
+        return sorted([*self.pool.state.growths, *self._told_again], key=lambda growth: growth.request or 0)
+
+    def carry_out(self, end: int) -> bool:
+        """Carry out the events up to a place and compare; whether to go on."""
+        last = int(np.searchsorted(self._places, end))
+        while self._done < last:
+            self._on_progress(self._done / len(self._places))
+            part = self._places[self._done : min(last, self._done + _CHUNK)]
+            self._done += len(part)
+            self._carry_out(part)
+            if self._stop and self.found.first is not None:
+                return False
+        return True
+
+    def picture(self) -> object:
+        """The allocator's state and which of its blocks each recorded one is; None once there is a difference."""
+        if self.found.first is not None or self._taken:
+            return None
+        return self.pool.picture(), {address: block.address for address, block in self._where.items()}
+
+    def tell_again(self, begin: int, end: int, times: int) -> None:
+        """Take over what some events told for those that are like them."""
+        changing = int(np.searchsorted(self._places, end)) - int(np.searchsorted(self._places, begin))
+        allocations = int((self._events.action[begin:end] == _ALLOC).sum())
+        self._done += changing * times
+        self.found.allocations += allocations * times
+        for column, count in ((self.used, changing), (self.reserved, changing), (self.sizes, allocations)):
+            column.extend(column[len(column) - count :] * times)
+        grown = [growth for growth in self.pool.state.growths if begin <= (growth.request or 0) < end]
+        for turn in range(1, times + 1) if grown else ():
+            later = turn * (end - begin)
+            self._told_again += [replace(growth, request=(growth.request or 0) + later) for growth in grown]
+
+    def _carry_out(self, places: NDArray[np.int64]) -> None:
+        state, where, give, stop = self.pool.state, self._where, self.pool.give, self._stop
+        used, reserved = self.used.append, self.reserved.append
+        for place, action, address, size, stream in self._events.rows(places):
+            if action == _ALLOC:
+                self._allocate(place, address, size, stream)
+            elif action == _FREE:
+                block = where.pop(address, None)
+                if block is None:
+                    raise RecordingError(reason="free", event=place)
+                give(block)
+            elif action in _TAKES:
+                self._taken.append((address, size))
+                self._recorded += size
+            else:
+                self._give(place, size)
+            used(state.used)
+            reserved(state.reserved)
+            if stop and self.found.first is not None:
+                return
+
+    def _allocate(self, place: int, address: int, size: int, stream: int) -> None:
+        if address in self._where:
+            raise RecordingError(reason="alloc", event=place)
+        found, state = self.found, self.pool.state
+        found.allocations += 1
+        wanted = 0
+        if self._taken:
+            self._bases.queue = deque(base for base, _ in self._taken)
+            wanted = sum(taken for _, taken in self._taken)
+            self._taken = []
+        elif self._bases.queue:
+            self._bases.queue.clear()
+        state.request = place
+        held, before = state.reserved, len(state.growths)
+        block = self._where[address] = self.pool.take(size, stream)
+        self.sizes.append(block.size)
+        if block.address != address:
+            found.differs(Difference(place, "address", address, block.address))
+        elif state.reserved - held != wanted:
+            grown = sum(growth.unit_bytes for growth in state.growths[before:])
+            found.differs(Difference(place, "growth", wanted, grown))
+
+    def _give(self, place: int, size: int) -> None:
+        """A run of segments that are given back is one call of ``empty_cache``."""
+        self._recorded -= size
+        actions = self._events.action
+        if not place or actions[place - 1] not in _GIVES:
+            self.pool.state.request = place
+            self.pool.release()
+        last = place + 1 == len(self._events) or actions[place + 1] not in _GIVES
+        if last and self.pool.state.reserved != self._recorded:
+            self.found.differs(Difference(place, "release", self._recorded, self.pool.state.reserved))
+
+
+def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) -> None:
+    recorded = {block.address: (block.size, block.active) for segment in device.segments for block in segment.blocks}
+    ours = pool.layout()
+    wrong = [address for address in {*recorded, *ours} if recorded.get(address) != ours.get(address)]
+    if wrong:
+        first = min(wrong)
+        there, here = recorded.get(first, (0, False)), ours.get(first, (0, False))
+        found.differs(Difference(len(device.events), "layout", there[0], here[0]), len(wrong))

@@ -1,0 +1,260 @@
+"""The memory that PyTorch's caching allocator manages: segments, the blocks that they are cut into, and which of them are free.
+
+What is done with them, and when, is :mod:`ms_tune.pools.torch_pool`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.pools.pool import PoolState, Unit
+from ms_tune.pools.torch_settings import LARGE_SEGMENT, SMALL_SEGMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(slots=True, eq=False)
+class BlockPool:
+    """The free and the unmapped blocks of one (small or large, stream)."""
+
+    small: bool
+    stream: int
+    holes: list[tuple[int, int, PoolBlock]] = field(default_factory=list)  # (size, address, the block) in order
+    unmapped: list[int] = field(default_factory=list)  # addresses in order
+    free_bytes: int = 0
+
+    @property
+    def page(self) -> int:
+        """What an expandable segment maps at once."""
+        return SMALL_SEGMENT if self.small else LARGE_SEGMENT
+
+    @property
+    def name(self) -> str:
+        """How growths call it."""
+        return "small" if self.small else "large"
+
+
+@dataclass(slots=True, eq=False)
+class PoolSegment:
+    """Address space taken at once; of an expandable one only the mapped parts are memory."""
+
+    pool: BlockPool
+    unit: Unit
+    base: int
+    expandable: bool
+    mapped: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class PoolBlock:
+    """A piece of a segment, between its neighbours there."""
+
+    address: int
+    size: int
+    segment: PoolSegment
+    live: bool = False
+    mapped: bool = True
+    before: PoolBlock | None = None
+    after: PoolBlock | None = None
+    listed: int = 0  # the count of searches when it became free
+
+    @property
+    def is_segment(self) -> bool:
+        """Whether it is the whole of its segment."""
+        return self.before is None and self.after is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it, mapped or not."""
+        return not self.live
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A segment that the allocator holds before the first request."""
+
+    base: int  # its address
+    size: int  # its bytes; of an expandable one, those of its address space
+    small: bool  # whether it is of the small pool
+    stream: int
+    # The mapped ranges of an expandable segment as (start, end); None if it is not expandable.
+    ranges: tuple[tuple[int, int], ...] | None = None
+
+
+class SeedError(ValueError):
+    """Live blocks that do not lie in the segments."""
+
+
+class Space:
+    """Segments and blocks.
+
+    Attributes:
+        state: What is held and used.
+        pools: By (small, stream).
+        blocks: By address, unmapped ones too.
+        calls: How often a free block of the large pools was looked for.
+    """
+
+    def __init__(self) -> None:
+        self.state = PoolState()
+        self.pools: dict[tuple[bool, int], BlockPool] = {}
+        self.blocks: dict[int, PoolBlock] = {}
+        self.calls = 0
+
+    def pool(self, *, small: bool, stream: int) -> BlockPool:
+        """The free blocks of a size and stream."""
+        pool = self.pools.get((small, stream))
+        if pool is None:
+            pool = self.pools[small, stream] = BlockPool(small, stream)
+        return pool
+
+    # --- what a replay from the middle of a run needs ---
+
+    def seed(self, segments: Iterable[Held], live: Mapping[int, int]) -> None:
+        """Put the allocator into the state of a running process.
+
+        Args:
+            segments: What it holds, each with its neighbours apart.
+            live: Sizes of the live blocks by address.
+
+        Raises:
+            SeedError: A live block does not lie in mapped memory.
+        """
+        for held in segments:
+            self._hold(held)
+        # Ascending, so that what is left of a hole always lies behind the block that was cut out of it.
+        starts = sorted(self.blocks)
+        at = 0
+        current: PoolBlock | None = None
+        for address in sorted(live):
+            while at < len(starts) and starts[at] <= address:
+                current = self.blocks[starts[at]]
+                at += 1
+            current = self._occupy(current, address, live[address])
+        self.state.growths.clear()
+
+    def _hold(self, held: Held) -> None:
+        pool = self.pool(small=held.small, stream=held.stream)
+        if held.ranges is None:
+            self.new_segment(pool, held.base, held.size, expandable=False)
+            return
+        block = self.new_segment(pool, held.base, held.size, expandable=True)
+        for start, end in held.ranges:
+            if not block.address <= start < end <= block.address + block.size:
+                raise SeedError
+            pool.unmapped.remove(block.address)
+            if start > block.address:
+                mapped = self.split(block, start - block.address)
+                insort(pool.unmapped, block.address)
+                block = mapped
+            rest = self.split(block, end - start) if end < block.address + block.size else None
+            block.mapped = True
+            self.add_hole(block)
+            self.count(block.segment, end - start)
+            if rest is None:
+                break
+            rest.mapped = False
+            insort(pool.unmapped, rest.address)
+            block = rest
+
+    def _occupy(self, block: PoolBlock | None, address: int, size: int) -> PoolBlock:
+        if block is None or block.live or not block.mapped or address + size > block.address + block.size or size <= 0:
+            raise SeedError
+        self.drop_hole(block)
+        if address > block.address:
+            taken = self.split(block, address - block.address)
+            self.add_hole(block)
+            block = taken
+        rest = self.split(block, size) if size < block.size else block
+        if rest is not block:
+            self.add_hole(rest)
+        block.live = True
+        self.state.used += size
+        return rest
+
+    # --- free blocks ---
+
+    def add_hole(self, block: PoolBlock) -> None:
+        """Put a block among the free ones."""
+        pool = block.segment.pool
+        block.listed = self.calls
+        insort(pool.holes, (block.size, block.address, block))
+        pool.free_bytes += block.size
+
+    def drop_hole(self, block: PoolBlock) -> None:
+        """Take a block from among the free ones."""
+        pool = block.segment.pool
+        del pool.holes[bisect_left(pool.holes, (block.size, block.address))]
+        pool.free_bytes -= block.size
+
+    def split(self, block: PoolBlock, size: int) -> PoolBlock:
+        """Cut a block that stands in no list; what is behind the cut."""
+        address, after = block.address + size, block.after
+        rest = PoolBlock(address, block.size - size, block.segment, mapped=block.mapped, before=block, after=after)
+        if after is not None:
+            after.before = rest
+        block.after = rest
+        block.size = size
+        self.blocks[address] = rest
+        return rest
+
+    def merged(self, block: PoolBlock) -> PoolBlock:
+        """The block with the idle neighbours that are mapped if it is, which leave their lists."""
+        before = block.before
+        if before is not None and not before.live and before.mapped == block.mapped:
+            self._unlist(before)
+            block, behind = before, block
+            self._absorb(block, behind)
+        after = block.after
+        if after is not None and not after.live and after.mapped == block.mapped:
+            self._unlist(after)
+            self._absorb(block, after)
+        return block
+
+    def _absorb(self, block: PoolBlock, behind: PoolBlock) -> None:
+        block.size += behind.size
+        after = block.after = behind.after
+        if after is not None:
+            after.before = block
+        del self.blocks[behind.address]
+
+    def _unlist(self, block: PoolBlock) -> None:
+        if block.mapped:
+            self.drop_hole(block)
+        else:
+            block.segment.pool.unmapped.remove(block.address)
+
+    # --- memory of the device ---
+
+    def new_segment(self, pool: BlockPool, base: int, size: int, *, expandable: bool) -> PoolBlock:
+        """Memory, or of an expandable segment address space, that is one free block."""
+        unit = Unit(base, 0 if expandable else size, pool.name, base, base if expandable else base + size)
+        segment = PoolSegment(pool, unit, base, expandable)
+        self.state.units.append(unit)
+        block = PoolBlock(base, size, segment, mapped=not expandable)
+        self.blocks[base] = block
+        if expandable:
+            insort(pool.unmapped, base)
+        else:
+            self.count(segment, size)
+            self.add_hole(block)
+        return block
+
+    def count(self, segment: PoolSegment, size: int) -> None:
+        """More or, below zero, less memory of the device."""
+        segment.mapped += size
+        if segment.expandable:
+            segment.unit.size += size
+            segment.unit.high = segment.unit.base + segment.unit.size
+        self.state.reserved += size
+        self.state.actual = self.state.reserved  # it knows no touched extents: what it holds is lost to others
+
+    def give_back(self, block: PoolBlock) -> None:
+        """Give the segment of a free block back, which is all of it."""
+        self.drop_hole(block)
+        del self.blocks[block.address]
+        block.segment.unit.released = self.state.request
+        self.count(block.segment, -block.size)

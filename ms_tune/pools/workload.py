@@ -1,0 +1,207 @@
+"""What a pool is asked for: requests with lifetimes, in the order in which they happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.readers.memory_block import NEVER_FREED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.readers.table import Table
+
+RELEASE = -(1 << 62)  # in a schedule: the script gives unused memory back to the device
+
+# Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
+_NOT_IN_POOL = frozenset({"GeFixed", "GeConst"})
+# In layouts without the column is_persistent, MindSpore's own memory_replay decides by type (memory_py.cc).
+_CONTINUOUS = frozenset({"ContinuousMemory"})
+_PERSISTENT_KINDS = frozenset({"Weight", "ConstantValue", "GeConst"})
+
+
+class Request(NamedTuple):
+    """One allocation; it lives in ``[start, end)``, for ever if ``end`` is None."""
+
+    size: int  # Bytes. MindSpore's traces hold them as the pool rounded them; pools of PyTorch round themselves.
+    start: int  # when it is asked for; requests are in this order
+    end: int | None  # when it is freed
+    stream: int = 0  # index of the stream
+    persistent: bool = False  # whether it is asked of the part for weights and constants
+    # How many requests, this one first, are one continuous allocation; 1 if it stands alone, 0 if it belongs to the
+    # batch that a request before it leads.
+    batch: int = 1
+
+
+class Recorded(NamedTuple):
+    """What the recording pool wrote about one request; None where its layout of the file lacks the column."""
+
+    address: int
+    used: int | None
+    actual: int | None
+
+
+class Workload(NamedTuple):
+    """Requests, their order, and what the pool that served them wrote."""
+
+    requests: tuple[Request, ...]  # in order of their start
+    recorded: tuple[Recorded, ...]  # one for each request; empty if nothing was recorded
+    # Events in order: `i` allocates request i, `~i` frees it, `RELEASE` gives unused memory back.
+    schedule: tuple[int, ...]
+    # Ticks at which the script calls `empty_cache`. What is freed at a tick is freed before that, and what is allocated
+    # at it is allocated after.
+    releases: tuple[int, ...] = ()
+    small_pool: bool = False  # whether any row says that MindSpore's small pool served it
+
+
+def workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:
+    """Requests, already in order of their start, as a workload of which nothing was recorded."""
+    ordered = tuple(requests)
+    return Workload(ordered, (), schedule_of(ordered, releases), tuple(releases))
+
+
+def released_at(work: Workload, tick: int) -> Workload:
+    """The same workload with one more release."""
+    releases = tuple(sorted({*work.releases, tick}))
+    return work._replace(releases=releases, schedule=schedule_of(work.requests, releases))
+
+
+def schedule_of(requests: Sequence[Request], releases: Sequence[int] = ()) -> tuple[int, ...]:
+    """What happens in the order in which it does; see :class:`Workload`."""
+    ends = [(request.end, 0, ~index) for index, request in enumerate(requests) if request.end is not None]
+    ends.extend((tick, 1, RELEASE) for tick in releases)
+    ends.sort(reverse=True)
+    events: list[int] = []
+    for index, request in enumerate(requests):
+        while ends and ends[-1][0] <= request.start:
+            events.append(ends.pop()[2])
+        events.append(index)
+    events.extend(event for _, _, event in reversed(ends))
+    return tuple(events)
+
+
+def pools_of(table: Table) -> dict[str, tuple[Workload, list[int]]]:
+    """For every memory pool in a trace, by its name: its workload, and the trace's row of every request.
+
+    Rows that no pool served (MindSpore 2.3's and 2.4's static rows, GE's notes about its own memory) are left out.
+    """
+    served = (table.start >= 0) & ~table.kind.where(_NOT_IN_POOL)
+    order = table.start.argsort(kind="stable").tolist()
+    rows: dict[str, list[int]] = {}
+    pools = table.pool.codes.tolist()
+    taken = served.tolist()
+    for row in order:
+        if taken[row]:
+            rows.setdefault(table.pool.values[pools[row]], []).append(row)
+    return {pool: (_workload_of(table, found), found) for pool, found in rows.items()}
+
+
+def _workload_of(table: Table, rows: list[int]) -> Workload:
+    size, start = table.size[rows].tolist(), table.start[rows].tolist()
+    end = [None if tick == NEVER_FREED else tick for tick in table.end[rows].tolist()]
+    stream = [max(number, 0) for number in table.stream[rows].tolist()]
+    flagged = table.persistent[rows]
+    persistent = (flagged if flagged.any() else table.kind.where(_PERSISTENT_KINDS)[rows]).tolist()
+    used = [None if number < 0 else number for number in table.used_after[rows].tolist()]
+    actual = [None if number < 0 else number for number in table.footprint_after[rows].tolist()]
+    recorded = tuple(map(Recorded, table.address[rows].tolist(), used, actual))
+    requests = _cut(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
+    schedule = schedule_of(requests)
+    batches = (
+        _batches(requests, recorded, schedule)
+        if any(number is not None for number in used)
+        else _likely_batches(requests, recorded, table.kind.where(_CONTINUOUS)[rows].tolist())
+    )
+    if batches:
+        requests = tuple(request._replace(batch=batches.get(index, 1)) for index, request in enumerate(requests))
+    return Workload(requests, recorded, schedule, small_pool=bool(table.small[rows].any()))
+
+
+def _batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]) -> dict[int, int]:
+    """The field ``batch`` of the requests of continuous allocations.
+
+    MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
+    side, and all show the use after the whole batch (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``).
+    """
+    batches: dict[int, int] = {}
+    swept = _swept(requests, schedule)
+    first = 0
+    while first < len(requests):
+        last = first
+        total = recorded[first].used
+        if total not in (None, swept[first]):
+            while last + 1 < len(requests) and swept[last] != total and _continues(requests, recorded, last):
+                last += 1
+            if last > first and swept[last] == total:
+                batches.update(dict.fromkeys(range(first, last + 1), 0))
+                batches[first] = last - first + 1
+            else:
+                last = first
+        first = last + 1
+    return batches
+
+
+def _cut(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
+    """Requests with the size that they have once a continuous allocation is cut.
+
+    MindSpore's older pool notes the size of the whole as that of its first row: the rows behind it lie inside.
+    """
+    cut = list(requests)
+    for row in range(len(requests) - 1):
+        size = recorded[row + 1].address - recorded[row].address
+        if 0 < size < requests[row].size and recorded[row].used == recorded[row + 1].used:
+            end = recorded[row].address + requests[row].size
+            last = row + 1
+            while (
+                last + 1 < len(requests) and recorded[last].address + requests[last].size == recorded[last + 1].address
+            ):
+                if recorded[last + 1].address >= end:
+                    break
+                last += 1
+            if recorded[last].address + requests[last].size == end:
+                cut[row] = requests[row]._replace(size=size)
+    return tuple(cut)
+
+
+def _likely_batches(
+    requests: Sequence[Request], recorded: Sequence[Recorded], continuous: Sequence[bool]
+) -> dict[int, int]:
+    """The field ``batch`` where the trace does not tell the use: rows of the right type, one tick and no gap apart."""
+    batches: dict[int, int] = {}
+    first = 0
+    while first < len(requests):
+        last = first
+        while (
+            last + 1 < len(requests)
+            and continuous[last]
+            and continuous[last + 1]
+            and requests[last].start + 1 == requests[last + 1].start
+            and _continues(requests, recorded, last)
+        ):
+            last += 1
+        if last > first:
+            batches.update(dict.fromkeys(range(first, last + 1), 0))
+            batches[first] = last - first + 1
+        first = last + 1
+    return batches
+
+
+def _swept(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
+    """The sum of live sizes just after each allocation."""
+    swept = [0] * len(requests)
+    used = 0
+    for event in schedule:
+        if event < 0:
+            used -= requests[~event].size
+        else:
+            swept[event] = used = used + requests[event].size
+    return swept
+
+
+def _continues(requests: Sequence[Request], recorded: Sequence[Recorded], row: int) -> bool:
+    """Whether the request after this one lies right behind it and shows the same use."""
+    return (
+        recorded[row].used == recorded[row + 1].used
+        and recorded[row].address + requests[row].size == recorded[row + 1].address
+        and requests[row].stream == requests[row + 1].stream
+    )

@@ -1,0 +1,1 @@
+"""Why a step is slow, from an Ascend profile."""

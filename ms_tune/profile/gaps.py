@@ -1,0 +1,172 @@
+"""The times in which a rank's compute queue is empty: under communication, before the host's launch, or behind it.
+
+Density is that of the compute queue alone: a collective occupies its own stream while it waits, so that all queues together look
+dense where the device does next to nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ms_tune.profile.result import Cause, Gap
+from ms_tune.readers.profile_tables import between_two
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ms_tune.readers.time_line import Intervals, ProfileEvents
+
+_NEAR = 1000  # nanoseconds between an idle time's end and the start of what ends it
+_TOUCH = 0.01  # microseconds between intervals that belong together
+# Tasks of a stream that compute nothing.
+_NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
+_MOST_OF = 0.9  # of a gap, that a host event covers which explains it
+_OWN = ("ProfilerStep", "PROFILING")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Idle time in microseconds, by what it waited for; ``unlinked`` is what nothing tells about."""
+
+    host: float
+    dependency: float
+    unlinked: float
+
+    @property
+    def linked(self) -> float:
+        """The share that something tells about."""
+        whole = self.host + self.dependency + self.unlinked
+        return (self.host + self.dependency) / whole if whole else 1.0
+
+
+def idle_times(events: ProfileEvents) -> Idle:
+    """Free time: before the launch of what comes next it is the host's, behind it is a dependency's."""
+    host = dependency = unlinked = 0.0
+    for start, length in zip(events.overlap["free"].start, events.overlap["free"].length, strict=True):
+        launch = _launch(events, start + length)
+        if launch is None:
+            unlinked += length
+            continue
+        late = min(max(launch - start, 0.0), length)
+        host += late
+        dependency += length - late
+    return Idle(host, dependency, unlinked)
+
+
+def in_point_to_point(events: ProfileEvents) -> float | None:
+    """Microseconds of exposed communication in sends and receives and in no collective; None where the trace has none."""
+    kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for start, length, name in events.collectives:
+        kinds[between_two(name)].append((start, start + length))
+    if not kinds[True]:
+        return None
+    alone = list(_common(_joined(events.overlap["exposed"]), list(_union(kinds[True]))))
+    return _length(alone) - _length(_common(alone, list(_union(kinds[False]))))
+
+
+def longest_gaps(events: ProfileEvents, rank: int | None, count: int) -> list[Gap]:
+    """The longest times between two kernels that compute."""
+    compute = pairwise(_joined(events.overlap["compute"]))
+    ends = heapq.nsmallest(count, ((end, after) for (_, end), (after, _) in compute), key=lambda gap: gap[0] - gap[1])
+    exposed = list(_joined(events.overlap["exposed"]))
+    return [_gap(events, rank, gap, exposed) for gap in ends]
+
+
+def _gap(
+    events: ProfileEvents, rank: int | None, gap: tuple[float, float], exposed: Sequence[tuple[float, float]]
+) -> Gap:
+    start, end = gap
+    under = sum(max(min(end, stop) - max(start, begin), 0.0) for begin, stop in exposed if begin < end and stop > start)
+    launch = _launch(events, end)
+    late = min(max(launch - start, 0.0), end - start) if launch is not None else 0.0
+    parts = {Cause.COMMUNICATION: under}
+    if launch is None:
+        parts[Cause.FREE] = end - start - under
+    else:
+        # What is launched late while a collective runs is not the host's fault alone: the collective comes first.
+        parts[Cause.HOST] = max(late - under, 0.0)
+        parts[Cause.DEPENDENCY] = max(end - start - under - parts[Cause.HOST], 0.0)
+    cause = max(parts, key=lambda one: parts[one])
+    whole = events.base + int(start)
+    stamp = f"{whole}.{round((start - int(start)) * 1000):03d}"
+    before, after = _name_before(events, start), _name_at(events, end)
+    return Gap(rank, stamp, end - start, cause, before, after, _host(events, start, end))
+
+
+def _launch(events: ProfileEvents, moment: float) -> float | None:
+    """When what starts on the device at a moment was launched."""
+    wanted, starts = round(moment * 1000), events.launches.at
+    near = range(bisect_left(starts, wanted - _NEAR), bisect_right(starts, wanted + _NEAR))
+    nearest = min(near, key=lambda place: abs(starts[place] - wanted), default=None)
+    return None if nearest is None else events.launches.told[nearest]
+
+
+def _name_before(events: ProfileEvents, moment: float) -> str:
+    place = bisect_left(events.names.at, round(moment * 1000)) - 1
+    return _kernel(events.names.told[max(place - 49, 0) : place + 1][::-1])
+
+
+def _name_at(events: ProfileEvents, moment: float) -> str:
+    place = bisect_left(events.names.at, round(moment * 1000) - _NEAR)
+    return _kernel(events.names.told[place : place + 50])
+
+
+def _kernel(names: Sequence[str]) -> str:
+    """The first of some names that is a kernel's."""
+    return next((name for name in names if not _NO_KERNEL.fullmatch(name)), "")
+
+
+def _host(events: ProfileEvents, start: float, end: float) -> str:
+    """The shortest host event that covers a gap, or else the one that covers most of it."""
+    best, name = (0.0, 0.0), ""
+    for place in range(bisect_right(events.host.start, end)):
+        begin, length = events.host.start[place], events.host.length[place]
+        common = min(end, begin + length) - max(start, begin)
+        if common <= 0 or events.host_names[place].startswith(_OWN):
+            continue
+        covered = min(common / (end - start), _MOST_OF)
+        if (covered, -length) > best or not name:
+            best, name = (covered, -length), events.host_names[place]
+    return name
+
+
+def _joined(intervals: Intervals) -> Iterator[tuple[float, float]]:
+    """Intervals that touch or overlap as one."""
+    return _union((start, start + length) for start, length in zip(intervals.start, intervals.length, strict=True))
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Spans in order of their starts, those that touch or overlap as one."""
+    begun, last = None, 0.0
+    for start, end in spans:
+        if begun is not None and start <= last + _TOUCH:
+            last = max(last, end)
+            continue
+        if begun is not None:
+            yield begun, last
+        begun, last = start, end
+    if begun is not None:
+        yield begun, last
+
+
+def _common(
+    some: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]]
+) -> Iterator[tuple[float, float]]:
+    """What two rows of spans, each in order and apart, have in common."""
+    place = 0
+    for start, end in some:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        at = place
+        while at < len(others) and others[at][0] < end:
+            yield max(start, others[at][0]), min(end, others[at][1])
+            at += 1
+
+
+def _length(spans: Iterable[tuple[float, float]]) -> float:
+    return sum(end - start for start, end in spans)

@@ -1,0 +1,287 @@
+"""From Ascend profiles to where a step's time went: each rank's parts, collectives, gaps, and what makes them doubtful."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.metrics.result import Problem
+from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
+from ms_tune.profile.result import Cause, CollectiveTime, Gap, ProfileReport, RankTimes, rank_name
+from ms_tune.profile.verdict import judged
+from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
+from ms_tune.readers.profile_tables import read_steps
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from ms_tune.readers.profile_tables import Collective, StepRow
+
+_EXACT = 1.0  # microseconds, that the parts of a step may be off
+_SOME_RANKS = 8  # that are named
+_WINDOW = 0.5  # of the steps, from which one gap is an idle window
+
+
+def profiled(
+    sources: Sequence[Path], gaps: int = 10, on_bytes: Callable[[int, int], None] = lambda _done, _all: None
+) -> ProfileReport:
+    """Where the time of some ranks' steps went.
+
+    Args:
+        sources: Exports, folders above them, or a cluster's table.
+        gaps: How many of the longest gaps to tell.
+        on_bytes: Told how many bytes of the time lines are read, and how many there are.
+
+    Raises:
+        TraceError: There is no export.
+    """
+    folders = [folder for source in sources for folder in find_profiles(source)]
+    count = _counter(sum(map(_size, folders)), on_bytes)
+    ranks: list[RankTimes] = []
+    found: list[Gap] = []
+    collectives: list[Collective] = []
+    problems: list[Problem] = []
+    peers: set[int] = set()
+    for folder in folders:
+        if folder.is_file():
+            ranks += _of_cluster(folder)
+            continue
+        profile = read_rank(folder, count)
+        ranks.append(_times(profile))
+        collectives += profile.collectives
+        peers |= profile.peers
+        problems += _doubts(profile)
+        if profile.events is not None:
+            found += longest_gaps(profile.events, profile.rank, gaps)
+    found.sort(key=lambda gap: -gap.microseconds)
+    problems += [*_missing(ranks, peers), *_of_all(ranks, found)]
+    ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
+    shares, imbalance = _mean(ranks), _imbalance(ranks)
+    return ProfileReport(
+        sources=tuple(sources),
+        ranks=tuple(ranks),
+        shares=shares,
+        verdict=judged(ranks, shares, imbalance, problems, found[:gaps]),
+        gaps=tuple(found[:gaps]),
+        collectives=tuple(_kinds(collectives)),
+        imbalance=imbalance,
+        problems=tuple(problems),
+    )
+
+
+def _counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int], None]:
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        on_bytes(min(done, total), total)
+
+    return count
+
+
+def _size(folder: Path) -> int:
+    trace = folder / "trace_view.json"
+    return trace.stat().st_size if trace.is_file() else 0
+
+
+def _of_cluster(path: Path) -> Iterator[RankTimes]:
+    """The ranks of a cluster's table: their parts, and the bubble that its exporter found."""
+    rows: dict[str, list[StepRow]] = {}
+    for row in read_steps(path):
+        if row.kind == "rank":
+            rows.setdefault(row.index, []).append(row)
+    for index, steps in rows.items():
+        bubble = sum(min(row.bubble, row.exposed) for row in steps)
+        exposed = sum(row.exposed for row in steps)
+        times = {
+            Cause.COMPUTE: sum(row.compute for row in steps),
+            Cause.COMMUNICATION: exposed - bubble,
+            Cause.BUBBLE: bubble,
+            Cause.FREE: sum(row.free for row in steps),
+        }
+        rank = int(index) if index.isdecimal() and len(index) < 7 else None  # noqa: PLR2004 - digits of a rank
+        error = max(row.error for row in steps)
+        whole = sum(row.whole for row in steps)
+        yield RankTimes(path, rank, "", whole, len(steps), times, error, {}, None, 0.0)
+
+
+def _times(profile: RankProfile) -> RankTimes:
+    """One rank's time by cause: the table's parts, the events' gaps, the collectives' waiting."""
+    events = profile.events
+    idle = idle_times(events) if events is not None else Idle(0.0, 0.0, 0.0)
+    if events is not None and (events.overlap["compute"] or events.overlap["free"]):
+        compute, exposed, free = (events.overlap[name].total for name in ("compute", "exposed", "free"))
+    else:
+        compute, exposed, free = (
+            sum(getattr(row, name) for row in profile.steps) for name in ("compute", "exposed", "free")
+        )
+        idle = Idle(0.0, 0.0, free)
+    times = {Cause.COMPUTE: compute, **_communication(profile, exposed)}
+    times |= {Cause.HOST: idle.host, Cause.DEPENDENCY: idle.dependency, Cause.FREE: idle.unlinked}
+    whole = compute + exposed + free
+    queues = {}
+    if profile.kernels is not None and whole:
+        queues = {name: (count, length / whole) for name, (count, length) in profile.kernels.streams.items()}
+    return RankTimes(
+        profile.folder,
+        profile.rank,
+        profile.level,
+        whole,
+        max(len(profile.steps), 1),
+        {cause: time for cause, time in times.items() if time},
+        _error(profile),
+        queues,
+        profile.kernels,
+        idle.linked,
+    )
+
+
+def _error(profile: RankProfile) -> float | None:
+    """How far computing, exposed communication and free time are from the step, in microseconds; None where nothing tells.
+
+    MindSpore's table has no column with the step: there the parts of the time line are held to its own length.
+    """
+    if not profile.mindspore:
+        return max((row.error for row in profile.steps), default=None)
+    if profile.events is None:
+        return None
+    parts = [profile.events.overlap[name] for name in ("compute", "exposed", "free")]
+    ends = [start + length for part in parts for start, length in zip(part.start, part.length, strict=True)]
+    if not ends:
+        return None
+    begin = min(part.start[0] for part in parts if len(part))
+    return abs(sum(part.total for part in parts) - (max(ends) - begin))
+
+
+def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
+    """Exposed communication in parts, as its collectives are: what moves data, and what waits for others.
+
+    A collective that waits is as long as the slowest rank makes it; its transit is what it would take alone.
+    """
+    elapsed = sum(one.elapsed for one in profile.collectives)
+    if not exposed:
+        return {}
+    if not elapsed:
+        bubble = min(sum(row.bubble for row in profile.steps), exposed)
+        return {Cause.BUBBLE: bubble, Cause.COMMUNICATION: exposed - bubble}
+    told = in_point_to_point(profile.events) if profile.events is not None else None
+    both = {kind: [one for one in profile.collectives if one.point_to_point is kind] for kind in (True, False)}
+    if not both[True]:
+        told = 0.0
+    elif not both[False]:
+        told = exposed
+    elif told is None:
+        told = exposed * sum(one.elapsed for one in both[True]) / elapsed
+    stages, ranks = min(told, exposed), max(exposed - told, 0.0)
+    moving = stages * _transit(both[True])
+    # The exporter's own bubble counts where it found more than the sends and receives tell; MindSpore's has hidden ones, too.
+    exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)
+    bubble = max(stages - moving, min(exporters, exposed))
+    transfer = min(moving + ranks * _transit(both[False]), exposed - bubble)
+    return {Cause.TRANSFER: transfer, Cause.BUBBLE: bubble, Cause.WAITING: max(exposed - transfer - bubble, 0.0)}
+
+
+def _transit(collectives: Sequence[Collective]) -> float:
+    """The share of their time in which data moves."""
+    elapsed = sum(one.elapsed for one in collectives)
+    return sum(min(one.transit, one.elapsed) for one in collectives) / elapsed if elapsed else 0.0
+
+
+def _mean(ranks: Sequence[RankTimes]) -> dict[Cause, float]:
+    counted = [rank for rank in ranks if rank.whole]
+    if not counted:
+        return {}
+    shares = {cause: sum(rank.share(cause) for rank in counted) / len(counted) for cause in Cause}
+    return {cause: share for cause, share in shares.items() if share}
+
+
+def _imbalance(ranks: Sequence[RankTimes]) -> float | None:
+    times = [rank.times.get(Cause.COMPUTE, 0.0) / rank.steps for rank in ranks]
+    if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank is beside no other
+        return None
+    return max(times) * len(times) / sum(times)
+
+
+def _kinds(collectives: Sequence[Collective]) -> list[CollectiveTime]:
+    """All of one kind together: ``hcom_allReduce__586_0_1`` is an ``hcom_allReduce``."""
+    found: dict[tuple[str, bool], list[float]] = {}
+    for one in collectives:
+        kind = found.setdefault((one.name.partition("__")[0], one.point_to_point), [0, 0.0, 0.0])
+        kind[0] += 1
+        kind[1] += one.elapsed
+        kind[2] += min(one.transit, one.elapsed)
+    times = [
+        CollectiveTime(name, int(count), elapsed, transit, point_to_point)
+        for (name, point_to_point), (count, elapsed, transit) in found.items()
+    ]
+    return sorted(times, key=lambda one: -one.elapsed)
+
+
+def _doubts(profile: RankProfile) -> Iterator[Problem]:
+    rank = rank_name(profile.rank)
+    for error in profile.broken:
+        name = getattr(error.path, "name", error.path)
+        yield Problem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
+    yield from _of_events(profile, rank)
+    kernels = profile.kernels
+    if not profile.steps:
+        yield Problem("no-steps", msg("profile.problem.no-steps", rank=rank))
+    elif not any(row.step for row in profile.steps):
+        yield Problem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+    if kernels is not None and kernels.cut_off:
+        yield Problem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
+    if kernels is not None and kernels.count and not kernels.cores:
+        yield Problem("no-cores", msg("profile.problem.no-cores", rank=rank))
+    if profile.stacks:
+        yield Problem("stacks", msg("profile.problem.stacks", rank=rank))
+    worst = _error(profile)
+    if worst is not None and worst > _EXACT:
+        text = msg("profile.problem.identity", rank=rank, error=f"{worst:,.3f}")
+        yield Problem("identity", text, serious=True)
+
+
+def _of_events(profile: RankProfile, rank: object) -> Iterator[Problem]:
+    events = profile.events
+    if events is None:
+        yield Problem("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
+    elif events.truncated:
+        yield Problem("truncated", msg("profile.problem.truncated", rank=rank, events=events.events), serious=True)
+    elif not events.launches:
+        yield Problem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
+    if events is not None and events.dropped:
+        yield Problem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
+
+
+def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Problem]:
+    """Ranks that share a group with those that are there."""
+    missing = sorted(peers - {rank.rank for rank in ranks})
+    if missing and len(missing) < len(peers):
+        names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")
+        yield Problem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
+
+
+def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Problem]:
+    numbers = [rank.rank for rank in ranks if rank.rank is not None]
+    levels = sorted({rank.level for rank in ranks if rank.level})
+    if len(levels) > 1:
+        yield Problem("levels", msg("profile.problem.levels", levels=", ".join(levels)), serious=True)
+    if len(set(numbers)) < len(numbers):
+        yield Problem("several-captures", msg("profile.problem.several"), serious=True)
+    for rank in ranks:
+        if rank.folder.name == CLUSTER and rank.error is not None and rank.error > _EXACT:
+            text = msg("profile.problem.identity", rank=rank_name(rank.rank), error=f"{rank.error:,.3f}")
+            yield Problem("identity", text, serious=True)
+    longest = next((gap for gap in gaps if gap.cause in (Cause.HOST, Cause.DEPENDENCY, Cause.FREE)), None)
+    of = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
+    if longest is not None and of is not None and longest.microseconds > _WINDOW * of.whole:
+        yield Problem(
+            "idle-window",
+            msg(
+                "profile.problem.window",
+                rank=rank_name(of.rank),
+                share=f"{longest.microseconds / of.whole:.0%}",
+                start=longest.start,
+            ),
+        )

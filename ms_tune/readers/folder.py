@@ -1,0 +1,121 @@
+"""Finds the files of a trace: in a folder of one rank, in a folder of ranks, or in the run folder of ``ms-tune dryrun``.
+
+The tracker writes ``memory_block.csv`` into ``rank_<n>/`` once communication is initialised and into the working folder
+otherwise (``mem_pool_util.cc``). Folders of ranks stay behind when a job with fewer ranks runs in the same place.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BLOCKS = "memory_block.csv"
+_RANK = re.compile(r"rank_?(\d{1,9})")
+_DEPTH = 5  # script/job_N/rank_N/process_N/rank_N of `ms-tune dryrun`
+_MOST_FOLDERS = 10_000
+_STALE = 3600.0  # seconds between the oldest and the newest file of a job's ranks
+
+
+@dataclass(frozen=True, slots=True)
+class RankFiles:
+    """The files of one rank; what is absent is None."""
+
+    rank: int | None  # its number; None if no folder tells
+    blocks: Path  # `memory_block.csv`
+    tasks: Path | None  # `task.csv`
+    graph: Path | None  # `tracker_graph.ir`
+    log: Path | None  # the log of the process
+    tensors: Path | None  # `tensors.json` of `ms-tune dryrun`
+    collectives: Path | None  # `comm_execute_order.csv`
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the large files."""
+        return sum(path.stat().st_size for path in (self.blocks, self.tasks, self.graph) if path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFolder:
+    """The ranks of a run, by number, and whether some of them look older than the others."""
+
+    ranks: tuple[RankFiles, ...]
+    stale: bool
+
+
+def find_trace(path: Path) -> TraceFolder:
+    """The files of every rank at a place.
+
+    Args:
+        path: A ``memory_block.csv``, its folder, or a folder above it.
+
+    Raises:
+        TraceError: There is no such place, or no trace in it.
+    """
+    if path.is_file():
+        return TraceFolder((_files(path),), stale=False)
+    with reading(path):
+        found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
+    if not found:
+        reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
+        packed = path / f"{BLOCKS}.gz"
+        hint = msg("trace.packed.hint", path=packed) if packed.is_file() else msg("trace.not-tracker.hint")
+        raise TraceError(msg(reason), hint, path=path)
+    ranks = sorted((_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
+    times = [files.blocks.stat().st_mtime for files in ranks]
+    return TraceFolder(tuple(ranks), stale=max(times) - min(times) > _STALE)
+
+
+def _search(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
+    """Every tracker file in a folder, not deeper than ``depth``; symbolic links to folders are not followed."""
+    file = folder / BLOCKS
+    if file.is_file():
+        yield file
+    if not depth:
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
+            seen[0] += 1
+            if seen[0] > _MOST_FOLDERS:
+                return
+            yield from _search(entry, depth - 1, seen)
+
+
+def _files(blocks: Path) -> RankFiles:
+    folder = blocks.parent
+    rank = _rank_of(blocks)
+    # `ms-tune dryrun` keeps the log and the list of tensors in rank_N/, and the tracker may write to rank_N/rank_N/.
+    near = [folder, *([folder.parent] if _RANK.fullmatch(folder.name) else [])]
+    logs = [place / name for place in near for name in ("log.txt", "log")]
+    logs += [folder.parent / f"{folder.name}.log"]
+    order = [place / "execute_order" / "comm_execute_order.csv" for place in near]
+    order += [place / folder.name / "execute_order" / "comm_execute_order.csv" for place in near[1:]]
+    return RankFiles(
+        rank=rank,
+        blocks=blocks,
+        tasks=_first([folder / "task.csv"]),
+        graph=_first([folder / "tracker_graph.ir"]),
+        log=_first(logs),
+        tensors=_first([place / "tensors.json" for place in near]),
+        collectives=_first(order),
+    )
+
+
+def _rank_of(blocks: Path) -> int | None:
+    for name in (blocks.parent.name, blocks.parent.parent.name):
+        match = _RANK.fullmatch(name)
+        if match:
+            return int(match[1])
+    return None
+
+
+def _first(candidates: list[Path]) -> Path | None:
+    return next((path for path in candidates if path.is_file()), None)

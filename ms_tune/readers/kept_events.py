@@ -1,0 +1,237 @@
+"""What is kept of the events of a time line as they are read: columns, a few million of each kind at most."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from sys import intern
+from typing import TYPE_CHECKING
+
+from ms_tune.readers.event_layouts import KEPT, OVERLAP, Kind, Layouts, kind_of, without_digits
+from ms_tune.readers.time_line import Intervals, Moments, ProfileEvents, intervals_of, moments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
+
+_MOST = 2_000_000  # of each kind of event; what is beyond is counted
+_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
+_LONG = 20.0  # microseconds, from which a host event can explain a gap
+_NOT_HOST = (
+    "Ascend Hardware",
+    "HCCL",
+    "Communication",
+    "Overlap Analysis",
+    "HBM",
+    "LLC",
+    "NPU MEM",
+    "Stars Soc Info",
+    "AI Core Freq",
+)
+
+
+class KeptEvents:
+    """What is kept of the events met so far; processes are told apart at the end, when all their names are known.
+
+    Attributes:
+        count: Events so far.
+        truncated: The file ends within an event.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._dropped = 0
+        self.truncated = False
+        self._layouts = Layouts()
+        self._base: int | None = None
+        self._processes: dict[object, str] = {}
+        self._overlap = {name: Intervals() for name in OVERLAP.values()}
+        self._launched: dict[bytes, float] = {}  # on the host, by flows
+        self._starts: array[int] = array("q")  # on the device, of flows
+        self._hosts: array[float] = array("d")  # their launches
+        self._waiting: list[tuple[bytes, int]] = []  # starts whose launches were not met
+        self._long: list[tuple[float, float, str, object]] = []
+        self._collectives: list[tuple[float, float, str]] = []
+        self._device: array[int] = array("q")
+        self._names: list[str] = []  # of what starts on the device
+
+    def take_together(self, text: str, between: str) -> bool:
+        """Look at events with this text between any two; False if it is elsewhere, too, and nothing was looked at."""
+        if self._base is None or not text.startswith("{"):
+            return False
+        data, mark = text[1:-1].encode(), between.encode()
+        events = data.split(mark)
+        try:
+            layouts = self._layouts.of(events, without_digits(data).split(mark))
+        except (ValueError, RecursionError):
+            return False
+        self.count += len(events)
+        # By the kinds' places, as an Enum is slow to look up.
+        rows: list[list[tuple[bytes, ...]]] = [[] for _ in Kind]
+        add = [some.append for some in rows]
+        for event, (place, take) in zip(events, layouts, strict=True):
+            if place:
+                add[place](take(event))
+        for kind, some in zip(Kind, rows, strict=True):
+            if some:
+                self._keep_all(kind, some)
+        return True
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Look at a decoded event."""
+        self.count += 1
+        self._look(event)
+
+    def _keep_all(self, kind: Kind, rows: Sequence[tuple[bytes, ...]]) -> None:
+        """Keep events of one kind: the values that their layout takes."""
+        if kind is Kind.DECODED:
+            for text, _ in rows:
+                self._look(json.loads(b"{%b}" % text))
+            return
+        whole, part, *told = zip(*rows, strict=True)
+        base = self._base or 0
+        times = [int(one) - base + float(b"0." + digits) for one, digits in zip(whole, part, strict=True)]
+        if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
+            near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
+            times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
+        if kind is Kind.LAUNCH:
+            self._launches_at(told[0], times)
+        elif kind is Kind.START:
+            self._starts_at(told[0], times)
+        elif kind is Kind.DEVICE:
+            self._named(times, _texts(told[1]))
+        elif kind is Kind.COLLECTIVE:
+            kept = zip(times, map(float, told[0]), _texts(told[1]), strict=True)
+            self._collectives += self._room(self._collectives, [*kept])
+        elif kind in (Kind.HOST, Kind.HOST_NAMED):
+            self._host(kind, times, told)
+        else:
+            during = self._overlap[kind.value]
+            during.start.extend(self._room(during.length, times))
+            during.length.extend(map(float, told[0][: len(during.start) - len(during.length)]))
+
+    def _host(self, kind: Kind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+        long = [
+            (at, length, intern(name.decode()[:200]), int(process) if kind is Kind.HOST else process.decode())
+            for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
+            if length >= _LONG
+        ]
+        self._long += self._room(self._long, long)
+
+    def _look(self, event: dict[str, Any]) -> None:
+        kind = kind_of(event)
+        if kind is Kind.DECODED:
+            arguments = event.get("args")
+            if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
+                self._processes[_key(event.get("pid"))] = str(arguments.get("name"))
+            return
+        at = self._time(event.get("ts")) if kind in KEPT else None
+        if at is None:
+            return
+        if kind in (Kind.LAUNCH, Kind.START):
+            number = str(event.get("id")).encode("utf-8", "replace")
+            (self._launches_at if kind is Kind.LAUNCH else self._starts_at)([number], [at])
+        elif (length := _number(event.get("dur"))) is not None:
+            self._interval(event, kind, at, length)
+
+    def _interval(self, event: dict[str, Any], kind: Kind, at: float, length: float) -> None:
+        name = intern(str(event.get("name")))  # a few names, millions of times
+        if kind is Kind.COLLECTIVE:
+            self._collectives += self._room(self._collectives, [(at, length, name)])
+        elif kind is Kind.DEVICE:
+            self._named([at], [name])
+        elif kind is not Kind.HOST:
+            during = self._overlap[kind.value]
+            if self._room(during.start, [at]):
+                during.start.append(at)
+                during.length.append(length)
+        elif length >= _LONG:
+            self._long += self._room(self._long, [(at, length, name[:200], _key(event.get("pid")))])
+
+    def _named(self, times: Sequence[float], names: Sequence[str]) -> None:
+        room = max(_MOST - len(self._names), 0)
+        self._device.extend([round(at * 1000) for at in times[:room]])
+        self._names += names[:room]
+
+    def _launches_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+        room = len(self._room(self._launched, numbers))
+        self._launched.update(zip(numbers[:room], times[:room], strict=True))
+
+    def _starts_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+        """Something starts on the device: mostly its launch was written before."""
+        room = max(_MOST - len(self._starts) - len(self._waiting), 0)
+        self._dropped += max(len(numbers) - room, 0)
+        starts = [round(at * 1000) for at in times[:room]]
+        launched = [*map(self._launched.get, numbers[:room])]
+        if None in launched:
+            rows = [*zip(numbers, starts, launched, strict=False)]
+            self._waiting += [(number, at) for number, at, host in rows if host is None]
+            starts = [at for _, at, host in rows if host is not None]
+        self._starts.extend(starts)
+        self._hosts.extend([host for host in launched if host is not None])
+
+    def _room(self, kept: Sequence[object] | dict[bytes, float], more: Sequence[_T]) -> Sequence[_T]:
+        """As many of some as there is room for."""
+        room = max(_MOST - len(kept), 0)
+        self._dropped += max(len(more) - room, 0)
+        return more[:room]
+
+    def _time(self, value: object) -> float | None:
+        """Microseconds since the base, from digits that a float would not hold."""
+        whole, _, part = str(value).partition(".")
+        if not (whole.isdecimal() and len(whole) < 20 and (not part or (part.isdecimal() and len(part) < 20))):  # noqa: PLR2004 - digits
+            return None
+        if self._base is None:
+            self._base = int(whole)
+        at = int(whole) - self._base + (float(f"0.{part}") if part else 0.0)
+        return at if abs(at) < _FARTHEST else None
+
+    def found(self) -> ProfileEvents:
+        """All of it, in order of time."""
+        host = [one for one in self._long if not self._processes.get(one[3], "").startswith(_NOT_HOST)]
+        host.sort(key=lambda one: one[0])
+        self._collectives.sort()
+        return ProfileEvents(
+            base=self._base or 0,
+            overlap={name: rows.in_order() for name, rows in self._overlap.items()},
+            collectives=self._collectives,
+            launches=self._launches(),
+            host=intervals_of((start, length) for start, length, _, _ in host),
+            host_names=[name for _, _, name, _ in host],
+            names=self._all_names(),
+            events=self.count,
+            dropped=self._dropped,
+            truncated=self.truncated,
+        )
+
+    def _launches(self) -> Moments[float]:
+        for number, at in self._waiting:
+            if (launched := self._launched.get(number)) is not None:
+                self._starts.append(at)
+                self._hosts.append(launched)
+        return moments_of(self._starts, self._hosts)
+
+    def _all_names(self) -> Moments[str]:
+        for start, _, name in self._collectives:
+            self._device.append(round(start * 1000))
+            self._names.append(name)
+        return moments_of(self._device, self._names)
+
+
+def _texts(names: Iterable[bytes]) -> list[str]:
+    """A few names, millions of times."""
+    known = {name: intern(name.decode()) for name in {*names}}
+    return [known[name] for name in names]
+
+
+def _key(value: object) -> object:
+    return value if isinstance(value, int | str) else str(value)
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        return None
+    return number if 0 <= number < 1e15 else None  # noqa: PLR2004 - 30 years

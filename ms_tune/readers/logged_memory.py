@@ -1,0 +1,182 @@
+"""What training logs of runs on devices say about the memory of their ranks.
+
+* MindSpore's statistics (``DevMemStatistics``, 2.3 to 2.10), which a process prints when it ends, as a warning where
+  ``MS_MEMORY_STATISTIC=1`` is set: peak without and with fragments, in whole MiB, rounded down.
+* Megatron's ``report_memory`` (megatron/training/utils.py), after the first steps that are logged; and the same in the JSON
+  baselines of MindSpeed-LLM's and -MM's tests, without what is reserved.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.log_lines import bodies, chosen
+from ms_tune.readers.logged_steps import LoggedMemory
+from ms_tune.readers.reading import reading
+from ms_tune.readers.recompute_log import find_logs, rank_of
+from ms_tune.readers.runtime_log import StatisticsLines
+from ms_tune.readers.step_baseline import read_baseline
+from ms_tune.readers.step_lines import rank_before
+from ms_tune.text import msg
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MOST_RANKS = 4096
+_REPORT = re.compile(
+    r"\[Rank (\d{1,6})\] \(after (\d{1,12}) iterations\) memory \(MB\) \| allocated: ([\d.]{1,30})"
+    r" \| max allocated: ([\d.]{1,30}) \| reserved: ([\d.]{1,30})(?: \| max reserved: ([\d.]{1,30}))?"
+)
+_NEEDLES = (b" memory (MB) |", b" memory size: ", b"peak memory usage")
+
+
+class Words(str, Enum):
+    """Who says it."""
+
+    STATISTICS = "mindspore"
+    REPORT = "megatron"
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """What a log says about the memory of one rank, in bytes; None where it does not say."""
+
+    rank: int | None  # its number; None if nothing tells
+    words: Words  # whose words tell
+    path: Path  # the log
+    line: int  # its line, from 1; 0 in a file without lines
+    peak_bytes: int  # the most bytes in use
+    footprint_bytes: int | None  # the most that the pool took of the device, fragments included
+    used_bytes: int | None = None  # in use when the line was written, between two steps
+    limit_bytes: int | None = None  # what MindSpore allows itself
+    device_mib: int | None = None  # memory of the device, in whole MiB
+    steps: int | None = None  # how many steps had run when the line was written; None at the end of the process
+    unit_bytes: int = 1  # of the last digit
+    # How many processes said so in the same log without telling their ranks; the one that needs most counts.
+    processes: int = 1
+
+
+def reports_in(text: str) -> Iterator[LoggedMemory]:
+    """What a line of Megatron's ``report_memory`` says; several ranks may have written it at once."""
+    for found in _REPORT.finditer(text):
+        sizes = [_mib(found[place] or "0") for place in range(3, 7)]
+        yield LoggedMemory(int(found[1]), sizes[0], sizes[1], sizes[2], sizes[3], int(found[2]))
+
+
+def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
+    """The memory of all ranks that a log, or a folder of logs, tells about: the last word of each.
+
+    Raises:
+        TraceError: A file cannot be read, or none says anything about memory.
+    """
+    found: dict[int | None, RankMemory] = {}
+    for file in find_logs(path):
+        for one in _of_file(file):
+            if len(found) < _MOST_RANKS:
+                found[one.rank] = _later(found.get(one.rank), one)
+    if not found:
+        raise TraceError(msg("trace.log.no-memory"), msg("trace.log.no-memory.hint"), path=path)
+    return tuple(found[rank] for rank in sorted(found, key=lambda rank: (rank is None, rank or 0)))
+
+
+def _later(before: RankMemory | None, one: RankMemory) -> RankMemory:
+    """Of two that tell of a rank in two files: MindSpore's statistics are of the whole run."""
+    keeps = before is not None and before.words is Words.STATISTICS and one.words is not Words.STATISTICS
+    return before if before is not None and keeps else one
+
+
+def _of_file(path: Path) -> list[RankMemory]:
+    reader = _Reader(path)
+    with reading(path), path.open("rb") as file:
+        for body, first in bodies(file):
+            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                told = read_baseline(path).memory.values()
+                return [_reported(one, path, 0) for one in told]
+            for number, line, _ in chosen(body, first, _NEEDLES):
+                reader.take(number, line)
+    return reader.found()
+
+
+class _Reader:
+    """The lines met so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._own = rank_of(path)
+        self._reports: dict[int | None, RankMemory] = {}
+        self._statistics: dict[int | None, list[RankMemory]] = {}
+        self._open: dict[int | None, StatisticsLines] = {}
+
+    def take(self, number: int, line: str) -> None:
+        """Read a line."""
+        rank, text = rank_before(line)
+        if " memory (MB) |" in text:
+            for told in reports_in(text):
+                if told.rank in self._reports or len(self._reports) < _MOST_RANKS:
+                    self._reports[told.rank] = _reported(told, self._path, number)
+            return
+        rank = self._own if rank is None else rank
+        if rank not in self._open and len(self._open) >= _MOST_RANKS:
+            return
+        block = self._open.setdefault(rank, StatisticsLines())
+        known = block.complete
+        block.take(text)
+        if block.complete != known and block.last is not None:
+            self._block(rank, number, block)
+
+    def _block(self, rank: int | None, number: int, block: StatisticsLines) -> None:
+        """Statistics that are complete; of a process that tells its rank, or has a log of its own, the last ones count."""
+        told = block.last
+        assert told is not None  # noqa: S101 - asked before
+        one = RankMemory(
+            rank,
+            Words.STATISTICS,
+            self._path,
+            number,
+            told.peak_mib * MIB,
+            told.footprint_mib * MIB,
+            limit_bytes=told.used_mib * MIB,
+            device_mib=told.device_mib,
+            unit_bytes=MIB,
+        )
+        blocks = self._statistics.setdefault(rank, [])
+        if rank is not None:
+            blocks.clear()
+        same = blocks and (blocks[-1].peak_bytes, blocks[-1].footprint_bytes) == (one.peak_bytes, one.footprint_bytes)
+        if not same and len(blocks) < _MOST_RANKS:
+            blocks.append(one)
+
+    def found(self) -> list[RankMemory]:
+        """One for each rank."""
+        whole = dict(self._reports)
+        for rank, blocks in self._statistics.items():
+            if blocks:
+                most = max(blocks, key=lambda one: (one.peak_bytes, one.footprint_bytes or 0))
+                whole[rank] = replace(most, processes=len(blocks))
+        return list(whole.values())
+
+
+def _reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
+    return RankMemory(
+        told.rank,
+        Words.REPORT,
+        path,
+        line,
+        told.max_allocated,
+        told.max_reserved or None,
+        used_bytes=told.allocated,
+        steps=told.steps or None,
+    )
+
+
+def _mib(text: str) -> int:
+    try:
+        return round(float(text) * MIB)
+    except (ValueError, OverflowError):
+        return 0

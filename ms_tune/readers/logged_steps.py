@@ -1,0 +1,135 @@
+"""The steps of training runs as their logs tell them: plain columns, for a million of them."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from ms_tune.readers.step_lines import NOT_LOGGED, Form
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.readers.step_lines import StepLine
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMemory:
+    """What a rank says about its memory (Megatron's ``report_memory``), in bytes, and after how many steps; 0 is not told."""
+
+    rank: int
+    allocated: int
+    max_allocated: int
+    reserved: int
+    max_reserved: int
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that happened between two steps: ``checkpoint`` or ``evaluation``; the step before it, and its line."""
+
+    kind: str
+    step: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The steps of one rank in one run, as columns of one length; what is not logged is NaN, or 0 for counts.
+
+    Attributes:
+        form: Who printed them.
+        rank: Its number, where something tells it.
+        number: Counters, rising; epochs are added up.
+        line: Lines in the file, from 1.
+        seconds: How long each took.
+        loss: As printed.
+        norm: Norms of gradients.
+        tflops: 10^12 operations a second and card, by the framework's formula.
+        counted: The same by counting, without what is recomputed.
+        hardware: The same with it.
+        rate: Samples a second and card.
+        batch: Samples of a step, of all cards.
+        tokens: Tokens consumed so far.
+        peak: Most that was allocated so far, in the log's "GB".
+        whole_ms: Whether all times are whole milliseconds.
+    """
+
+    form: Form
+    rank: int | None
+    number: array[int] = field(default_factory=lambda: array("q"))
+    line: array[int] = field(default_factory=lambda: array("q"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    loss: array[float] = field(default_factory=lambda: array("d"))
+    norm: array[float] = field(default_factory=lambda: array("d"))
+    tflops: array[float] = field(default_factory=lambda: array("d"))
+    counted: array[float] = field(default_factory=lambda: array("d"))
+    hardware: array[float] = field(default_factory=lambda: array("d"))
+    rate: array[float] = field(default_factory=lambda: array("d"))
+    batch: array[int] = field(default_factory=lambda: array("q"))
+    tokens: array[int] = field(default_factory=lambda: array("q"))
+    peak: array[float] = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def whole_ms(self) -> bool:
+        """Whether its times are printed as whole milliseconds."""
+        return self.form in {Form.STATIC, Form.DYNAMIC}
+
+    def extend(self, columns: Mapping[str, Sequence[float]], count: int) -> None:
+        """Take as many more steps; of what no column tells nothing is known."""
+        for name in COLUMNS:
+            column = getattr(self, name)
+            nothing = 0 if column.typecode == "q" else NOT_LOGGED
+            column.extend(columns[name] if name in columns else array(column.typecode, [nothing]) * count)
+
+    def add(self, step: StepLine, number: int, line: int) -> None:
+        """Take one more step."""
+        self.number.append(number)
+        self.line.append(line)
+        self.seconds.append(step.seconds)
+        self.loss.append(step.loss)
+        self.norm.append(step.norm)
+        self.tflops.append(step.tflops)
+        self.counted.append(step.counted)
+        self.hardware.append(step.hardware)
+        self.rate.append(NOT_LOGGED)
+        self.batch.append(step.batch)
+        self.tokens.append(step.tokens)
+        self.peak.append(step.allocated)
+
+
+COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form", "rank"})
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """One run in a log."""
+
+    # The steps of each rank that writes into the log; the one that wrote first comes first.
+    ranks: list[RankSteps] = field(default_factory=list)
+    total: int = 0  # steps of the job or of an epoch, as the lines say; 0 where they do not
+    # It begins with a step that the run before it had last: two runs were mixed, not one put behind the other.
+    repeated: bool = False
+    # What ranks say about their memory; the last word of each.
+    memory: dict[int, LoggedMemory] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)  # what happened between the steps
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLog:
+    """What a training log holds."""
+
+    path: Path  # the file
+    rank: int | None  # the rank that wrote it, if its name says so
+    runs: tuple[LoggedRun, ...]
+    damaged: tuple[int, ...] = ()  # lines with a step of which not enough is left, the first ones
+    damaged_count: int = 0  # how many there are
+    dropped: int = 0  # steps beyond the most that are kept
+    orphans: int = 0  # lines with a rate and no step before them
+    cut_off: bool = False  # the file ends in the middle of a line

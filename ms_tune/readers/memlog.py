@@ -1,0 +1,182 @@
+"""Reads the trace of STAlloc (``trace/mem_log_dev0.txt``), which records the allocations of a training with PyTorch.
+
+The grammar is that of STAlloc's own reader (``Synthesizer/trace_parser.py``)::
+
+    Iteration Index : 0 | end
+    micro-batch : F | B | W
+    NAME->CLASS Layer : F-start | F-end | B-start | B-end
+    1 POINTER SIZE STREAM      (an allocation)
+    0 POINTER SIZE STREAM      (a release)
+
+Time is the ordinal of the allocation or release. What is allocated before iteration 0 is of iteration ``head``, what
+comes after ``end`` of ``tail``. A phase is the micro-batches of one letter so far and the letter: ``0F``, ``1F``, ``0B``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ms_tune.text import Message
+
+HEAD = -1  # the iteration before the first
+_EVENT = re.compile(r"([01]) (0x[0-9a-fA-F]{1,16}|0) ([0-9]{1,15}) (0x[0-9a-fA-F]{1,16}|0)")
+_ITERATION = re.compile(r"Iteration Index : ([0-9]{1,9}|end)")
+_MICRO_BATCH = re.compile(r"micro-batch : ([FBW])")
+_LAYER = re.compile(r"(\S+)->(\S+) Layer : ([FB])-(start|end)")
+_MOST_LINE = 1 << 16
+_MOST_EVENTS = 20_000_000
+_SHOWN = 60
+
+
+class LogBlock(NamedTuple):
+    """One allocation."""
+
+    size: int  # bytes that were asked for
+    # Ordinals of the allocation and of the release; end is None if it was never released.
+    start: int
+    end: int | None
+    # Of the allocation and the release; `HEAD` before the first, `MemLog.tail` behind the last one; end_iteration is
+    # None if it was never released.
+    iteration: int
+    end_iteration: int | None
+    # Such as `0F`; `init` before the first micro-batch of an iteration.
+    phase: str
+    end_phase: str
+    layer: str  # the innermost layer that was running, empty outside of all
+
+
+class MemLog(NamedTuple):
+    """A trace."""
+
+    blocks: tuple[LogBlock, ...]  # in order of their start
+    iterations: int  # how many there are
+    micro_batches: int  # how many forward ones the longest iteration has
+    layers: tuple[str, ...]  # names of all layers, in order of appearance
+    events: int  # allocations and releases
+    tail: int  # the number that stands for the iteration behind the last one
+
+
+def read_memlog(path: Path) -> MemLog:
+    """Read a trace.
+
+    Raises:
+        TraceError: The file cannot be read, or a line breaks the grammar; with its line.
+    """
+    with reading(path), path.open("rb") as file:
+        return _Reader(path).read(file)
+
+
+class _Reader:
+    """Walks through the lines and keeps what is live."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._line = 0
+        self._iteration, self._numbers = HEAD, [HEAD]
+        self._ended = False
+        self._turns: dict[str, int] = {}
+        self._phase = "init"
+        self._most_forward = 0
+        self._running: list[str] = []
+        self._layers: dict[str, None] = {}
+        self._events = 0
+        self._live: dict[str, int] = {}
+        self._blocks: list[LogBlock] = []
+
+    def read(self, file: BinaryIO) -> MemLog:
+        for text in self._lines(file):
+            if event := _EVENT.fullmatch(text):
+                self._event(*event.group(1, 2, 3))
+            elif found := _ITERATION.fullmatch(text):
+                self._begin_iteration(found.group(1))
+            elif found := _MICRO_BATCH.fullmatch(text):
+                self._begin_micro_batch(found.group(1))
+            elif found := _LAYER.fullmatch(text):
+                self._layer(found.group(1), found.group(4))
+            else:
+                raise self._error(msg("memlog.line", text=text[:_SHOWN]))
+        if not self._events:
+            raise TraceError(msg("memlog.empty"), path=self._path)
+        return MemLog(
+            blocks=tuple(self._blocks),
+            iterations=len(self._numbers) - 1,
+            micro_batches=self._most_forward,
+            layers=tuple(self._layers),
+            events=self._events,
+            tail=max(self._numbers) + 1,
+        )
+
+    def _lines(self, file: BinaryIO) -> Iterator[str]:
+        while raw := file.readline(_MOST_LINE):
+            self._line += 1
+            if len(raw) == _MOST_LINE:
+                raise self._error(msg("placement.long-line"))
+            try:
+                text = raw.decode("utf-8").strip()
+            except UnicodeDecodeError:
+                raise self._error(msg("placement.not-text")) from None
+            if text:
+                yield text
+
+    def _error(self, message: Message) -> TraceError:
+        return TraceError(message, path=self._path, line=self._line)
+
+    def _event(self, kind: str, pointer: str, size_text: str) -> None:
+        size, time = int(size_text), self._events
+        self._events += 1
+        if self._events > _MOST_EVENTS:
+            raise self._error(msg("placement.too-large"))
+        if pointer in {"0", "0x0"}:
+            return  # nothing was asked for
+        if kind == "1":
+            if pointer in self._live:
+                raise self._error(msg("memlog.live", pointer=pointer))
+            self._live[pointer] = len(self._blocks)
+            layer = self._running[-1] if self._running else ""
+            self._blocks.append(LogBlock(size, time, None, self._iteration, None, self._phase, "", layer))
+            return
+        if pointer not in self._live:
+            raise self._error(msg("memlog.unknown", pointer=pointer))
+        number = self._live.pop(pointer)
+        block = self._blocks[number]
+        if block.size != size:
+            raise self._error(msg("memlog.size", pointer=pointer, allocated=block.size, released=size))
+        self._blocks[number] = block._replace(end=time, end_iteration=self._iteration, end_phase=self._phase)
+
+    def _begin_iteration(self, text: str) -> None:
+        if self._ended:
+            raise self._error(msg("memlog.after-end"))
+        if text == "end":
+            self._ended = True
+            self._iteration = max(self._numbers) + 1
+        elif int(text) <= self._iteration:
+            raise self._error(msg("memlog.order", number=int(text), last=self._iteration))
+        else:
+            self._iteration = int(text)
+            self._numbers.append(self._iteration)
+        self._turns, self._phase = {}, "init"
+
+    def _begin_micro_batch(self, letter: str) -> None:
+        turn = self._turns.get(letter, 0)
+        self._turns[letter] = turn + 1
+        self._phase = f"{turn}{letter}"
+        self._most_forward = max(self._most_forward, self._turns.get("F", 0))
+
+    def _layer(self, name: str, edge: str) -> None:
+        self._layers.setdefault(name)
+        if edge == "start":
+            self._running.append(name)
+        elif name in self._running:
+            self._running.remove(name)
+        else:
+            raise self._error(msg("memlog.layer", name=name[:_SHOWN]))

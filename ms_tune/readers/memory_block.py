@@ -1,0 +1,317 @@
+"""Reads ``memory_block.csv``, which MindSpore's memory tracker writes when the process exits.
+
+Three layouts are known: 16 columns (MindSpore 2.3, 2.4), 17 (2.5 to 2.7) and 20 (2.10). They differ by columns added in
+the middle, so columns are found by name. The writer (``mem_tracker.cc``) quotes nothing and ends every line, the first
+one too, with a comma; commas inside a path therefore look like surplus fields. hyper-parallel's emulator of the file
+(``torch/memory_report.py``) quotes properly and writes no trailing comma. Both are read.
+
+A row is kept only if every number in it is one and its surplus commas can be placed without doubt; every other row is
+refused and reported with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.realign import realigned
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ms_tune.text import Message
+
+NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
+STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
+DROPPED_KEPT = 20  # how many refused rows are described; all are counted
+
+_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
+_REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
+_MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_MAX_DIGITS = 19  # of INT64_MAX
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
+_USERS = re.compile(r"(?:\{[0-9-]*\})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One allocation. Ticks are the tracker's logical counter; the block lives in ``[start, end)``."""
+
+    line: int  # its line in the file, from 1
+    start: int  # tick of the allocation, or `STATIC`
+    end: int | None  # tick of the release, None if it was never freed, or `STATIC`
+    address: int  # device address; 0 in some rows of the GE back end
+    stream: int | None  # stream index
+    pool: str  # name of the memory pool
+    size: int  # bytes, after the pool's alignment
+    used_after: int | None  # bytes in use in the pool just after this allocation (MindSpore 2.10)
+    # Bytes between the lowest and the highest address used so far, summed over the pool's units.
+    footprint_after: int | None
+    kind: str  # the tracker's `type`; empty if the block was never bound to a tensor
+    producer_task: int | None  # time stamp of the task that asked for it; in graph mode often that of an unrelated task
+    task_name: str  # `PyNative` in the dynamic graph; in graph mode number and scope path of the operator
+    node_name: str  # operator in the dynamic graph; in graph mode its scope path, or the name of the parameter
+    graph_name: str  # graph or operator, often empty
+    last_user_task: int | None  # time stamp of the last task that touched it
+    user_text: str  # time stamps of all tasks that touched it as written, such as `{0-0-112}`; see `users`
+    stack: tuple[Frame, ...]  # the Python stack, outermost frame first; equal stacks are one object
+    persistent: bool  # whether it is in the pool's part for weights and constants (MindSpore 2.10)
+    small: bool  # whether it is in the pool's part for small blocks (MindSpore 2.10)
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """Time stamps of all tasks that touched the block, in order, as often as they did."""
+        return users_of(self.user_text)
+
+
+def users_of(text: str) -> tuple[int, ...]:
+    """The time stamps in a ``user_tasks`` text such as ``{0-0-112}``; what is no time stamp is left out."""
+    stamps = (int(part) for part in text[1:-1].split("-") if 0 < len(part) <= _MAX_DIGITS)
+    return tuple(stamp for stamp in stamps if stamp <= NEVER_FREED)
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRow:
+    """A row that was refused."""
+
+    line: int
+    reason: Message
+
+
+class Refused:
+    """The rows that a reader has refused so far: the first :data:`DROPPED_KEPT`, as they were met, and how many in all."""
+
+    def __init__(self) -> None:
+        self.rows: list[DroppedRow] = []
+        self.count = 0
+
+    def add(self, line: int, reason: Message) -> None:
+        """Refuse one more."""
+        self.count += 1
+        if len(self.rows) < DROPPED_KEPT:
+            self.rows.append(DroppedRow(line, reason))
+
+
+class _BadRowError(Exception):
+    """A row cannot be read; the reason is a message for the user."""
+
+    def __init__(self, reason: Message) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the columns are."""
+
+    names: tuple[str, ...]
+    trailing_comma: bool
+    index: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Pools:
+    """Texts and stacks that rows share: a trace repeats some hundred of them a hundred thousand times."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    frames: dict[str, Frame | None] = field(default_factory=dict)
+    stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
+
+
+class RowReader:
+    """Reads rows one by one and keeps account of those that it refuses."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._pools = _Pools()
+        self.refused = Refused()
+
+    def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
+        """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
+        try:
+            cells = _cells(text, self._layout, complete=complete)
+            return _block(number, cells, self._layout, self._pools)
+        except _BadRowError as error:
+            self.refused.add(number, error.reason)
+            return None
+
+    def stack(self, text: str) -> tuple[Frame, ...]:
+        """The stack that a cell shows."""
+        return _stack(text, self._pools)
+
+
+def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
+    """Number, text (None if too long) and completeness of every line that is not blank."""
+    number = 0
+    while raw := file.readline(_MAX_LINE):
+        number += 1
+        complete = raw.endswith(b"\n")
+        if not complete and len(raw) == _MAX_LINE:
+            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None, True
+        elif raw.strip():
+            yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
+
+
+def layout_of(text: str | None, path: Path, number: int) -> Layout:
+    """The columns that the first line of a file names.
+
+    Raises:
+        TraceError: It is not the first line of a ``memory_block.csv``.
+    """
+    cells = (text or "").removeprefix("\ufeff").split(",")
+    trailing_comma = cells[-1] == ""
+    while cells and not cells[-1]:
+        cells.pop()
+    names = tuple(cells)
+    missing = [name for name in _REQUIRED if name not in names]
+    if missing:
+        message = msg("trace.not-tracker", missing=", ".join(missing))
+        packed = (text or "").startswith(_PACKED)
+        hint = msg("trace.packed.hint", path=path) if packed else msg("trace.not-tracker.hint")
+        raise TraceError(message, hint, path=path, line=number)
+    index = {name: position for position, name in enumerate(names)}
+    if len(index) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TraceError(msg("trace.column-twice", column=twice), path=path, line=number)
+    return Layout(names, trailing_comma, index)
+
+
+def _cells(text: str | None, layout: Layout, *, complete: bool) -> list[str]:
+    """The cells of a row, one for each column."""
+    if text is None:
+        raise _BadRowError(msg("trace.row.long", limit=_MAX_LINE))
+    quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
+    if quoted:
+        try:
+            cells = next(csv.reader([text], strict=True))
+        except (csv.Error, StopIteration):
+            raise _BadRowError(msg("trace.row.quotes" if complete else "trace.row.cut")) from None
+    else:
+        cells = text.split(",")
+    if layout.trailing_comma:
+        if cells[-1]:
+            # Every row of such a file ends with a comma. Without it the last cell may be half a number.
+            raise _BadRowError(_too_few(len(cells), layout, complete=complete))
+        cells.pop()
+    expected = len(layout.names)
+    if len(cells) < expected or (not complete and not layout.trailing_comma):
+        raise _BadRowError(_too_few(len(cells), layout, complete=complete))
+    if len(cells) > expected:
+        placed = realigned(cells, layout.names, layout.index)
+        if placed is None:
+            raise _BadRowError(msg("trace.row.commas"))
+        return placed
+    return cells
+
+
+def _too_few(found: int, layout: Layout, *, complete: bool) -> Message:
+    return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
+
+
+def _block(line: int, cells: list[str], layout: Layout, pools: _Pools) -> Block:
+    index = layout.index
+
+    def text(name: str) -> str:
+        position = index.get(name)
+        cell = "" if position is None else cells[position]
+        return pools.texts.setdefault(cell, cell)
+
+    def number(name: str) -> int | None:
+        position = index.get(name)
+        return None if position is None or not cells[position] else _number(cells[position], name)
+
+    def flag(name: str) -> bool:
+        value = number(name)
+        if value not in (None, 0, 1):
+            raise _BadRowError(msg("trace.row.number", value=value, column=name))
+        return value == 1
+
+    number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
+    start, end = _lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
+    address = cells[index["device_addr"]]
+    if not _ADDRESS.fullmatch(address):
+        raise _BadRowError(msg("trace.row.number", value=_short(address), column="device_addr"))
+    position = index.get("user_tasks")
+    users = "" if position is None else cells[position]
+    if not _USERS.fullmatch(users):
+        raise _BadRowError(msg("trace.row.users", value=_short(users)))
+    return Block(
+        line=line,
+        start=start,
+        end=end,
+        address=int(address, 16),
+        stream=number("stream_id"),
+        pool=text("pool_type"),
+        size=_number(cells[index["size"]], "size"),
+        used_after=number("actual_used_memory"),
+        footprint_after=number("actual_peak_memory"),
+        kind=text("type"),
+        producer_task=number("producer_task"),
+        task_name=text("task_name"),
+        node_name=text("node_name"),
+        graph_name=text("graph_name"),
+        last_user_task=number("last_user_task"),
+        user_text=users,
+        stack=_stack(text("python_stack"), pools),
+        persistent=flag("is_persistent"),
+        small=flag("is_small"),
+    )
+
+
+def _lifetime(first: str, last: str) -> tuple[int, int | None]:
+    if first == last == "-1":
+        return STATIC, STATIC
+    start, end = _number(first, "start_time_stamp"), _number(last, "end_time_stamp")
+    if end <= start:
+        raise _BadRowError(msg("trace.row.lifetime", start=start, end=end))
+    return start, None if end == NEVER_FREED else end
+
+
+def _number(cell: str, column: str) -> int:
+    """A number from 0 to INT64_MAX, written in plain digits."""
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS) or (number := int(cell)) > NEVER_FREED:
+        raise _BadRowError(msg("trace.row.number", value=_short(cell), column=column))
+    return number
+
+
+def _short(cell: str) -> str:
+    """A cell as it may be shown: no control characters, not endless."""
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in cell[:40])
+    return shown + "…" if len(cell) > len(shown) else shown
+
+
+def _stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
+    """``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first; what is not a frame is left out."""
+    stack = pools.stacks.get(text)
+    if stack is None:
+        frames = (_frame(part, pools) for part in text.split("|") if part)
+        stack = pools.stacks[text] = tuple(frame for frame in frames if frame is not None)
+    return stack
+
+
+def _frame(text: str, pools: _Pools) -> Frame | None:
+    if text in pools.frames:
+        return pools.frames[text]
+    rest, _, function = text.rpartition(";Function:")
+    file, _, line = rest.rpartition(";Line:")
+    valid = file.startswith("File:") and line.isascii() and line.isdigit() and len(line) < _MAX_DIGITS
+    frame = Frame(file[len("File:") :], int(line), function) if valid else None
+    pools.frames[text] = frame
+    return frame

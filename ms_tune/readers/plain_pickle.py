@@ -1,0 +1,183 @@
+"""Unpickles files that nobody vouches for: plain containers only, no class is ever looked up, within bounds of size and memory."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import pickle
+import sys
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+from ms_tune.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO, TypeVar
+
+    Result = TypeVar("Result")
+
+MOST_BYTES = 2 * GIB  # of a file, unpacked
+_GZIP = b"\x1f\x8b"
+_MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # what reading may take: containers need up to some forty times the file
+_MOST_TEXT = 1000
+_PICKLE = b"\x80"
+_PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # how those of protocols 0 and 1 begin, too, and no log
+_SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a path names a file that is, or pretends to be, a snapshot of PyTorch's allocator.
+
+    Raises:
+        TraceError: It is packed with gzip, and no snapshot.
+    """
+    if not path.is_file():
+        return False
+    if path.name.lower().endswith(_SUFFIXES):
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+            if head == _GZIP:
+                file.seek(0)
+                if gzip.GzipFile(fileobj=file).read(1) in _PACKED_PICKLES:
+                    return True
+                raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return head[:1] == _PICKLE
+
+
+def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
+    """What a function makes of a pickle of plain containers, packed with gzip or not.
+
+    Args:
+        path: The file.
+        read: Told the content and how many bytes it had; runs within the bounds of memory, too.
+
+    Raises:
+        TraceError: The file cannot be read, is too large, or holds anything but plain containers.
+    """
+    try:
+        with reading(path), path.open("rb") as file:
+            packed = file.read(2) == _GZIP
+            file.seek(0)
+            size = path.stat().st_size
+            if size > MOST_BYTES:
+                raise refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
+            source = _Unpacked(file) if packed else file
+            with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
+                content = [_load(cast("BinaryIO", source), path)]
+                # Handed over: what is read of it need not be kept.
+                return read(content.pop(), source.count if isinstance(source, _Unpacked) else size)
+    except MemoryError:
+        raise refused(text="snapshot.memory", path=path) from None
+
+
+def refused(*, text: str, path: Path, **params: object) -> TraceError:
+    """Why a file is no snapshot."""
+    return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
+
+
+class _Unpacked:
+    """A packed file as the unpickler reads it, up to :data:`MOST_BYTES`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+        self.count = 0
+
+    def read(self, size: int) -> bytes:
+        """So many bytes."""
+        return self._counted(self._file.read(min(size, MOST_BYTES - self.count + 1)))
+
+    def readline(self) -> bytes:
+        """One line."""
+        return self._counted(self._file.readline(MOST_BYTES - self.count + 1))
+
+    def _counted(self, data: bytes) -> bytes:
+        self.count += len(data)
+        if self.count > MOST_BYTES:
+            message = "too large"
+            raise pickle.UnpicklingError(message)
+        return data
+
+
+class _Plain(pickle.Unpickler):
+    """Makes numbers, texts, lists, tuples and dictionaries; whatever would be more is refused."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        message = f"{module}.{name}"[:_MOST_TEXT]
+        raise pickle.UnpicklingError(message)
+
+    def persistent_load(self, pid: object, /) -> NoReturn:
+        message = f"persistent id {type(pid).__name__}"
+        raise pickle.UnpicklingError(message)
+
+
+def _load(file: BinaryIO, path: Path) -> object:
+    try:
+        with _silence():
+            return _Plain(file).load()
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
+        detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise refused(text="snapshot.not-plain", path=path, detail=detail) from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep from the user what the interpreter prints of itself meanwhile.
+
+    Where an array of bytes finds no memory, CPython (3.11, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was
+    never set, and may print a SystemError about it beside the MemoryError that it raises.
+    """
+    before = sys.excepthook
+    sys.excepthook = lambda kind, error, trace: None if kind is SystemError else before(kind, error, trace)
+    try:
+        yield
+    finally:
+        sys.excepthook = before
+
+
+@contextmanager
+def _bounded_memory(most: int) -> Iterator[None]:
+    """No more memory than that while it lasts, where the system can see to it (Linux).
+
+    A pickle of ten bytes may ask for tens of gigabytes.
+    """
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file of a user
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+    except (ImportError, OSError):
+        yield
+        return
+    limit = now + most
+    for present in before:
+        limit = limit if present == resource.RLIM_INFINITY else min(limit, present)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No search for cycles meanwhile: millions of containers are made, none in a cycle, and each search looks at all."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,187 @@
+"""Finds the ranks of a profile, and reads each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, or a cluster's table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.errors import TraceError, nearby
+from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.profile_tables import read_collectives, read_kernels, read_steps
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import TypeVar
+
+    from ms_tune.readers.profile_tables import Collective, Kernels, StepRow
+    from ms_tune.readers.time_line import ProfileEvents
+
+    Result = TypeVar("Result")
+
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+STEPS, KERNELS, EVENTS, COMMUNICATION = (
+    "step_trace_time.csv",
+    "kernel_details.csv",
+    "trace_view.json",
+    "communication.json",
+)
+CLUSTER = "cluster_step_trace_time.csv"
+_DEPTH = 4
+_MOST_FOLDERS = 20_000
+_MOST_RANKS = 4096
+_MOST_PEERS = 1_000_000
+_MAX_INFO = 16 * 1024**2
+_RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
+_LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
+
+
+@dataclass(frozen=True, slots=True)
+class RankProfile:
+    """What one rank exported; what is absent is None or empty.
+
+    Attributes:
+        folder: Its ``ASCEND_PROFILER_OUTPUT``.
+        rank: Its number, where a name tells.
+        level: ``0``, ``1``, ``2``, ``none`` or empty: how closely was looked.
+        stacks: Whether Python stacks were taken, which slows the host down.
+        mindspore: Whether MindSpore exported it: its table's Stage is no step, but the time from the first to the last
+            collective without sends and receives, and its Bubble is all sends and receives, hidden ones too
+            (mindspore/profiler/analysis/viewer/ascend_step_trace_time_viewer.py, 2.9).
+        peers: The ranks of its groups, as ``profiler_metadata.json`` names them.
+        steps: Rows of its step table.
+        kernels: Its kernels.
+        events: Of its time line.
+        collectives: Its collectives.
+        broken: Files that could not be read, each with why.
+    """
+
+    folder: Path
+    rank: int | None
+    level: str
+    stacks: bool
+    mindspore: bool
+    peers: frozenset[int]
+    steps: tuple[StepRow, ...]
+    kernels: Kernels | None
+    events: ProfileEvents | None
+    collectives: tuple[Collective, ...]
+    broken: tuple[TraceError, ...]
+
+
+def holds_profile(path: Path) -> bool:
+    """Whether a path is an export, a cluster's table, or a folder above one."""
+    if path.is_file():
+        return path.name == CLUSTER
+    return path.is_dir() and next(_exports(path), None) is not None
+
+
+def find_profiles(path: Path) -> list[Path]:
+    """The exports below a folder, or a cluster's table.
+
+    Raises:
+        TraceError: There is none, or far too many.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
+    found = sorted(_exports(path))
+    if len(found) > _MOST_RANKS:
+        raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)
+    if found:
+        return found
+    for table in (path / CLUSTER, path / "cluster_analysis_output" / CLUSTER):
+        if table.is_file():
+            return [table]
+    raise TraceError(msg("trace.profile.none"), msg("trace.profile.none.hint"), path=path)
+
+
+def _exports(path: Path) -> Iterator[Path]:
+    todo, seen = [(path, 0)], 0
+    while todo:
+        folder, depth = todo.pop()
+        seen += 1
+        if seen > _MOST_FOLDERS:
+            raise TraceError(msg("trace.profile.folders", limit=_MOST_FOLDERS), path=path)
+        if any((folder / name).is_file() for name in (STEPS, KERNELS, EVENTS)):
+            yield folder
+        elif depth < _DEPTH:
+            with reading(folder):
+                todo += [(one, depth + 1) for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+
+
+def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
+    """Read one rank's export. A file that cannot be read does not stop the others."""
+    broken: list[TraceError] = []
+    rank, level, stacks, mindspore = _told(folder)
+
+    def read(name: str, reader: Callable[[Path], Result]) -> Result | None:
+        try:
+            return reader(folder / name) if (folder / name).is_file() else None
+        except TraceError as error:
+            broken.append(error)
+            return None
+
+    steps, kernels = read(STEPS, read_steps) or (), read(KERNELS, read_kernels)
+    collectives = read(COMMUNICATION, read_collectives) or ()
+    events = read(EVENTS, lambda file: read_events(file, on_bytes))
+    told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    return RankProfile(folder, rank, level, stacks, mindspore, _peers(folder), *told)
+
+
+def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
+    """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
+    rank, level, stacks = None, "", False
+    above = _above(folder)
+    mindspore = above.name.endswith("_ascend_ms")
+    for file in sorted(above.glob("profiler_info*.json"))[:1]:
+        match = _RANK.search(file.name)
+        rank = int(match[1]) if match and match[1] else None
+        text = _text(file)
+        mindspore = mindspore or '"ms_profiler_info"' in text
+        found = _LEVEL.search(text)
+        level = found[1].lower() if found else ""
+        stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
+        info = _object(text)
+        if rank is None and isinstance(info.get("rank_id"), int):
+            rank = info["rank_id"]
+    if rank is None:
+        names = _RANK.search(above.name)
+        rank = int(names[2]) if names and names[2] else None
+    return rank, level, stacks, mindspore
+
+
+def _above(folder: Path) -> Path:
+    return folder.parent if folder.name == OUTPUT else folder
+
+
+def _peers(folder: Path) -> frozenset[int]:
+    groups = _object(_text(_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
+    lists = (
+        [one.get("global_ranks") for one in groups.values() if isinstance(one, dict)]
+        if isinstance(groups, dict)
+        else []
+    )
+    each = (rank for ranks in lists if isinstance(ranks, list) for rank in ranks)
+    return frozenset(rank for rank in each if isinstance(rank, int) and 0 <= rank < _MOST_PEERS)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(_MAX_INFO)
+    except OSError:
+        return ""

@@ -1,0 +1,323 @@
+"""Reads the tables of an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv``, ``op_statistic.csv``, ``communication.json``.
+
+As CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 export them (``ASCEND_PROFILER_OUTPUT``); times are microseconds,
+``communication.json`` has milliseconds. A row that is cut off at the end of a file is left out and told.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.reading import reading
+from ms_tune.readers.scopes import Pass, layer_of, pass_of
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_Key = TypeVar("_Key")
+
+_MAX_JSON = 512 * 1024**2
+_MOST_ROWS = 5_000_000
+_MOST_TYPES = 100_000
+_MOST_LAYERS, _LONGEST_NUMBER = 10_000, 7  # layers, and characters of a layer's number
+_MOST_SHAPES = 3  # of a type that are told
+_NO_SHAPES = ("", "N/A")
+_TINY = 10.0  # microseconds
+_COMMUNICATION = ("HCCL", "COMMUNICATION")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of one rank, in microseconds: see :attr:`error`.
+
+    Attributes:
+        step: Its name; empty where the capture has no steps.
+        kind: ``rank`` or ``stage`` in a cluster's table; ``rank`` elsewhere.
+        index: The rank, or the ranks of a stage.
+        compute: The device computes.
+        exposed: It communicates and does not compute.
+        communication: It communicates.
+        free: It does neither.
+        stage: The step, without its bubble.
+        bubble: Waiting for other pipeline stages, by the exporter.
+        preparing: Before the first kernel; outside the step.
+    """
+
+    step: str
+    kind: str
+    index: str
+    compute: float
+    exposed: float
+    communication: float
+    free: float
+    stage: float
+    bubble: float
+    preparing: float
+
+    @property
+    def whole(self) -> float:
+        """The step with its bubble."""
+        return self.compute + self.exposed + self.free
+
+    @property
+    def error(self) -> float:
+        """How far compute, exposed communication and free time are from the step: it is nothing in a sound table.
+
+        The exporter takes the bubble out of the step in a cluster's table.
+        """
+        return min(abs(self.whole - self.stage), abs(self.whole - self.stage - self.bubble))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShape:
+    """Kernels of one type with the same shapes of inputs, as the exporter writes them: ``8,4096;4096,11008``."""
+
+    inputs: str
+    count: int
+    microseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorType:
+    """All kernels of one type on one kind of core, and the shapes that take longest; levels 1 and 2 tell them."""
+
+    name: str
+    core: str
+    count: int
+    microseconds: float
+    shapes: tuple[OperatorShape, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """The kernels of one layer, as their scopes tell it.
+
+    Attributes:
+        name: ``layers.3``; of a table with several lists ``mtp.layers.3``.
+        cells: The cell that has the list, and the list: ``mtp``, ``layers``.
+        number: Its number there.
+        count: Kernels.
+        microseconds: What they take, by pass.
+    """
+
+    name: str
+    cells: tuple[str, str]
+    number: int
+    count: int
+    microseconds: Mapping[Pass, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels of a rank in a few figures.
+
+    Attributes:
+        count: Kernels that compute.
+        microseconds: What they take.
+        tiny: Those below 10 microseconds.
+        ai_cpu: Those on the AI CPU, and what they take.
+        ai_cpu_microseconds: See above.
+        types: By type, the longest first.
+        cores: Whether the table tells which core ran them: levels 1 and 2 do.
+        streams: Streams, each with kernels and microseconds.
+        layers: By layer, in order; empty where names have no scopes.
+        cut_off: The table ends in the middle of a row.
+    """
+
+    count: int
+    microseconds: float
+    tiny: int
+    ai_cpu: int
+    ai_cpu_microseconds: float
+    types: tuple[OperatorType, ...]
+    cores: bool
+    streams: Mapping[str, tuple[int, float]]
+    layers: tuple[LayerTime, ...]
+    cut_off: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective, or a send or receive, in microseconds.
+
+    Attributes:
+        name: As the exporter calls it, without its communicator.
+        step: Its step.
+        point_to_point: Whether it is a send or a receive.
+        elapsed: From its start to its end.
+        transit: Of this, what moved data.
+    """
+
+    name: str
+    step: str
+    point_to_point: bool
+    elapsed: float
+    transit: float
+
+    @property
+    def waiting(self) -> float:
+        """Waiting for other ranks: not the table's Wait Time, which is that of one plane only."""
+        return max(self.elapsed - self.transit, 0.0)
+
+
+def read_steps(path: Path) -> list[StepRow]:
+    """The steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``.
+
+    Raises:
+        TraceError: The file cannot be read, or is no such table.
+    """
+    rows = []
+    for line, row in _rows(path, ("Computing", "Free", "Stage")):
+        names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble", "Preparing")
+        values = [_number(row.get(name)) for name in names]
+        if any(value is None for value in values[:1] + values[3:5]):
+            raise TraceError(msg("trace.profile.row"), path=path, line=line)
+        compute, exposed, communication, free, stage, bubble, preparing = (value or 0.0 for value in values)
+        kind, index = (row.get("Type") or "rank").strip(), (row.get("Index") or "").strip()
+        step = (row.get("Step") or "").strip()
+        rows.append(StepRow(step, kind, index, compute, exposed, communication, free, stage, bubble, preparing))
+    return rows
+
+
+def read_kernels(path: Path) -> Kernels:
+    """The kernels of ``kernel_details.csv``.
+
+    Raises:
+        TraceError: As for :func:`read_steps`.
+    """
+    types: dict[tuple[str, str], list[float]] = {}
+    shapes: dict[tuple[str, str, str], list[float]] = {}
+    streams: dict[str, list[float]] = {}
+    layers: dict[tuple[str, str, int], dict[Pass, list[float]]] = {}
+    count = tiny = ai_cpu = 0
+    total = slow = 0.0
+    cores = cut_off = False
+    for _, row in _rows(path, ("Name", "Duration(us)")):
+        length = _number(row.get("Duration(us)"))
+        if length is None:
+            cut_off = True
+            continue
+        core = (row.get("Accelerator Core") or "N/A").strip()
+        name = (row.get("Type") or row["Name"] or "").strip()
+        if core in _COMMUNICATION or name.lower().startswith(("hcom", "hccl")):
+            continue
+        cores = cores or core != "N/A"
+        count, total = count + 1, total + length
+        tiny += length < _TINY
+        if core == "AI_CPU":
+            ai_cpu, slow = ai_cpu + 1, slow + length
+        if len(types) < _MOST_TYPES or (name, core) in types:
+            _add(types, (name, core), length)
+        inputs = (row.get("Input Shapes") or "").strip('" \t')
+        if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
+            _add(shapes, (name, core, inputs), length)
+        _add(streams, (row.get("Stream ID") or "").strip(), length)
+        if (scope := layer_of(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
+            layer = (*scope[:2], int(scope[2]))
+            if layer in layers or len(layers) < _MOST_LAYERS:
+                _add(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
+    found = _types(types, shapes)
+    each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
+    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layers(layers)), cut_off)
+
+
+def read_collectives(path: Path) -> list[Collective]:
+    """The collectives of ``communication.json``.
+
+    Raises:
+        TraceError: The file cannot be read, or is no such table.
+    """
+    with reading(path):
+        if path.stat().st_size > _MAX_JSON:
+            raise TraceError(msg("trace.profile.long", limit=_MAX_JSON // 1024**2), path=path)
+        content = path.read_bytes()
+    try:
+        data = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise TraceError(msg("trace.profile.json", detail=error.msg), path=path, line=error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(msg("trace.profile.json", detail=type(error).__name__), path=path) from error
+    found = []
+    for step, kinds in _items(data):
+        for kind, operators in _items(kinds):
+            for name, told in _items(operators):
+                times = told.get("Communication Time Info") if isinstance(told, dict) else None
+                if not isinstance(times, dict) or name.startswith("Total"):
+                    continue
+                elapsed, transit = _number(times.get("Elapse Time(ms)")), _number(times.get("Transit Time(ms)"))
+                if elapsed is not None:
+                    short = name.partition("@")[0]
+                    peer = kind == "p2p" or between_two(short)
+                    found.append(Collective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
+    return found
+
+
+def between_two(name: str) -> bool:
+    """Whether a collective is a send or a receive; some exporters list ``hcom_BatchSendRecv`` and others with the collectives."""
+    return any(word in name.lower() for word in ("send", "receive", "recv"))
+
+
+def _items(data: object) -> Iterator[tuple[str, object]]:
+    if isinstance(data, dict):
+        yield from data.items()
+
+
+def _types(
+    types: Mapping[tuple[str, str], list[float]], shapes: Mapping[tuple[str, str, str], list[float]]
+) -> list[OperatorType]:
+    """By their time, the longest first."""
+    each: dict[tuple[str, str], list[OperatorShape]] = {}
+    for (name, core, inputs), (count, length) in sorted(shapes.items(), key=lambda one: -one[1][1]):
+        some = each.setdefault((name, core), [])
+        if len(some) < _MOST_SHAPES:
+            some.append(OperatorShape(inputs, int(count), length))
+    found = [OperatorType(*key, int(count), total, tuple(each.get(key, ()))) for key, (count, total) in types.items()]
+    return sorted(found, key=lambda one: -one.microseconds)
+
+
+def _layers(layers: Mapping[tuple[str, str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:
+    lists = {key[:2] for key in layers}
+    for (owner, name, number), passes in sorted(layers.items()):
+        told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
+        count = sum(int(count) for count, _ in passes.values())
+        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in Pass if one in passes})
+
+
+def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
+    one = table.setdefault(key, [0, 0.0])
+    one[0] += 1
+    one[1] += length
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a table by their columns' names, with their lines."""
+    try:
+        with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            reader = csv.DictReader(file)
+            names = [name.strip() for name in reader.fieldnames or ()]
+            missing = [name for name in needed if name not in names]
+            if missing:
+                hint = msg("trace.profile.columns.hint")
+                raise TraceError(msg("trace.profile.columns", missing=", ".join(missing)), hint, path=path)
+            reader.fieldnames = names
+            for number, row in enumerate(reader):
+                if number >= _MOST_ROWS:
+                    return
+                yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
+    except csv.Error as error:
+        raise TraceError(msg("trace.profile.csv", detail=str(error)), path=path) from error
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and abs(number) < 1e18 else None  # noqa: PLR2004 - no time is

@@ -1,0 +1,250 @@
+"""Reads out of MindFormers' logs what a job recomputed and swapped: its "Formative" lists and its "Set ... at layer" lines.
+
+The lines are those of ``LayerSetting`` (static graph, MindFormers 1.6 to 2.1) and of ``activation_checkpoint.py`` (dynamic
+graph, 2.0 and 2.1), behind the prefixes of ``mindformers/tools/logger.py``: ``date - name[place] - INFO - `` on the standard
+output, ``[INFO] date [place] function: `` in ``info.log``. A log may hold several runs, the lines of several ranks mixed
+up, and lines that are cut off or run into each other. It is streamed; only these lines are kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.log_lines import bodies, chosen
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_Key = TypeVar("_Key")
+
+_MAX_KEPT = 50_000  # layers' lines of a run
+_MAX_RUNS = 16
+_MAX_LOGS = 4096
+
+_FORMATIVE, _AT_LAYER = "Formative ", " at layer "
+_NEW_RUN = ("Init Config", "Applying parallelism to model")  # trainer.py of the static and of the dynamic graph
+# Said between the lines that are read, and of no use but to know that the log goes on.
+_REMARKS = ("have the highest priority", "will be removed.", "will not be effective", "enabled swap do not work")
+_NEEDLES = tuple(
+    text.encode()
+    for text in (_FORMATIVE, _AT_LAYER, "layers per stage: ", "id list", "_config from dict: ", *_NEW_RUN, *_REMARKS)
+)
+PLACEMENT = "num_layers per stage"
+_LIST = re.compile(
+    r"(Accumulated num_layers per stage|num_layers per stage|Pipeline id list with start_stage|Interleave id list"
+    r"|Formative (?:layer_recompute|select(?:_comm)?_recompute(?:_exclude)?|layer swap|op swap)): (.*)"
+)
+_SET = re.compile(
+    r"Set (full recompute|select (?:comm )?recompute(?: exclude)?|exclude recompute|layer swap|op_swap|select swap)"
+    r"(?: on)? at layer (\d{1,6})(?:\s+and value is: (\S+)|: (.*))?\s*$"
+)
+_GIVEN = re.compile(r"initial (\w{1,40}_config) from dict: (.*)")
+_PREFIX = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - |\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \d{4}-\d\d-\d\d "
+)
+_ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:, dtype=\w+)?\)|np\.int\d\d\((-?\d+)\)")
+_RANK = re.compile(r"(?:worker|rank)_(\d{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """What one line says."""
+
+    number: int  # its line in the file, from 1
+    value: object  # What stands behind its name: a value where it is one, else the text. With blanks as single ones.
+    damaged: bool = False  # the line is cut off, or another one runs into it
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """What the layers of one run were set up to do; each name with its different values, in order."""
+
+    # The lists by their names in the log, `Formative select_recompute` and so on.
+    lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
+    # What was set at each layer: by what it is (`full recompute`) and the layer's number.
+    layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
+    given: dict[str, LogLine] = field(default_factory=dict)  # the sections of the config as the job had them, by name
+    # The numbers of lines of which nothing is left but their beginning.
+    damaged: list[int] = field(default_factory=list)
+    # The number of the last line of all, which is not kept otherwise if it repeats another one or is a remark.
+    last: list[int] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all its lines, in no order."""
+        lines = [line.number for lines in (*self.lists.values(), *self.layers.values()) for line in lines]
+        return [*lines, *self.damaged, *self.last]
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeLog:
+    """What one log file holds."""
+
+    path: Path  # the file
+    rank: int | None  # the rank that wrote it, if its name says so
+    runs: tuple[LoggedRun, ...]  # its runs, the last ones if they are many
+    lines: int  # how many lines the file has
+    framework: bool  # whether any line is of MindFormers
+    ended: bool = True  # whether the last line has an end
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the file ends with such a line: whoever sets up layers has more to say afterwards."""
+        return bool(self.runs) and max(self.runs[-1].numbers, default=0) >= self.lines - (not self.ended) > 0
+
+
+def find_logs(path: Path) -> list[Path]:
+    """The logs of a folder, of the first kind that is there: of msrun, of MindFormers, of ``ms-tune dryrun``, any.
+
+    Raises:
+        TraceError: There is none, or far too many.
+    """
+    if not path.is_dir():
+        return [path]
+    for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
+        found = sorted(path.glob(pattern), key=lambda file: (rank_of(file) or 0, str(file)))
+        if len(found) > _MAX_LOGS:
+            raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
+        if found:
+            return found
+    raise TraceError(msg("trace.log.none"), msg("trace.log.none.hint"), path=path)
+
+
+def read_recompute_log(path: Path) -> RecomputeLog:
+    """Read a log, however long.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    reader, total, framework, ended = _Reader(), 0, False, True
+    with reading(path), path.open("rb") as file:
+        for body, first in bodies(file):
+            framework = framework or b"mindformers" in body
+            for number, line, whole in chosen(body, first, _NEEDLES):
+                reader.take(number, line, whole=whole)
+            ended = body.endswith(b"\n")
+            total = first + body.count(b"\n") - ended
+    return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
+
+
+def read_lines(lines: Iterable[str]) -> LoggedRun:
+    """The same of lines without prefixes, all of one run."""
+    reader = _Reader()
+    for number, line in enumerate(lines, start=1):
+        reader.take(number, line)
+    return next(iter(reader.runs()), LoggedRun())
+
+
+def read_value(text: str) -> object:
+    """A value as Python prints it, or the text with its blanks as single ones if it is none."""
+    text = " ".join(_ARRAY.sub(r"\1\2", text).split())
+    # The escapes of patterns are printed doubled; documents show them single.
+    escaped = text.replace("\\\\", "\\").replace("\\", "\\\\")
+    try:
+        value: object = ast.literal_eval(escaped)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+    return value
+
+
+def rank_of(path: Path) -> int | None:
+    """The rank that a log's name, or its folder's, tells."""
+    found = _RANK.search(path.name) or _RANK.search(path.parent.name)
+    return int(found[1]) if found else None
+
+
+class _Reader:
+    """The runs met so far.
+
+    The static graph prints its lists anew for each block of layers that it sets up: with the prediction layers twice in a
+    run, and once for each rank that writes into the same file. Lists that are the same, with no start of a run in between,
+    are therefore one run.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[LoggedRun] = []
+        self._block = LoggedRun()
+        self._marked = False  # the run begins with this block
+
+    def take(self, number: int, line: str, *, whole: bool = True) -> None:
+        """Read a line, which may be several that ran into each other."""
+        starts = [match.start() for match in _PREFIX.finditer(line)]
+        ends = [*starts[1:], len(line)] if starts else [len(line)]
+        if not starts or starts[0]:
+            starts, ends = [0, *starts], [starts[0] if starts else len(line), *(ends if starts else ())]
+        for start, end in zip(starts, ends, strict=True):
+            self._message(number, line[start:end], glued=end < len(line) or not whole)
+
+    def runs(self) -> tuple[LoggedRun, ...]:
+        """All of them; the last ones if they are many."""
+        self._close()
+        return tuple(self._runs[-_MAX_RUNS:])
+
+    def _message(self, number: int, text: str, *, glued: bool) -> None:
+        if any(word in text for word in _NEW_RUN):
+            self._close()
+            self._marked = True
+            return
+        if match := _LIST.search(text):
+            value = read_value(match[2])
+            damaged = glued or isinstance(value, str)
+            if match[1] == PLACEMENT and len(self._block.lists) > 1:
+                self._close()
+            _add(self._block.lists, match[1], LogLine(number, value, damaged))
+        elif match := _SET.search(text):
+            if len(self._block.layers) < _MAX_KEPT:
+                value = " ".join((match[3] or match[4] or "").split())
+                _add(self._block.layers, (match[1], int(match[2])), LogLine(number, value, glued))
+        elif match := _GIVEN.search(text):
+            if self._block.lists:
+                self._close()
+            self._block.given[match[1]] = LogLine(number, read_value(match[2]), glued)
+            return
+        elif all(remark not in text for remark in _REMARKS):
+            if _FORMATIVE not in text and (_AT_LAYER not in text or "Set " not in text):
+                return
+            self._block.damaged.append(number)
+        self._block.last[:] = [number]
+
+    def _close(self) -> None:
+        block, self._block = self._block, LoggedRun()
+        if not (block.lists or block.layers or block.damaged):
+            self._block.given.update(block.given)  # the sections come before the lists
+            return
+        marked, self._marked = self._marked, False
+        last = self._runs[-1] if self._runs else None
+        if last is None or marked or not _alike(last, block):
+            self._runs.append(block)
+            del self._runs[: -2 * _MAX_RUNS]
+            return
+        for name, lines in block.lists.items():
+            for line in lines:
+                _add(last.lists, name, line)
+        for key, lines in block.layers.items():
+            for line in lines:
+                _add(last.layers, key, line)
+        last.damaged.extend(block.damaged)
+        last.last[:] = block.last
+
+
+def _alike(run: LoggedRun, block: LoggedRun) -> bool:
+    """Whether all lists of a block that can be read are those of a run."""
+    pairs = ((run.lists.get(name, ()), lines) for name, lines in block.lists.items())
+    return all(_values(before) == _values(after) for before, after in pairs if _values(before) and _values(after))
+
+
+def _values(lines: Sequence[LogLine]) -> list[object]:
+    return [line.value for line in lines if not line.damaged]
+
+
+def _add(table: dict[_Key, tuple[LogLine, ...]], key: _Key, line: LogLine) -> None:
+    known = table.get(key, ())
+    if all((one.value, one.damaged) != (line.value, line.damaged) for one in known):
+        table[key] = (*known, line)

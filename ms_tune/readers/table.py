@@ -1,0 +1,244 @@
+"""A trace as columns: what a hundred thousand rows need so that looking at all of them takes milliseconds.
+
+A :class:`Table` holds the rows of one ``memory_block.csv``, one array a column. Numbers that a row does not have are
+:data:`NONE`. Texts and stacks are stored once: a column of them is the positions in a tuple of different ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.memory_block import NEVER_FREED, Block
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.memory_block import DroppedRow, Frame
+
+HOST_POOL = "Other"
+NONE = -1  # a number that the row does not have
+_MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded(Generic[Value]):
+    """A column of repeating values: row ``i`` has ``values[codes[i]]``."""
+
+    codes: NDArray[np.int32]
+    values: tuple[Value, ...]
+
+    def at(self, row: int) -> Value:
+        """The value of a row."""
+        return self.values[int(self.codes[row])]
+
+    def where(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
+        """Which rows have one of the wanted values."""
+        keys = frozenset(wanted)
+        return np.array([value in keys for value in self.values], np.bool_)[self.codes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The rows of a trace, ordered as in the file. :class:`~ms_tune.readers.memory_block.Block` tells what each means."""
+
+    line: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]  # tick of the release, or `ms_tune.readers.memory_block.NEVER_FREED`
+    address: NDArray[np.uint64]
+    stream: NDArray[np.int64]
+    size: NDArray[np.int64]
+    used_after: NDArray[np.int64]
+    footprint_after: NDArray[np.int64]
+    producer: NDArray[np.int64]
+    first_user: NDArray[np.int64]
+    last_user: NDArray[np.int64]
+    persistent: NDArray[np.bool_]
+    small: NDArray[np.bool_]
+    pool: Coded[str]
+    kind: Coded[str]
+    task: Coded[str]
+    node: Coded[str]
+    graph: Coded[str]
+    stack: Coded[tuple[Frame, ...]]
+    users: Mapping[int, str]  # the `user_tasks` text of weights and of blocks that were never freed, by row
+    dropped: tuple[DroppedRow, ...]  # some of the refused rows
+    dropped_count: int  # how many rows were refused
+    columns: tuple[str, ...]
+    truncated: bool  # whether the file ends in the middle of a row
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def on_device(self) -> NDArray[np.bool_]:
+        """Which rows take memory of the device.
+
+        MindSpore names its pool of host memory, for what is offloaded, :data:`HOST_POOL`; its log leaves that out too.
+        A trace that knows no other pool is one of a release, or a program, that names none.
+        """
+        host = self.pool.where({HOST_POOL})
+        return np.ones(len(self), np.bool_) if host.all() else ~host
+
+    def only(self, wanted: NDArray[np.bool_]) -> Table:
+        """The wanted rows."""
+        rows = np.flatnonzero(wanted)
+        columns: dict[str, Any] = {
+            name: value[rows] if isinstance(value, np.ndarray) else Coded(value.codes[rows], value.values)
+            for name, value in ((name, getattr(self, name)) for name in COLUMNS)
+        }
+        place = {int(row): new for new, row in enumerate(rows)}
+        users = {place[row]: text for row, text in self.users.items() if row in place}
+        return replace(self, users=users, **columns)
+
+    def live(self, tick: int) -> NDArray[np.bool_]:
+        """Which rows are alive at a tick."""
+        return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
+
+
+NUMBERS = (
+    *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
+    *("producer", "first_user", "last_user"),
+)
+TEXTS = ("pool", "kind", "task", "node", "graph")
+COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
+
+
+class TableBuilder:
+    """Grows a table part by part; parts hold the rows of one stretch of a file."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, list[NDArray[np.int64]]] = {name: [] for name in NUMBERS}
+        self._addresses: list[NDArray[np.uint64]] = []
+        self._flags: dict[str, list[NDArray[np.bool_]]] = {"persistent": [], "small": []}
+        self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in (*TEXTS, "stack")}
+        self._texts: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
+        self._stacks: dict[tuple[Frame, ...], int] = {}
+        self._users: dict[int, str] = {}
+        self.rows = 0
+
+    def code(self, column: str, text: str) -> int:
+        """The code of a text in a column."""
+        known = self._texts[column]
+        return known.setdefault(text, len(known))
+
+    def stack_code(self, stack: tuple[Frame, ...]) -> int:
+        """The code of a stack."""
+        return self._stacks.setdefault(stack, len(self._stacks))
+
+    def add_part(
+        self,
+        numbers: Mapping[str, NDArray[np.int64]],
+        address: NDArray[np.uint64],
+        flags: Mapping[str, NDArray[np.bool_]],
+        codes: Mapping[str, NDArray[np.int32]],
+        users: Mapping[int, str],
+    ) -> None:
+        """Add rows as columns; keys of ``users`` count from the part's first row."""
+        for name in NUMBERS:
+            self._numbers[name].append(numbers[name])
+        self._addresses.append(address)
+        for name, flag in flags.items():
+            self._flags[name].append(flag)
+        for name, code in codes.items():
+            self._codes[name].append(code)
+        self._users.update({self.rows + row: text for row, text in users.items()})
+        self.rows += len(address)
+
+    def add_blocks(self, blocks: Sequence[Block]) -> None:
+        """Add rows as blocks."""
+        numbers: dict[str, list[int]] = {name: [] for name in NUMBERS}
+        codes: dict[str, list[int]] = {name: [] for name in (*TEXTS, "stack")}
+        users: dict[int, str] = {}
+        for row, block in enumerate(blocks):
+            touched = block.users
+            last = block.last_user_task
+            never = block.end is None
+            values = (
+                *(block.line, block.start, NEVER_FREED if block.end is None else block.end),
+                *(_or_none(block.stream), block.size, _or_none(block.used_after), _or_none(block.footprint_after)),
+                _or_none(block.producer_task),
+                touched[0] if touched else NONE,
+                last if last is not None else touched[-1] if touched else NONE,
+            )
+            for name, value in zip(NUMBERS, values, strict=True):
+                numbers[name].append(value)
+            names = (block.pool, block.kind, block.task_name, block.node_name, block.graph_name)
+            for name, text in zip(TEXTS, names, strict=True):
+                codes[name].append(self.code(name, text))
+            codes["stack"].append(self.stack_code(block.stack))
+            if block.user_text and (never or block.kind == "Weight"):
+                users[row] = block.user_text
+        self.add_part(
+            {name: np.array(values, np.int64) for name, values in numbers.items()},
+            np.array([block.address for block in blocks], np.uint64),
+            {
+                "persistent": np.array([block.persistent for block in blocks], np.bool_),
+                "small": np.array([block.small for block in blocks], np.bool_),
+            },
+            {name: np.array(values, np.int32) for name, values in codes.items()},
+            users,
+        )
+
+    def table(
+        self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
+    ) -> Table:
+        """The table of all parts.
+
+        Raises:
+            TraceError: The sizes add up to more than a computer word holds: no device has that much memory.
+        """
+        numbers = {name: _joined(parts, np.int64) for name, parts in self._numbers.items()}
+        order = np.argsort(numbers["line"], kind="stable")
+        if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:
+            raise TraceError(msg("trace.sizes"))
+        texts = {
+            name: Coded(_joined(self._codes[name], np.int32)[order], tuple(known))
+            for name, known in self._texts.items()
+        }
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return Table(
+            line=numbers["line"][order],
+            start=numbers["start"][order],
+            end=numbers["end"][order],
+            stream=numbers["stream"][order],
+            size=numbers["size"][order],
+            used_after=numbers["used_after"][order],
+            footprint_after=numbers["footprint_after"][order],
+            producer=numbers["producer"][order],
+            first_user=numbers["first_user"][order],
+            last_user=numbers["last_user"][order],
+            pool=texts["pool"],
+            kind=texts["kind"],
+            task=texts["task"],
+            node=texts["node"],
+            graph=texts["graph"],
+            address=_joined(self._addresses, np.uint64)[order],
+            persistent=_joined(self._flags["persistent"], np.bool_)[order],
+            small=_joined(self._flags["small"], np.bool_)[order],
+            stack=Coded(_joined(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
+            users={int(place[row]): text for row, text in self._users.items()},
+            dropped=dropped,
+            dropped_count=dropped_count,
+            columns=columns,
+            truncated=truncated,
+        )
+
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def _joined(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
+    return np.concatenate(parts) if parts else np.empty(0, kind)
+
+
+def _or_none(value: int | None) -> int:
+    return NONE if value is None else value

@@ -1,0 +1,243 @@
+"""Reads ``tracker_graph.ir``: shape and number format of the tensors in the blocks, and which operator reads which.
+
+Three lines an operator (``tracker_graph.cc``, MindSpore 2.5 and later)::
+
+    (%7) = MatMul(%2, %5), task_info: 6, attrs {stream_id=0}
+        (Float32:[64, 512]{strdes=[512, 1],offset=0}) <- (Float32:[64, 256], Float32:[256, 512])
+        # File:train.py;Line:42;Function:<module>|
+
+``%7`` is the block that starts at tick 7. A block may be shown with several shapes: views of one storage.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.readers.memory_block import DroppedRow, Refused
+from ms_tune.readers.parts import Part, no_progress, parts_of
+from ms_tune.readers.reading import reading
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.parts import Progress
+
+# Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
+ITEM_BYTES = {
+    **dict.fromkeys(("Bool", "Int8", "UInt8", "Float8_E4M3FN", "Float8_E5M2", "HiFloat8"), 1),
+    **dict.fromkeys(("Int16", "UInt16", "Float16", "BFloat16"), 2),
+    **dict.fromkeys(("Int32", "UInt32", "Float32"), 4),
+    **dict.fromkeys(("Int64", "UInt64", "Float64", "Complex64"), 8),
+    "Complex128": 16,
+}
+# No line can make these slow: once the task number has matched, nothing after it can fail.
+_HEAD = re.compile(r"\(([^()]*)\) = (?:[^(]*\()+?([^()]*)\), task_info: [0-9]{1,18}, attrs \{")
+_BLOCKS = r"((?:%[0-9]{1,18}(?:, )?)*)"
+_PLAIN_HEAD = re.compile(
+    rf"^\({_BLOCKS}\) = (?:[^(\n]*\()+?{_BLOCKS}\), task_info: [0-9]{{1,18}}, attrs \{{".encode(), re.MULTILINE
+)
+_TYPE = re.compile(r"(\w{1,40}):\[([0-9, -]{0,400})\](\{[^{}]{0,800}\})?")
+_BLOCK = re.compile(r"%([0-9]{1,18})")
+_TO_NUMBERS = bytes.maketrans(b"%,", b"  ")
+_MOST_DIGITS = 12  # of a dimension
+_LINES = 3  # of an operator
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Number format and shape of a tensor."""
+
+    dtype: str  # such as `Float32`
+    shape: tuple[int, ...]  # the dimensions
+    bytes: int | None  # elements times bytes of an element; None if the format is not known or a dimension is not
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrackerGraph:
+    """What the graph file tells."""
+
+    # The largest tensor that each block was seen to hold, by the tick at which the block starts.
+    tensors: Mapping[int, TensorType]
+    operators: int  # how many operators the file holds
+    dropped: tuple[DroppedRow, ...]  # some of the operators that were refused
+    dropped_count: int  # how many were refused
+
+
+def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerGraph:
+    """Read a ``tracker_graph.ir``.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    reader = _Reader()
+    with reading(path), path.open("rb") as file:
+        reader.read(file, on_bytes)
+    return TrackerGraph(reader.tensors, reader.operators, tuple(reader.refused.rows), reader.refused.count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Types:
+    """The tensors in one line of types."""
+
+    written: tuple[TensorType, ...]
+    read: tuple[TensorType, ...]
+
+
+class _Reader:
+    """The operators so far."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, TensorType] = {}
+        self.operators = 0
+        self.refused = Refused()
+        self._types: dict[str, _Types | None] = {}
+        self._single: dict[str, TensorType] = {}
+        self._head: tuple[int, re.Match[str]] | None = None
+
+    def read(self, file: BinaryIO, on_bytes: Progress) -> None:
+        """Take the file in stretches that begin with an operator's first line."""
+        rest, first = b"", 1
+        for part in parts_of(file, 1, on_bytes):
+            if part.data is None or not part.complete:
+                self._take(rest, first)
+                self._take_lines(part.lines())
+                rest, first = b"", part.first + part.height
+                continue
+            data = rest + part.data
+            cut = data.rfind(b"\n(") + 1 or len(data)
+            self._take(data[:cut], first)
+            first += data.count(b"\n", 0, cut)
+            rest = data[cut:]
+        self._take(rest, first)
+        if self._head is not None:
+            self._refuse(self._head[0])
+
+    def _take(self, data: bytes, first: int) -> None:
+        if data and (self._head is not None or not self._take_plain(data)):
+            self._take_lines(Part(first, data, data.count(b"\n"), complete=True).lines())
+
+    def _take_plain(self, data: bytes) -> bool:
+        """Take operators of three lines each, all at once; False if anything is out of the ordinary."""
+        lines = data.split(b"\n")
+        heads, types = lines[:-1:_LINES], lines[1::_LINES]
+        if len(lines) != _LINES * len(heads) + 1 or data.count(b"\n    #") != len(heads):
+            return False
+        text = b"\n".join([*heads, b""])
+        blocks: list[tuple[bytes, bytes]] = _PLAIN_HEAD.findall(text)
+        if len(blocks) != len(heads) or text.count(b"} \n") != len(heads):
+            return False
+        different = {text: place for place, text in enumerate(dict.fromkeys(types))}
+        known = [self._both(text.decode("utf-8", errors="replace")) for text in different]
+        all_types = [each for each in known if each is not None]
+        code = np.array([different[text] for text in types], np.int64)
+        if len(all_types) < len(known) or not _fitting(blocks, all_types, code):
+            return False
+        ticks = b" ".join([b"%b %b" % (read, written) for written, read in blocks]).translate(_TO_NUMBERS)
+        if not ticks.isspace():
+            self._keep_largest(np.fromstring(ticks, np.int64, sep=" "), all_types, code)
+        self.operators += len(heads)
+        return True
+
+    def _keep_largest(self, ticks: NDArray[np.int64], types: Sequence[_Types], code: NDArray[np.int64]) -> None:
+        """Keep the largest tensor of every block; of equal ones the first. Types are those of what is read, then written."""
+        tensors = [tensor for each in types for tensor in (*each.read, *each.written)]
+        length = np.array([len(each.read) + len(each.written) for each in types], np.int64)
+        begin = np.cumsum(length) - length
+        lengths = length[code]
+        place = np.repeat(begin[code] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(ticks))
+        size = np.array([tensor.bytes or 0 for tensor in tensors], np.float64)[place]
+        blocks, block = np.unique(ticks, return_inverse=True)
+        largest = np.full(len(blocks), -1.0)
+        np.maximum.at(largest, block, size)
+        candidates = np.flatnonzero(size == largest[block])[::-1]
+        chosen = np.empty(len(blocks), np.int64)
+        chosen[block[candidates]] = place[candidates]  # the first one is written last
+        for tick, at in zip(blocks.tolist(), chosen.tolist(), strict=True):
+            self._see(tick, tensors[at])
+
+    def _see(self, tick: int, tensor: TensorType) -> None:
+        known = self.tensors.get(tick)
+        if known is None or (tensor.bytes or 0) > (known.bytes or 0):
+            self.tensors[tick] = tensor
+
+    def _take_lines(self, lines: Iterable[tuple[int, str | None, bool]]) -> None:
+        """Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow."""
+        for number, text, _ in lines:
+            if text is None:
+                self._refuse(number)
+                self._head = None
+            elif text.startswith("("):
+                if self._head is not None:
+                    self._refuse(self._head[0])  # its types are missing
+                match = _HEAD.match(text) if text.rstrip().endswith("}") else None
+                self._head = (number, match) if match else None
+                if match is None:
+                    self._refuse(number)
+            elif self._head is not None and not text.lstrip().startswith("#"):
+                self._operator(*self._head, text)
+                self._head = None
+
+    def _operator(self, number: int, head: re.Match[str], text: str) -> None:
+        types = self._both(text)
+        written = [int(tick) for tick in _BLOCK.findall(head[1])]
+        read = [int(tick) for tick in _BLOCK.findall(head[2])]
+        fitting = types is not None and (len(types.written), len(types.read)) == (len(written), len(read))
+        if types is None or not fitting:
+            if types == _Types((), ()) or not (written or read):  # on the CPU blocks have no names
+                self.operators += 1
+            else:
+                self._refuse(number)
+            return
+        self.operators += 1
+        for tick, tensor in zip((*read, *written), (*types.read, *types.written), strict=True):
+            self._see(tick, tensor)
+
+    def _both(self, text: str) -> _Types | None:
+        if text not in self._types:
+            written, arrow, read = text.strip().partition(") <- (")
+            whole = arrow and written.startswith("(") and read.endswith(")")
+            self._types[text] = _Types(self._list(written[1:]), self._list(read[:-1])) if whole else None
+        return self._types[text]
+
+    def _list(self, text: str) -> tuple[TensorType, ...]:
+        return tuple(self._tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text))
+
+    def _tensor(self, text: str, dtype: str, dimensions: str) -> TensorType:
+        known = self._single.get(text)
+        if known is None:
+            sizes = [part.strip() for part in dimensions.split(",") if part.strip()]
+            plain = all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in sizes)
+            shape = tuple(int(part) for part in sizes) if plain else ()
+            item = ITEM_BYTES.get(dtype)
+            size = item * prod(shape) if plain and item is not None else None
+            known = self._single[text] = TensorType(dtype, shape, size)
+        return known
+
+    def _refuse(self, number: int) -> None:
+        self.refused.add(number, msg("trace.graph.malformed"))
+
+
+def _fitting(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:
+    """Whether every operator shows one type for each of its blocks."""
+    written = np.array([each.count(b"%") for each, _ in blocks], np.int64)
+    read = np.array([each.count(b"%") for _, each in blocks], np.int64)
+    shown = np.array([(len(each.written), len(each.read)) for each in types], np.int64)[code]
+    return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())

@@ -1,0 +1,385 @@
+"""Reads the steps out of a training log, however long: runs, their ranks, and what was said between the steps.
+
+A file may hold several runs, one behind the other: a run ends where the counter of its steps falls, where the number of
+steps in all changes, or where a step comes again that was another one (another norm of its gradients, or another loss).
+It may hold the lines of several ranks: behind prefixes, or without, where the same step comes again and says the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.log_lines import bodies, perhaps, text_of
+from ms_tune.readers.logged_memory import reports_in
+from ms_tune.readers.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
+from ms_tune.readers.plain_pickle import no_collection
+from ms_tune.readers.reading import reading
+from ms_tune.readers.recompute_log import rank_of
+from ms_tune.readers.step_baseline import read_baseline
+from ms_tune.readers.step_batch import Batch
+from ms_tune.readers.step_lines import NOT_LOGGED, Form, Kind, layout_of, rank_before, samples_per_second, steps_in
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from ms_tune.readers.logged_steps import LoggedMemory
+    from ms_tune.readers.step_batch import Rows
+    from ms_tune.readers.step_lines import StepLine
+
+    _Layout = tuple[Kind, Callable[[bytes], tuple[bytes, ...]]]
+
+_MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
+_MOST_RUNS = 1000
+_MOST_RANKS = 4096
+_MOST_REMARKS = 10_000
+_MOST_DAMAGED = 100
+
+_TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
+# megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
+_REMARKS = {
+    "saving checkpoint at iteration": "checkpoint",
+    "......Saving ckpt......": "checkpoint",
+    "validation loss at": "evaluation",
+    "Eval result: ": "evaluation",
+}
+_TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_LAYOUTS = 20_000  # kept; a log has some dozen
+_LONGEST = 4096  # bytes of a line whose layout is kept
+_MOST_WAITING = 20_000  # steps
+_NONE = Kind(None, ())
+_UNKNOWN: _Layout = (Kind(None, ("unknown",)), lambda _line: ())
+_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
+
+
+@no_collection()
+def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
+    """Read a log, however long.
+
+    Args:
+        path: The file; a JSON file of lists (the baselines of MindSpeed-LLM's and -MM's tests) is one run.
+        on_bytes: Told how many bytes more are read.
+
+    Raises:
+        TraceError: The file cannot be read, or no line of it tells about a step.
+    """
+    reader, ended, head = _Reader(), True, b""
+    with reading(path), path.open("rb") as file:
+        for body, first in bodies(file):
+            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                return TrainingLog(path, rank_of(path), (read_baseline(path),))
+            head = head or body[:2]
+            reader.read(perhaps(body, first, _NEEDLES))
+            ended = body.endswith(b"\n")
+            on_bytes(len(body))
+    reader.end()
+    runs = tuple(reader.runs)
+    if not runs:
+        if reader.damaged:
+            raise TraceError(
+                msg("trace.steps.damaged"), msg("trace.steps.none.hint"), path=path, line=reader.damaged[0]
+            )
+        raise _without_steps(path, head)
+    return TrainingLog(
+        path,
+        rank_of(path),
+        runs,
+        damaged=tuple(reader.damaged),
+        damaged_count=reader.damaged_count,
+        dropped=reader.dropped,
+        orphans=reader.orphans,
+        cut_off=not ended,
+    )
+
+
+def _without_steps(path: Path, head: bytes) -> TraceError:
+    """Why nothing was found in a file with such first two bytes."""
+    file = quote(str(path))
+    if head == b"\x1f\x8b":
+        return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
+    if head in _UTF_16:
+        return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
+    return TraceError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Who writes lines: one rank, or, without prefixes, perhaps several."""
+
+    run: int = -1  # number of its present run
+    last: int = 0  # the largest number of a step in it
+    epoch: int = 0
+    offset: int = 0  # steps of the epochs before this one, where lines do not say how many an epoch has
+
+
+class _Reader:
+    """The runs met so far."""
+
+    def __init__(self) -> None:
+        self.runs: list[LoggedRun] = []
+        self.damaged: list[int] = []
+        self.damaged_count = self.dropped = self.orphans = 0
+        self._kept = 0
+        self._writers: dict[int | None, _Writer] = {}
+        self._tailed: int | None = None  # the rank whose lines `tail -f` shows
+        self._latest: RankSteps | None = None
+        self._early: dict[int, LoggedMemory] = {}  # what was said of a run before its first step
+
+        self._known: dict[bytes, _Layout | None] = {}  # by lines without the values of their digits
+        self._kinds: dict[Kind, Kind] = {}
+        self._batch = Batch(_NONE)
+
+    def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
+        """Read lines: those that tell of steps many at a time, others by themselves."""
+        known, batch = self._known, self._batch
+        kind, told, numbers = batch.kind, batch.told, batch.lines
+        for number, line, whole in lines:
+            layout = known.get(line.translate(_DIGITS), _UNKNOWN)
+            if layout is not None and layout[0] is kind and whole:
+                told.append(layout[1](line))
+                numbers.append(number)
+            elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
+                self._next(number, line, self._layout(line) if whole else None, whole=whole)
+                batch = self._batch
+                kind, told, numbers = batch.kind, batch.told, batch.lines
+        if len(batch) > _MOST_WAITING:
+            self.end()
+
+    def _layout(self, line: bytes) -> _Layout | None:
+        key = line.translate(_DIGITS)
+        if key in self._known:
+            return self._known[key]
+        found = layout_of(line)
+        if found is not None:
+            found = (self._kinds.setdefault(found[0], found[0]), found[1])
+        if len(self._known) >= _MOST_LAYOUTS:
+            self._known.clear()
+        if len(line) <= _LONGEST:
+            self._known[key] = found
+        return found
+
+    def _next(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
+        """Read a line that is not like the one before."""
+        if layout is None:
+            self.end()
+            self._take(number, text_of(line), whole=whole)
+            return
+        kind, take = layout
+        if kind.form is None:
+            rate = float(take(line)[0])
+            if len(self._batch):
+                self._batch.rate(rate)
+            else:
+                self._rate(rate if rate < math.inf else NOT_LOGGED)
+            return
+        if kind is not self._batch.kind:
+            self.end()
+            self._batch = Batch(kind)
+        self._batch.told.append(take(line))
+        self._batch.lines.append(number)
+
+    def end(self) -> None:
+        """Put the steps that wait where they belong."""
+        batch, self._batch = self._batch, Batch(_NONE)
+        if not len(batch):
+            return
+        rows = batch.rows(counted_only=self._kept >= _MOST_STEPS)
+        if rows is None:
+            self._one_by_one(batch, 0, len(batch))
+        elif rows.ranks:
+            self._of_ranks(batch, rows)
+        else:
+            self._of_one(batch, rows)
+
+    def _of_one(self, batch: Batch, rows: Rows) -> None:
+        """Steps without a rank before them: rising ones of the present run together, others by themselves."""
+        falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
+        begin = 0
+        for end in [*falls, len(batch)]:
+            while begin < end:
+                place = self._present(self._tailed, rows, begin)
+                if place is None:
+                    self._one_by_one(batch, begin, begin + 1)
+                    begin += 1
+                else:
+                    self._extend(place, rows, range(begin, end))
+                    begin = end
+
+    def _of_ranks(self, batch: Batch, rows: Rows) -> None:
+        """Steps of several ranks: together if all of them go on with their present runs."""
+        each: dict[int, list[int]] = {}
+        for at, rank in enumerate(rows.ranks):
+            each.setdefault(rank, []).append(at)
+        places = {rank: self._present(rank, rows, some[0]) for rank, some in each.items()}
+        rising = all(rows.number[at] < rows.number[after] for some in each.values() for at, after in pairwise(some))
+        if not rising or None in places.values() or self._kept + len(batch) > _MOST_STEPS:
+            self._one_by_one(batch, 0, len(batch))
+            return
+        for rank, place in places.items():
+            if place is not None:
+                self._extend(place, rows, each[rank])
+        self._latest = places[rows.ranks[-1]]
+
+    def _present(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
+        """The steps that a rank's step goes on with, if it does; and no other step of the batch has another total."""
+        writer = self._writers.get(rank)
+        if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
+            return None
+        own = (one for one in self.runs[writer.run].ranks if one.rank == rank and one.form is rows.form)
+        found = next(own, None)
+        return found if found is not None and rows.number[at] > found.number[-1] else None
+
+    def _extend(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
+        """Add steps to those of a rank, as far as there is room."""
+        kept = at[: max(_MOST_STEPS - self._kept, 0)]
+        self.dropped += len(at) - len(kept)
+        if not kept:
+            return
+        columns = {"number": rows.number, **rows.columns}
+        if len(kept) < len(rows.number):
+            columns = {name: [*itemgetter(*kept, kept[0])(column)][:-1] for name, column in columns.items()}
+        place.extend(columns, len(kept))
+        self._kept += len(kept)
+        writer = self._writers[place.rank if place.rank is not None else self._tailed]
+        writer.last = max(writer.last, place.number[-1])
+        self._latest = place
+
+    def _one_by_one(self, batch: Batch, begin: int, end: int) -> None:
+        for rank, step, line, rate in batch.singles(begin, end):
+            if step is None:
+                self._damage(line)
+            else:
+                self._step(self._tailed if rank is None else rank, step, line)
+            if rate == rate:  # noqa: PLR0124 - NaN is what is not logged
+                self._rate(rate)
+
+    def _damage(self, line: int) -> None:
+        self.damaged_count += 1
+        if len(self.damaged) < _MOST_DAMAGED:
+            self.damaged.append(line)
+
+    def _take(self, number: int, line: str, *, whole: bool) -> None:
+        """Read a line; one without an end may be cut off."""
+        rank, text = rank_before(line)
+        rank = self._tailed if rank is None else rank
+        found = False
+        for step in steps_in(text, whole=whole):
+            found = True
+            if step is None:
+                self._damage(number)
+            else:
+                self._step(rank, step, number)
+        if "samples/s/p" in text:
+            self._rate(samples_per_second(text), whole=whole)
+        elif not found:
+            self._other(text, number)
+
+    def _step(self, rank: int | None, step: StepLine, line: int) -> None:
+        writer = self._writers.get(rank)
+        if writer is None:
+            if len(self._writers) >= _MOST_RANKS:
+                self.dropped += 1
+                return
+            writer = self._writers[rank] = _Writer()
+        number = _counted(writer, step)
+        place = self._place(writer, rank, step, number)
+        if place is None or self._kept >= _MOST_STEPS:
+            self.dropped += 1
+            return
+        self._kept += 1
+        place.add(step, number, line)
+        writer.last = max(writer.last, number)
+        self._latest = place
+
+    def _place(self, writer: _Writer, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+        """Where a step belongs: to a rank of the writer's present run, or to a new run."""
+        run = self.runs[writer.run] if writer.run >= 0 else None
+        if run is not None and step.total == run.total:
+            own = [one for one in run.ranks if one.rank == rank and one.form is step.form]
+            if own and number > own[0].number[-1]:
+                return own[0]
+            # Without prefixes the same step once more may be another rank's, a step late at most.
+            if own and rank is None and number >= writer.last - 1 and _same(own[0], step, number):
+                later = next((one for one in own[1:] if one.number[-1] < number), None)
+                return later or _more(run, RankSteps(step.form, None))
+        return self._new_run(writer, rank, step, number)
+
+    def _new_run(self, writer: _Writer, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+        repeated = writer.run >= 0 and number == writer.last
+        writer.run += 1
+        if writer.run == len(self.runs):
+            if writer.run >= _MOST_RUNS:
+                writer.run -= 1
+                return None
+            self.runs.append(LoggedRun(total=step.total, repeated=repeated, memory=self._early))
+            self._early = {}
+        if step.form is Form.MINDSPEED and writer.offset:
+            writer.offset = 0
+        writer.last = 0
+        return _more(self.runs[writer.run], RankSteps(step.form, rank))
+
+    def _rate(self, rate: float, *, whole: bool = True) -> None:
+        if self._latest is None:
+            self.orphans += 1
+        elif whole:
+            self._latest.rate[-1] = rate
+
+    def _other(self, text: str, line: int) -> None:
+        if tail := _TAIL.search(text):
+            self._tailed = int(tail[1])
+        if " memory (MB) |" in text:
+            for memory in reports_in(text):
+                self._memory(memory)
+        if not self.runs:
+            return
+        run = self.runs[-1]
+        for words, kind in _REMARKS.items():
+            if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
+                run.remarks.append(Remark(kind, self._latest.number[-1], line))
+
+    def _memory(self, memory: LoggedMemory) -> None:
+        """Of the present run, or of the one that begins: ranks do not wait for the one that writes its first step."""
+        begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
+        kept = self.runs[-1].memory if begun else self._early
+        if memory.rank in kept or len(kept) < _MOST_RANKS:
+            kept[memory.rank] = memory
+
+
+def _counted(writer: _Writer, step: StepLine) -> int:
+    """The step's number in its job: some counters begin anew with each epoch."""
+    if step.form is Form.MINDSPEED:
+        if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
+            writer.offset = writer.last
+        elif step.epoch < writer.epoch:
+            writer.offset = 0
+        writer.epoch = step.epoch
+        return step.number + writer.offset
+    return step.number + max(step.epoch - 1, 0) * step.total
+
+
+def _same(steps: RankSteps, step: StepLine, number: int) -> bool:
+    """Whether a step that is there already says what this line says: as far as gradients go, or else the loss."""
+    place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
+    if place is None:
+        return False
+    for mine, theirs in ((steps.norm[place], step.norm), (steps.loss[place], step.loss)):
+        if mine == mine and theirs == theirs:  # noqa: PLR0124 - both are there
+            return mine == theirs
+    return True
+
+
+def _more(run: LoggedRun, rank: RankSteps) -> RankSteps | None:
+    if len(run.ranks) >= _MOST_RANKS:
+        return None
+    run.ranks.append(rank)
+    return rank

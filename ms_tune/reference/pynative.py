@@ -1,0 +1,358 @@
+"""``mindformers-pynative`` configs as jobs for the reference transformer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.job_parts import Change
+from ms_tune.dialects.layer_plan import on_devices
+from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.mindformers_pynative.read import normalize_source
+from ms_tune.dialects.stage import StageLayer
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError
+from ms_tune.facts.models import model_of
+from ms_tune.facts.releases import default_release, release_for
+from ms_tune.reference.configs.pynative import before_2_1, expert_layers, read_parallelism, read_pynative
+from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
+from ms_tune.reference.sizes import fewest_devices
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.reference.read import Placed
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
+
+# What a model's class fills in, and the reference transformer cannot do without.
+_SIZES = (
+    *("vocab_size", "seq_length", "hidden_size", "intermediate_size", "num_hidden_layers", "num_nextn_predict_layers"),
+    *(
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "multi_latent_attention",
+        "q_lora_rank",
+        "kv_lora_rank",
+    ),
+    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts", "n_shared_experts"),
+    *("num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace"),
+)
+_NORMS = ("RMSNorm", "LayerNorm")
+_ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "silu", "relu")
+_OPTIMIZERS = ("AdamW",)
+_FUSED_KEYS = ("enable_fused_opt", "use_fused")
+_SCHEDULES = ("1f1b", "interleaved_1f1b")
+_NAMES = Names(
+    tensor="parallelism.tensor_parallel",
+    context="parallelism.context_parallel",
+    expert="parallelism.expert_parallel",
+    heads="model.num_attention_heads",
+    groups="model.num_key_value_heads",
+    width="model.intermediate_size",
+    words="model.vocab_size",
+    tokens="model.seq_length",
+    experts="model.n_routed_experts",
+    micro_batches="training.global_batch_size",
+    hidden="model.hidden_size",
+)
+
+
+def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
+    """The job of a MindFormers dynamic-graph config."""
+    _check_model(source)
+    source, defaults = _with_sizes(source)
+    parallelism = read_parallelism(source.data, source.path)
+    _check_stages(source, parallelism.pipeline)
+    count = devices or _fewest(source)
+    config = _as_trained(source, read_pynative(source.data, source.path, count), count)
+    written = normalize_source(source)  # refuses more layers than any model has
+    plan = on_devices(written, count)
+    experts = expert_layers(source.data, source.path, config.shape.num_layers)
+    _check_tensor(source, config, experts=any(experts))
+
+    def layer_of(layer: LayerPlan) -> StageLayer:
+        mtp = layer.layer >= len(experts)
+        return StageLayer(
+            number=layer.layer,
+            # A layer of multi-token prediction is made as the last ordinary one.
+            experts=experts[-1] if mtp else experts[layer.layer],
+            mtp=mtp,
+            full=recomputed(layer),
+            select=() if recomputed(layer) else tuple(layer.select_patterns),
+        )
+
+    layers, warnings = placed_layers(plan, layer_of, source.path)
+    data_parallel = count // parallelism.model_size
+    return DynamicJob(
+        config=config,
+        layers=layers,
+        devices=count,
+        names=_NAMES,
+        batch_key=(_NAMES.micro_batches, config.batch.micro_batch_size * data_parallel),
+        layer_changes=_layer_changes,
+        not_included=tuple(_not_included(source, config, plan)),
+        warnings=(*defaults, *warnings, *([msg("reference.one-device")] if plan.layers != written.layers else [])),
+        standing=tuple(_standing(config, count)),
+    )
+
+
+def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
+    """What the reference transformer was held to (docs/reference-model.md), and what nothing here can hold.
+
+    HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and pipelines, is on no index. The
+    forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1 does not.
+    """
+    parallel, release = config.parallelism, release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    shared = devices // parallel.model_size * parallel.context
+    if parallel.tensor > 1 and before_2_1():
+        yield msg("reference.standing.tensor-2.0", release=release)
+    else:
+        yield msg("reference.standing.held" if parallel.tensor > 1 else "reference.standing.one-device")
+    if shared > 1:
+        yield msg("reference.standing.sharded", ranks=shared)
+    if parallel.context > 1:
+        yield msg("reference.standing.context", ranks=parallel.context)
+    if parallel.pipeline > 1:
+        yield msg("reference.standing.pipeline", stages=parallel.pipeline)
+
+
+def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
+    """The config with the sizes that its model's class fills in, and a word about them."""
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, default_release(Dialect.MINDFORMERS_PYNATIVE))
+    taken = {
+        key: model.facts.defaults[key]
+        for key in _SIZES
+        if model.facts.defaults.get(key) is not None and not model.written(key)
+    }
+    if not taken:
+        return source, ()
+    told = ", ".join(f"{key}: {value}" for key, value in taken.items())
+    completed = source.but(data={**source.data, "model": {**section(source, "model"), **taken}})
+    return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
+
+
+def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> TrainingConfig:
+    """The config with what its optimizer and its gradients come to.
+
+    Gradients have no buffers: the first part of a step is kept, and let go behind the update (HyperParallel,
+    ``platform/mindspore/fully_shard/param.py`` at 019ed966, ``apply_reduced_grad`` and ``zero_grad``). So what they take is
+    sure only where every peak has all of them, float32: from the second micro-batch on, no pipeline that keeps them whole,
+    no copies that are added up, no weights (experts) of which this rank has all and adds up what it gets. AdamW is one operator where the config says so (``pynative/optimizer/adamw.py``, 2.1).
+    """
+    written, parallel, optimizer = section(source, "optimizer"), config.parallelism, config.optimizer
+    ways = devices // parallel.model_size
+    ranks, experts = ways * parallel.context, config.shape.experts is not None
+    parts = (
+        ranks > 1 and optimizer.shards in (None, ways) and not (experts and ranks * parallel.tensor <= parallel.expert)
+    )
+    there = parts and parallel.pipeline == 1 and config.batch.micro_batch_num > 1
+    optimizer = replace(optimizer, gradient_buffers=there)
+    if optimizer.name in _OPTIMIZERS and any(written.get(key) is True for key in _FUSED_KEYS):
+        optimizer = replace(optimizer, name=FUSED_ADAMW)
+    # From 2.1 on the loss is split whatever ``enable_loss_parallel`` says (``apply_non_moe_tp`` of
+    # pynative/base_models/gpt/parallelize.py); in 2.0 it follows the key.
+    splits = parallel.tensor > 1 and (parallel.split_loss or not before_2_1())
+    return replace(config, optimizer=optimizer, parallelism=replace(parallel, split_loss=splits))
+
+
+def _fewest(source: SourceFile) -> int:
+    """The devices that the config names, or the fewest that can hold the model."""
+    shards = section(source, "parallelism").get("data_parallel_shard")
+    parallelism = read_parallelism(source.data, source.path)
+    if isinstance(shards, int) and shards > 0:
+        return parallelism.model_size * shards
+    # The number of micro-batches depends on the devices and is of no interest here: one rank, all samples.
+    any_batch = {**source.data, "training": {}}
+    return fewest_devices(read_pynative(any_batch, source.path, parallelism.model_size))
+
+
+def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[Change]:
+    """The keys that say the same of other layers, which are numbered anew."""
+    yield Change("model.num_hidden_layers", _ordinary(before), _ordinary(after))
+    keys: dict[str, Callable[[Sequence[Placed]], object]] = {
+        "model.first_k_dense_replace": _first_dense,
+        "recompute.full_recompute_layer": _full,
+        "recompute.select_module": _select,
+        "parallelism.pipeline_parallel_layers_per_stage": _per_stage,
+    }
+    for key, said in keys.items():
+        old, new = said(before), said(after)
+        if old != new:
+            yield Change(key, old, new)
+
+
+def _ordinary(layers: Sequence[Placed]) -> int:
+    return sum(not layer.mtp for _, _, layer in layers)
+
+
+def _first_dense(layers: Sequence[Placed]) -> int:
+    return next((number for number, (_, _, layer) in enumerate(layers) if layer.experts), 0)
+
+
+def _full(layers: Sequence[Placed]) -> list[str]:
+    return write_specs([number for number, (_, _, layer) in enumerate(layers) if layer.full])
+
+
+def _select(layers: Sequence[Placed]) -> dict[str, list[str]]:
+    patterns = sorted({pattern for _, _, layer in layers for pattern in layer.select})
+    return {
+        pattern: write_specs([number for number, (_, _, layer) in enumerate(layers) if pattern in layer.select])
+        for pattern in patterns
+    }
+
+
+def _per_stage(layers: Sequence[Placed]) -> list[str]:
+    stages = 1 + max(stage for _, stage, _ in layers)
+    chunks = 1 + max(chunk for chunk, _, _ in layers)
+
+    def ids(stage: int, chunk: int) -> str:
+        own = [n for n, (where, at, layer) in enumerate(layers) if (where, at) == (chunk, stage) and not layer.mtp]
+        return ",".join(write_specs(own))
+
+    return [] if stages == 1 else [",".join(ids(stage, chunk) for chunk in range(chunks)) for stage in range(stages)]
+
+
+def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
+    model, parallelism = section(source, "model"), section(source, "parallelism")
+    if any(layer.swap for layer in plan.layers):
+        yield msg("reference.not-included.swap")
+    if any(layer.comm_patterns for layer in plan.layers):
+        yield msg("reference.not-included.comm-recompute")
+    if any(layer.select_excludes for layer in plan.layers):
+        yield msg("reference.not-included.exclude")
+    yield from _unknown_modules(config, plan)
+    if model.get("hidden_dropout") or model.get("attention_dropout"):
+        yield msg("reference.not-included.dropout")
+    if (model.get("chunk_loss_num") or 1) != 1:
+        yield msg("reference.not-included.chunk-loss")
+    dispatcher = parallelism.get("moe_token_dispatcher_type", "alltoall")
+    if config.shape.experts and dispatcher != "alltoall":
+        yield msg("reference.not-included.dispatcher", dispatcher=dispatcher)
+    if config.shape.experts:
+        yield msg("reference.not-included.routing")
+    if config.parallelism.pipeline == 1 and parallelism.get("reshard_after_forward_policy") == "always":
+        yield msg("reference.not-included.reshard")
+    yield msg("reference.not-included.sharding")
+
+
+def _unknown_modules(config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
+    paths = {path for experts in (False, True) for path in module_paths(config.shape, experts=experts)}
+    for pattern in sorted({pattern for layer in plan.layers for pattern in layer.select_patterns}):
+        if not any(_matches(pattern, path) for path in paths):
+            yield msg("reference.not-included.pattern", pattern=pattern)
+
+
+def _matches(pattern: str, path: str) -> bool:
+    try:
+        return re.fullmatch(pattern, path) is not None
+    except re.error:
+        return False
+
+
+def _check_model(source: SourceFile) -> None:
+    """Before anything is read: models of other kinds lack the keys that ordinary ones must have."""
+    model = section(source, "model")
+    variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
+    refuse_unserved(
+        {
+            "model.model_type": (kind, kind != "deepseek_v4"),
+            "model.experimental_attention_variant": (variant, variant is None),
+        }
+    )
+
+
+def _check_stages(source: SourceFile, stages: int) -> None:
+    """Refuse a pipeline of a model that MindFormers cannot cut into stages: no figure would be that of any job.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    release = release_for(Dialect.MINDFORMERS_PYNATIVE).version
+    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
+        raise ConfigError(
+            msg("reference.no-stages", model=model.kind or model.architecture, stages=stages, release=release),
+            path=source.path,
+        )
+
+
+def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) -> None:
+    """Refuse tensor parallelism of a model that MindFormers cannot split: 2.0's plan is for latent attention and a shared expert.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    shape = config.shape
+    if config.parallelism.tensor == 1 or not before_2_1():
+        return
+    alone = experts and shape.experts is not None and not shape.experts.shared_ffn_hidden_size
+    if shape.latent and not alone:
+        return
+    said, release = (
+        "no-shared-expert" if shape.latent else "no-tensor",
+        release_for(Dialect.MINDFORMERS_PYNATIVE).version,
+    )
+    raise ConfigError(
+        msg(f"reference.{said}", ranks=config.parallelism.tensor, release=release),
+        path=source.path,
+        hint=msg("reference.no-tensor.hint"),
+    )
+
+
+def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
+    """Refuse what the reference transformer does not do.
+
+    Raises:
+        ConfigError: The framework would refuse it.
+        UnsupportedError: The reference transformer does not do it; the text names the key.
+    """
+    shape, parallel = config.shape, section(source, "parallelism")
+    lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
+    refuse_unserved(
+        {
+            "model.hidden_act": (shape.activation, shape.activation in _ACTIVATIONS),
+            "model.normalization": (shape.normalization, shape.normalization in _NORMS),
+            "parallelism.pipeline_parallel_schedule": (schedule, schedule in _SCHEDULES),
+            "parallelism.cpu_offload": (True, not parallel.get("cpu_offload")),
+            "parallelism.dense_fsdp_shard_size": (
+                parallel.get("dense_fsdp_shard_size"),
+                parallel.get("dense_fsdp_shard_size") is None,
+            ),
+            "optimizer.type": (config.optimizer.name, config.optimizer.name in (*_OPTIMIZERS, FUSED_ADAMW)),
+            "lora_config": (lora, not lora),
+        }
+    )
+    if config.parallelism.tensor > 1 and not config.parallelism.sequence:  # pynative/config/config.py, 2.1
+        raise ConfigError(msg("reference.tensor-needs-sequence"), path=source.path)
+
+
+def module_paths(shape: ModelShape, *, experts: bool) -> tuple[str, ...]:
+    """Dotted paths of the modules in a layer, as the network's own cells are named."""
+    attention = ["linear_qkv", "core_attention", "linear_proj"]
+    if shape.latent:
+        attention += ["linear_kvb", "k_layernorm", "rotary"]  # without norms these are there, and do nothing
+        attention += ["q_layernorm", "linear_qb"] if shape.latent.query_rank else []
+    else:
+        attention += ["q_layernorm", "k_layernorm"] if shape.qk_norm else []
+        attention += ["rotary"] if shape.rotary else []
+    block = ["linear_fc1", "activation_func", "linear_fc2"]
+    if experts and shape.experts:
+        shared = ["shared_experts", *(f"shared_experts.{name}" for name in block)]
+        block = ["router", "experts", "experts.activation_func"]
+        block += shared if shape.experts.shared_ffn_hidden_size else []
+    norms = ["input_layernorm", "pre_mlp_layernorm"]
+    norms += ["post_self_attn_layernorm", "post_mlp_layernorm"] if shape.sandwich_norm else []
+    return (
+        *norms,
+        "self_attention",
+        *(f"self_attention.{name}" for name in attention),
+        "mlp",
+        *(f"mlp.{name}" for name in block),
+    )

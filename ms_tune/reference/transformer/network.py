@@ -1,0 +1,298 @@
+"""One chunk of the network: embedding, transformer layers, output projection, loss.
+
+Shapes: ``s`` tokens, ``b`` samples, ``h`` hidden size, ``v`` vocabulary. Activations are ``(s, b, h)``; between the layers
+``s`` is this rank's part of the sequence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import mindspore
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.common.initializer import initializer
+
+from .attention import SelfAttention, TableMaker, Tables
+from .context import heads_to_sequence, joined
+from .legacy import LegacySelfAttention
+from .linear import ColumnLinear, Linear, Norm, RowLinear, cast
+from .loss import cross_entropy, split_cross_entropy
+from .mla import LatentSelfAttention
+from .moe import FeedForward, MixtureOfExperts
+from .parallel import cut, gather, gather_last, own_part, reduce, scatter, share
+from .sharding import Parts, Unsharded
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.stage import Chunk, StageLayer
+
+    from .settings import Settings
+    from .sharding import Sharder
+
+
+class Embedding(nn.Cell):
+    """The word embedding, split by words over the tensor-parallel ranks, and learned positions where there are any."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.format_of("compute")
+        self.keeps, self.tiled = settings.shape.legacy, shape.tiled_words
+        words = shape.vocab_size // self.group.size
+        self.first = words * self.group.place
+        self.weight = Parameter(initializer("normal", (words, shape.hidden_size), settings.format_of("embedding")))
+        self.positions = None
+        if not shape.rotary:
+            self.positions = Parameter(initializer("normal", (shape.seq_length, shape.hidden_size), settings.dtype))
+
+    def construct(self, tokens: Tensor) -> Tensor:
+        """``(s, b)`` to ``(s, b, h)``."""
+        if self.keeps:
+            return self.kept(tokens)
+        if self.group.size == 1:
+            x = self.looked_up(tokens).astype(self.dtype)
+        elif self.sequence and self.positions is None:
+            # pynative/distributed/style.py, 2.1: in the number format of the weight, and what comes of it stays; not so in 2.0.
+            return scatter(self.of_own_words(tokens), self.group, keeps=not self.tiled).astype(self.dtype)
+        else:
+            x = reduce(self.of_own_words(tokens).astype(self.dtype), self.group)
+        if self.positions is not None:
+            x = x + self.positions[: x.shape[0]].unsqueeze(1)
+        return scatter(x, self.group) if self.sequence else x
+
+    def kept(self, tokens: Tensor) -> Tensor:
+        """The same with all that ``legacy/model/language_model.py`` keeps until the backward pass."""
+        x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.of_own_words(tokens)
+        x = reduce(x, self.group, keeps=True)
+        if self.positions is not None:
+            x = x + self.positions[: x.shape[0]].unsqueeze(1)
+        if self.sequence:
+            x = cut(x, self.group)
+        elif x.shape[1] > 1:
+            x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
+        return cast(x, self.dtype)
+
+    def looked_up(self, tokens: Tensor) -> Tensor:
+        """Rows of the weight: by their numbers, or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
+        if not self.tiled:
+            return mint.nn.functional.embedding(tokens, self.weight)
+        return mint.gather(self.weight, 0, self.repeated(tokens)).reshape(*tokens.shape, -1)
+
+    def repeated(self, tokens: Tensor) -> Tensor:
+        """The word's number for every element of its row: ``(s b, h)``; there is no gradient of it."""
+        return mint.tile(ops.stop_gradient(tokens).reshape(-1, 1), (1, self.weight.shape[1]))
+
+    def gathered_words(self, tokens: Tensor) -> Tensor:
+        """The same of the words that this rank has, zero for others (HyperParallel, ``core/shard/ops/parallel_gather.py`` at 0e81ad83)."""
+        numbers = self.repeated(tokens)
+        own = numbers - self.first
+        there = mint.logical_and(mint.ge(numbers, self.first), mint.lt(numbers, self.first + self.weight.shape[0]))
+        mask = there.astype(numbers.dtype)
+        x = mint.gather(self.weight, 0, own * mask)
+        return (x * mask.astype(x.dtype)).reshape(*tokens.shape, -1)
+
+    def of_own_words(self, tokens: Tensor) -> Tensor:
+        """The embedding of the words that this rank has, zero for others."""
+        if self.tiled:
+            return self.gathered_words(tokens)
+        own = tokens - self.first
+        absent = mint.logical_or(mint.lt(own, 0), mint.ge(own, self.weight.shape[0]))
+        x = mint.nn.functional.embedding(mint.where(absent, mint.zeros_like(own), own), self.weight)
+        return mint.where(absent.unsqueeze(-1), mint.zeros_like(x), x)
+
+
+class TransformerLayer(nn.Cell):
+    """Attention and feed-forward block, each with its normalisation before it and a residual connection."""
+
+    def __init__(self, layer: StageLayer, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        settings = replace(settings, regather=layer.communication)
+        self.input_layernorm = Norm(shape.hidden_size, settings)
+        self.self_attention = _attention(settings)
+        self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
+        # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
+        # recomputed, and what experts come to is cut behind them.
+        self.door = settings.groups.tensor if settings.whole_inside else None
+        self.exit = self.door if layer.experts else None
+        self.mlp: nn.Cell
+        if layer.experts:
+            self.mlp = MixtureOfExperts(settings)
+        else:
+            self.mlp = FeedForward(shape.ffn_hidden_size, settings, gathered=settings.whole_inside)
+        self.post_self_attn_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
+        self.post_mlp_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Apply the layer."""
+        y = self.self_attention(self.entering(self.input_layernorm(x)), tables)
+        x = x + (y if self.post_self_attn_layernorm is None else self.post_self_attn_layernorm(y))
+        y = self.mlp(self.entering(self.pre_mlp_layernorm(x)))
+        if self.exit is not None:
+            y = own_part(y, self.exit, 0)
+        return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
+
+    def entering(self, x: Tensor) -> Tensor:
+        """What goes into a block."""
+        return x if self.door is None else gather(x, self.door)
+
+
+class PredictionLayer(nn.Cell):
+    """A layer of multi-token prediction: the next token's embedding joins what the layer before came to."""
+
+    def __init__(self, layer: StageLayer, settings: Settings) -> None:
+        super().__init__()
+        hidden = settings.shape.hidden_size
+        self.enorm = Norm(hidden, settings)
+        self.hnorm = Norm(hidden, settings)
+        # In 2.0 a rank has its part of the inputs (``apply_non_moe_tp``, pynative/base_models/gpt/parallelize.py).
+        self.group = settings.groups.tensor if settings.whole_inside else None
+        self.eh_proj: nn.Cell
+        if self.group is None:
+            compute = settings.format_of("compute")
+            self.eh_proj = Linear(2 * hidden, hidden, bias=False, dtype=settings.dtype, compute=compute)
+        else:
+            self.eh_proj = RowLinear(2 * hidden, hidden, bias=False, settings=settings)
+        self.transformer_layer = TransformerLayer(layer, settings)
+        self.final_layernorm = Norm(hidden, settings)
+
+    def construct(self, x: Tensor, embedded: Tensor, tables: Tables) -> Tensor:
+        """Apply the layer."""
+        x = mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1)
+        if self.group is not None:
+            x = joined(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
+        x = self.eh_proj(x)
+        return self.final_layernorm(self.transformer_layer(x, tables))
+
+
+class Output(nn.Cell):
+    """Output projection: ``(s, b, h)`` to the words of this rank, and the loss of these."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        shape = settings.shape
+        self.sequence, self.keeps = settings.sequence, settings.shape.legacy
+        self.compute = settings.format_of("compute")
+        self.group, self.split_loss = settings.groups.tensor, settings.config.parallelism.split_loss
+        # With tied embeddings the embedding's weight is handed in; no second one is made.
+        if not shape.tied_embeddings:
+            self.linear = ColumnLinear(shape.hidden_size, shape.vocab_size, bias=False, settings=settings)
+
+    def construct(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """The logits: of this rank's words, or of all of them where the loss is computed from these."""
+        logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
+        return logits if self.split_loss else gather_last(logits, self.group)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy, in float32."""
+        rows, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        if self.split_loss:
+            return split_cross_entropy(rows, labels, self.group, legacy=self.keeps)
+        return cross_entropy(rows, labels)
+
+    def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The logits by the weight of the word embedding."""
+        given = x.dtype
+        if self.keeps and not self.sequence:
+            x = share(x, self.group, keeps=True)
+        x = cast(x, self.compute)
+        x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
+        return cast(mint.nn.functional.linear(x, cast(weight, self.compute)), given)
+
+
+class ChunkNetwork(nn.Cell):
+    """One chunk of a stage. Its input is tokens ``(s, b)`` if it embeds, or the chunk before's output.
+
+    Args:
+        chunk: The chunk.
+        settings: The config and this rank's groups.
+        sharder: Gathers weights that are shared out while they are needed; None where weights are whole.
+    """
+
+    def __init__(self, chunk: Chunk, settings: Settings, sharder: Sharder | None) -> None:
+        super().__init__()
+        shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
+        self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
+        self.embeds = chunk.embedding
+        self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
+        self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
+        self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
+        self.output = Output(settings) if chunk.head else None
+        self.tied = shape.tied_embeddings and chunk.head
+        self.maker, self.dtype = _table_maker(settings), settings.format_of("compute")
+        tokens = (settings.tokens, settings.config.batch.micro_batch_size)
+        self.tokens = mint.zeros(tokens, dtype=mindspore.int32)
+        self.labels = mint.zeros(tokens, dtype=mindspore.int32) if chunk.head else None
+        parts = Parts(self.embedding, [*self.layers], self.final_norm, self.output, [*self.predictions], tied=self.tied)
+        self.units = sharder.units(parts) if sharder else Unsharded()
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The chunk's output, or the loss if it is the last one."""
+        self.units.start()
+        if self.embeds:
+            x = self.units.run(self.embedding, x)
+        tables = self.maker.tables()
+        for layer in self.layers:
+            x = self.units.run(layer, x, tables)
+        # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
+        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
+
+    def loss(self, x: Tensor, output: Output, tables: Tables) -> Tensor:
+        """The loss of the next token and, with multi-token prediction, of those behind it."""
+        weight = self.embedding.weight if self.embedding is not None and self.tied else None
+        y = self.units.run(self.final_norm, x)
+        loss = output.loss(self.units.run(output, y, weight), self.labels)
+        for layer in self.predictions:
+            embedded = self.units.run(self.embedding, self.tokens)
+            x = self.units.run(layer, x, embedded, tables)
+            loss = loss + output.loss(self.units.run(output, x, weight), self.labels)
+        return loss
+
+
+def _attention(settings: Settings) -> nn.Cell:
+    if settings.shape.latent:
+        return LatentSelfAttention(settings)
+    return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
+
+
+def _ties(chunk: Chunk, settings: Settings) -> bool:
+    """The last stage has a copy of the word embedding when the output projection uses it."""
+    return chunk.head and settings.shape.tied_embeddings
+
+
+def _table_maker(settings: Settings) -> TableMaker:
+    shape = settings.shape
+    size = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
+    return TableMaker(settings, size)
+
+
+def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
+    """A layer that recomputes what it should."""
+    made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
+    inside = made.transformer_layer if layer.mtp else made
+    if layer.full:
+        _recompute(made, settings, stops=False)
+    for pattern in () if layer.full else layer.select:
+        for name, cell in inside.cells_and_names():
+            if name and re.fullmatch(pattern, name):
+                _recompute(cell, settings, stops=True)
+    return made
+
+
+def _recompute(cell: nn.Cell, settings: Settings, *, stops: bool) -> None:
+    """Recompute a cell in the backward pass.
+
+    MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers
+    (``_wrap_cell_recompute`` and ``apply_recompute`` of pynative/distributed/activation_checkpoint.py, 2.1). MindSpore has
+    that with ``use_reentrant=False``: 2.9 and 2.10 do, 2.7 does not.
+
+    Args:
+        cell: The cell.
+        settings: The config.
+        stops: It stops there.
+    """
+    options = {"use_reentrant": False, "early_stop": stops} if not settings.shape.legacy else {}
+    known = signature(nn.Cell.recompute).parameters
+    cell.recompute(**{name: value for name, value in options.items() if name in known})

@@ -1,0 +1,185 @@
+"""Gradients and optimizer state of MindSpeed-Core-MS r0.1.0, as far as memory goes.
+
+Gradients of each micro-batch are added to buffers that live for the whole run. With mixed precision the optimizer
+works on float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params); the distributed
+optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
+reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
+data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mindspore
+from mindspore import Parameter, Tensor
+
+from .adamw import clones, make_adamw, squared_norm
+from .buckets import GradientBuffers, Weight, zeros
+from .loose import ArrivingGradients, LooseGradients
+from .moe import GroupedExperts, SequentialExperts
+from .settings import number_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mindspore import nn
+
+    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.planning.schedule import Pass
+
+    from .parallel import Groups
+
+
+class WholeWeights:
+    """Weights that every rank has whole; the optimizer's state is sharded or not.
+
+    Args:
+        networks: The chunks of this stage.
+        config: The config.
+        groups: This rank's groups.
+        stage: This pipeline stage.
+    """
+
+    def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
+        self.config = config
+        chunks = [_entries(network, config, groups) for network in networks]
+        self.entries = [entry for chunk in chunks for entry in chunk]
+        self.weights = [entry.weight for entry in self.entries]
+        dtype, optimizer = number_format(config.precision.gradients), config.optimizer
+        self.buffers = (
+            [GradientBuffers(chunk, dtype, optimizer, stage) for chunk in chunks] if optimizer.gradient_buffers else []
+        )
+        self.loose = None if self.buffers else self._loose_gradients()
+        self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
+        self.narrow = self._narrow_moments() if config.shape.legacy else []
+        self.clones = clones(self.weights) if optimizer.keeps_clones else []
+        self.optimizer = make_adamw(self.main or self.weights, config)
+        if self.main:
+            # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
+            # ``_init_main_params`` of MindFormers (2.0, pynative/optimizer/adamw.py).
+            self.main = [
+                _own_part(entry) if entry.weight.dtype == mindspore.float32 else main
+                for entry, main in zip(self.entries, self.main, strict=True)
+            ]
+            self.optimizer.parameters = self.main
+
+    def _loose_gradients(self) -> LooseGradients | ArrivingGradients:
+        if self.config.shape.legacy:
+            return LooseGradients(self.entries, self.config)
+        return ArrivingGradients(self.entries, number_format(self.config.precision.gradients))
+
+    def _main_copies(self) -> list[Parameter]:
+        """The optimizer's own copy of each weight, or of this rank's part of it.
+
+        MindFormers' dynamic graph makes none of a float32 weight (``_init_main_params``, pynative/optimizer/adamw.py, 2.1).
+        """
+        precision, legacy = self.config.precision, self.config.shape.legacy
+        dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
+        return [
+            zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
+            if legacy or entry.weight.dtype != mindspore.float32
+            else entry.weight
+            for entry in self.entries
+        ]
+
+    def _narrow_moments(self) -> list[Parameter]:
+        """Moments in the number format of the weights that nobody uses.
+
+        ``Float16OptimizerWithFloat16Params`` makes float32 ones instead of those that AdamW made, but AdamW, being a
+        ``Cell``, still has them among its parameters.
+        """
+        if not self.config.precision.mixed or self.config.optimizer.distributed:
+            return []
+        made = [
+            zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
+            for weight in self.weights
+            for moment in ("exp_avg", "exp_avg_sq")
+            if weight.dtype != mindspore.float32
+        ]
+        for moment in made:
+            moment.zero_()  # a new parameter is on the host
+        return made
+
+    def start_step(self) -> None:
+        """Forget the gradients of the step before."""
+        for buffers in self.buffers:
+            buffers.start_step()
+        if self.loose:
+            self.loose.start_step()
+
+    def start_pass(self, following: Sequence[Pass]) -> None:
+        """Weights are whole whatever passes are to come."""
+
+    def start_backward(self, chunk: int, *, last: bool) -> None:
+        """A backward pass begins; the last one of its chunk or not."""
+        if self.buffers and last:
+            self.buffers[chunk].open()
+
+    def finish_backward(self, chunk: int, *, last: bool) -> None:
+        """Gradients wait for the update, or are on their way already."""
+
+    def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
+        """Add the gradients of one micro-batch, unless hooks have done so."""
+        if self.loose:
+            self.loose.take(weights, gradients)
+
+    def update(self) -> None:
+        """Reduce the gradients, step the optimizer, and bring the new values into the weights."""
+        for buffers in self.buffers:
+            buffers.reduce()
+        gradients = tuple(self._gradients())
+        if not self.config.shape.legacy:
+            squared_norm(gradients)
+        self.optimizer(gradients)
+        if not self.main:
+            return
+        for entry, main in zip(self.entries, self.main, strict=True):
+            weight = entry.weight
+            if main is weight:
+                continue
+            new = main.astype(weight.dtype)
+            if entry.parts == 1:
+                weight.copy_(new[: weight.size].reshape(weight.shape))
+        for buffers in self.buffers:
+            buffers.gather()
+
+    def _gradients(self) -> Iterator[Tensor]:
+        """The gradient of each weight over all ranks, as the optimizer wants it: shape, part, number format."""
+        targets = self.main or self.weights
+        views = {id(entry.weight): buffers for buffers in self.buffers for entry in buffers.weights}
+        for entry, target in zip(self.entries, targets, strict=True):
+            weight = entry.weight
+            gradient = self.loose.of(entry) if self.loose else views[id(weight)].of(weight, int(target.size))
+            yield gradient.reshape(-1)[: target.size].reshape(target.shape).astype(target.dtype)
+
+    def tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors that live for the whole run, by category."""
+        weights = {id(weight) for weight in self.weights}
+        # Others are the weights themselves, or lie in them.
+        copies = [main for main in self.main if isinstance(main, Parameter) and id(main) not in weights]
+        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.narrow, *self.clones]
+        gradients = [flat for buffers in self.buffers for flat in buffers.flats]
+        gradients += self.loose.tensors() if self.loose else []
+        return {"weights": self.weights, "optimizer_state": [*copies, *moments], "gradients": gradients}
+
+
+def _own_part(entry: Weight) -> Tensor:
+    """This rank's part of a float32 weight, in the weight's own memory."""
+    entry.weight.zero_()  # a new parameter is on the host
+    return entry.weight.view(-1)[: entry.padded // entry.parts]
+
+
+def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[Weight]:
+    experts = {
+        id(weight)
+        for _, cell in network.cells_and_names()
+        if isinstance(cell, GroupedExperts | SequentialExperts)
+        for weight in cell.trainable_params()
+    }
+    sharded = config.optimizer.distributed
+    made = []
+    for weight in network.trainable_params():
+        group = groups.expert_data if id(weight) in experts else groups.data
+        made.append(Weight(weight, group, group.size if sharded else 1))
+    return made

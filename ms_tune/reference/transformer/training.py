@@ -1,0 +1,149 @@
+"""One training step of a pipeline stage: forward and backward passes in the schedule's order, then the optimizer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+import mindspore
+from mindspore import ParameterTuple, Tensor, mint, nn
+from mindspore.mint import distributed
+from mindspore.ops.composite import GradOperation
+
+from ms_tune.dialects.job_parts import Sharding
+from ms_tune.planning.schedule import Schedule, passes
+
+from .network import ChunkNetwork
+from .optimizer import WholeWeights
+from .sharded_state import ShardedWeights
+from .sharding import Sharder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ms_tune.dialects.stage import Stage
+    from ms_tune.planning.schedule import Pass
+
+    from .settings import Settings
+
+
+class Trainer:
+    """Runs training steps of one stage.
+
+    Args:
+        stage: The stage with its layers.
+        settings: The config and this rank's groups.
+    """
+
+    def __init__(self, stage: Stage, settings: Settings) -> None:
+        config = settings.config
+        self.stage, self.settings = stage, settings
+        optimizer = config.optimizer
+        sharder = None
+        if optimizer.sharding is Sharding.PARAMETERS:
+            sharder = Sharder(settings.groups, optimizer.gathers_again, pipeline=stage.stages > 1)
+        self.networks = nn.CellList([ChunkNetwork(chunk, settings, sharder) for chunk in stage.chunks])
+        for network in self.networks:
+            network.set_train()
+        self.weights = [ParameterTuple(network.trainable_params()) for network in self.networks]
+        self.state = (
+            ShardedWeights(sharder, config)
+            if sharder
+            else WholeWeights(self.networks, config, settings.groups, stage.index)
+        )
+        schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
+        self.schedule = passes(schedule, stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
+        # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
+        self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
+        self.legacy = config.shape.legacy
+        self.sent: Tensor | None = None
+        self.ahead: deque[Tensor] = deque()
+        heads = [number for number, chunk in enumerate(stage.chunks) if chunk.head]
+        ahead = self.legacy and len(stage.chunks) > 1
+        self.receives = _receives(self.schedule, heads) if ahead else Counter()
+
+    def step(self) -> None:
+        """One step: every micro-batch forward and backward, gradients together, weights updated."""
+        self.state.start_step()
+        for position, one in enumerate(self.schedule):
+            self.state.start_pass(self.schedule[position:])
+            for _ in range(self.receives.get(position, 0)):
+                self.ahead.append(self._receive(self.settings.groups.ranks.following))
+            if one.forward:
+                self._forward(one)
+            else:
+                self._backward(one)
+        self.sent = None
+        self.state.update()
+
+    def _forward(self, one: Pass) -> None:
+        network, chunk = self.networks[one.chunk], self.stage.chunks[one.chunk]
+        x = network.tokens if chunk.embedding else self._receive(self.settings.groups.ranks.previous)
+        recorded = _Recorded(network)
+        # legacy/model/transformer.py: what was received becomes the value of a parameter, and a copy of that the input.
+        given = mint.clone(x) if self.legacy and not chunk.embedding else x
+        y = recorded(given)
+        # HyperParallel's `GradFunction` (pipeline_parallel/backward.py) has the output until the backward pass.
+        self.in_flight[one.chunk].append((recorded, given, (x, y) if chunk.head or not self.legacy else (x,)))
+        if not chunk.head:
+            distributed.send(y, self.settings.groups.ranks.following)
+
+    def _backward(self, one: Pass) -> None:
+        chunk, weights = self.stage.chunks[one.chunk], self.weights[one.chunk]
+        sens = mint.ones((), dtype=mindspore.float32) if chunk.head else self._received_gradient()
+        last = one.micro_batch == self.settings.config.batch.micro_batch_num - 1
+        self.state.start_backward(one.chunk, last=last)
+        recorded, x, _kept = self.in_flight[one.chunk].popleft()
+        differentiate = GradOperation(get_all=not chunk.embedding, get_by_list=True, sens_param=True)
+        gradients = differentiate(recorded, weights)(x, sens)
+        if not chunk.embedding:
+            (by_input, *_), gradients = gradients
+            distributed.send(by_input, self.settings.groups.ranks.previous)
+            # core/pipeline_parallel/schedules.py: it is let go when the next one is there.
+            self.sent = by_input if self.legacy else None
+        self.state.take(weights, gradients)
+        self.state.finish_backward(one.chunk, last=last)
+
+    def _received_gradient(self) -> Tensor:
+        return self.ahead.popleft() if self.ahead else self._receive(self.settings.groups.ranks.following)
+
+    def _receive(self, rank: int) -> Tensor:
+        settings = self.settings
+        shape = (settings.tokens_between, settings.config.batch.micro_batch_size, settings.shape.hidden_size)
+        dtype = settings.dtype if self.legacy else settings.format_of("compute")
+        buffer = mint.empty(shape, dtype=dtype)
+        distributed.recv(buffer, rank)
+        return buffer
+
+    def tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors that live for the whole run, by category."""
+        return self.state.tensors()
+
+
+def _receives(schedule: Sequence[Pass], heads: Collection[int]) -> Counter[int]:
+    """How many gradients are received before each pass.
+
+    Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass
+    that comes before it (``forward_backward_pipelining_with_interleaving``, core/pipeline_parallel/schedules.py).
+    """
+    backward = [position for position, one in enumerate(schedule) if not one.forward]
+    ahead = [max(backward[0] - 1, 0), *(position + 1 for position in backward[:-1])]
+    return Counter(
+        early for position, early in zip(backward, ahead, strict=True) if schedule[position].chunk not in heads
+    )
+
+
+class _Recorded(nn.Cell):
+    """One forward pass, kept for its backward pass.
+
+    A cell of its own for each pass: MindSpore finds the recorded pass by the cell (as ``ModelWithLoss`` of
+    MindSpeed-Core-MS r0.1.0, core/pipeline_parallel/schedules.py).
+    """
+
+    def __init__(self, network: ChunkNetwork) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+        self.set_grad()
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.network(x)

@@ -1,1 +1,0 @@
-"""What `dryrun` shows, in every form."""

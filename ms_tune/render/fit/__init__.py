@@ -1,1 +1,0 @@
-"""What `planning` shows, in every form."""

@@ -1,1 +1,0 @@
-"""What `lint` shows, in every form."""

@@ -1,1 +1,0 @@
-"""What `memory` shows, in every form."""

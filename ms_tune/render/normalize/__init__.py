@@ -1,1 +1,0 @@
-"""What `normalize` shows, in every form."""

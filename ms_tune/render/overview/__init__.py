@@ -1,1 +1,0 @@
-"""``ms-tune check``: text, JSON, annotations."""

@@ -1,1 +1,0 @@
-"""What `packing` shows, in every form."""

@@ -1,1 +1,0 @@
-"""What `rule` shows, in every form."""

@@ -1,1 +1,0 @@
-"""What `what_if` shows, in every form."""

@@ -1,0 +1,239 @@
+"""A command of the user's own that was simulated, as text and JSON."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.report import memory_text
+from ms_tune.report.dryrun_jobs import job_params, split_json
+from ms_tune.report.dryrun_json import VERSION, largest, theory_json
+from ms_tune.report.dryrun_stages import in_gib, show_table
+from ms_tune.report.dryrun_text import near, theory_lines
+from ms_tune.report.memory_words import by_name, or_dash
+from ms_tune.report.verdict import verdict_json, verdict_lines, word
+from ms_tune.text import Message, msg
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.command_result import CommandResult, RankResult
+    from ms_tune.dryrun.launchers.job import Job
+    from ms_tune.dryrun.launchers.words import Change
+    from ms_tune.dryrun.processes import Place
+    from ms_tune.report.console import Console
+
+_SHOWN_HOLDERS = 5
+_SHOWN_PLACES = 10
+_SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
+
+
+def show(result: CommandResult, console: Console) -> None:
+    """How it ended, then the verdict and what holds the memory, if it left a trace."""
+    params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
+    console.write(console.text("stages.command.run", **params))
+    for job in result.jobs:
+        if job.ranks:
+            console.write(job_line(job, console))
+    _show_changes(result, console)
+    worst = result.worst
+    console.write("")
+    for line in verdict_lines(result.verdict, console):
+        console.write(line)
+    _show_doubtful(result, console)
+    if worst is not None:
+        _show_figures(result, worst, console)
+    console.write("")
+    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    if worst is not None:
+        console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
+
+
+def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
+    """The ranks, and what the worst holds."""
+    if len(result.ranks) > 1 or worst.extrapolation is not None:
+        _show_ranks(result, console)
+    if any(rank.extrapolation is not None for rank in result.ranks):
+        console.write(console.text("launch.layers.few"))
+    if worst.extrapolation is not None:
+        console.write("")
+        small = {"stage": worst.stage, "rank": worst.rank, "layers": worst.layers, "full": worst.full_layers}
+        console.write(console.text("dryrun.show.traced-small", **small))
+    if worst.theory:
+        console.write("")
+        console.write(console.text("launch.theory"))
+        for line in theory_lines(worst.theory, console):
+            console.write(line)
+    memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+    if result.level is not None:
+        kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
+        console.write("")
+        console.write(console.text(f"dryrun.show.worth.{kind}", level=result.level))
+        console.write(f"  - {console.text('dryrun.not-included.workspace')}")
+        console.write(f"  - {console.text('dryrun.not-included.communication')}")
+
+
+def _show_changes(result: CommandResult, console: Console) -> None:
+    """What the launched programs were given otherwise than the script says, and what of their frameworks is changed."""
+    lines = [console.say(_change(change, job)) for job in result.jobs for change in job.changes]
+    lines += [console.say(message) for message in _support(result)]
+    if lines:
+        console.write(console.text("launch.changes"))
+        for line in lines:
+            console.write(f"  {line}")
+
+
+def _change(change: Change, job: Job) -> Message:
+    flag = msg("launch.flag")
+    params = {"key": change.key, "before": change.before or flag, "job": job.number}
+    if change.after is None:
+        return Message("launch.out", params)
+    if change.before is None:
+        return Message("launch.new", {**params, "key": f"{change.key} {change.after}".rstrip()})
+    return Message("launch.change", {**params, "after": change.after or flag})
+
+
+def _support(result: CommandResult) -> list[Message]:
+    found = {str(message): message for process in result.processes for message in process.support}
+    return list(found.values())
+
+
+def job_line(job: Job, console: Console) -> str:
+    """What a launcher was told, and which of its ranks stand for all."""
+    named = [
+        console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
+        for one in job.ranks
+    ]
+    return console.text("launch.job", **job_params(job), ranks=", ".join(named))
+
+
+def _job_json(job: Job, console: Console) -> dict[str, object]:
+    return {
+        "job": job.number,
+        "launcher": job.launcher,
+        "program": job.program,
+        "devices": job.world,
+        "split": split_json(job) or None,
+        "ranks": [
+            {"rank": one.rank, "stage": one.stage, "exit_code": one.code, "log": str(one.folder / LOG)}
+            for one in job.ranks
+        ],
+        "changes": [asdict(change) for change in job.changes],
+        "problem": console.say(job.problem) if job.problem is not None else None,
+    }
+
+
+def _show_doubtful(result: CommandResult, console: Console) -> None:
+    """What in the program follows from values, which simulation has not."""
+    for text, places in (("stages.command.reads", _reads(result)), ("stages.command.bounds", _bounds(result))):
+        if places:
+            console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
+            for place in places[:_SHOWN_PLACES]:
+                console.write(f"  {place}")
+            if len(places) > _SHOWN_PLACES:
+                console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
+
+
+def _reads(result: CommandResult) -> list[Place]:
+    return list(dict.fromkeys(place for process in result.processes for place in process.reads))
+
+
+def _bounds(result: CommandResult) -> list[Place]:
+    return list(dict.fromkeys(place for process in result.processes for place in process.bounds))
+
+
+def _place_json(place: Place) -> dict[str, object]:
+    return {"file": place.file, "line": place.line, "how": place.how}
+
+
+def _show_ranks(result: CommandResult, console: Console) -> None:
+    launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
+    derived = any(rank.extrapolation is not None for rank in result.ranks)
+    layered = ["layers"] if derived else []
+    columns = [*launched, "rank", "process", *layered, *_SHOWN_CONTENTS, "peak", "footprint", "limit", "verdict"]
+    rows = []
+    for rank in sorted(result.ranks, key=lambda one: -one.judged_bytes):
+        sizes = by_name(rank.contents)
+        amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
+        limit = rank.verdict.limit
+        amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
+        names = [or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        where = [or_dash(rank.job), or_dash(rank.stage)]
+        layers = [_layers(rank)] if derived else []
+        rows.append([*where[: len(launched)], *names, *layers, *map(in_gib, amounts), word(rank.verdict, console)])
+    console.write("")
+    console.write(console.text("stages.command.ranks"))
+    show_table(console, columns, rows)
+
+
+def _layers(rank: RankResult) -> str:
+    """``2, 3 → 14``: what ran, and what was derived from it."""
+    if rank.extrapolation is not None:
+        return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
+    return or_dash(rank.layers)
+
+
+def to_json(result: CommandResult, console: Console) -> dict[str, object]:
+    """The object that ``--json`` prints for a command; sizes are bytes. docs/dryrun.md describes every key."""
+    worst = result.worst
+    return {
+        "version": VERSION,
+        "run": str(result.folder),
+        "command": list(result.command),
+        "exit_code": result.code,
+        "backend": result.backend.value,
+        "simulation_level": result.level,
+        **(_figures(worst, console) if worst else _NO_FIGURES),
+        **verdict_json(result.verdict, console),
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "stage": rank.stage,
+                "job": rank.job,
+                "pid": rank.process and rank.process.pid,
+                **_figures(rank, console),
+            }
+            for rank in result.ranks
+        ],
+        "jobs": [_job_json(job, console) for job in result.jobs],
+        "largest": largest(worst.reading) if worst else [],
+        "problems": [console.say(problem) for problem, _ in result.problems],
+        "warnings": [console.say(warning) for warning in result.warnings],
+        "reads": [_place_json(place) for place in _reads(result)],
+        "support": [console.say(message) for message in _support(result)],
+        "bounds": [_place_json(place) for place in _bounds(result)],
+        "processes": [
+            {"pid": one.pid, "command": list(one.arguments), "folder": str(one.folder), "ended": one.ended}
+            for one in result.processes
+        ],
+        "seconds": round(result.seconds, 3),
+    }
+
+
+_NO_FIGURES = dict.fromkeys(
+    (
+        *("trace", "peak_bytes", "footprint_bytes", "categories_at_peak", "layers", "full_layers", "verdict_about"),
+        *("extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
+        *("extrapolated_from_layers", "theory"),
+    )
+)
+
+
+def _figures(rank: RankResult, console: Console) -> dict[str, object]:
+    reading, whole = rank.reading, rank.extrapolation
+    return {
+        "trace": str(reading.trace),
+        "peak_bytes": reading.peak_bytes,
+        "footprint_bytes": reading.footprint_bytes,
+        **verdict_json(rank.verdict, console),
+        "categories_at_peak": by_name(reading.contents),
+        "layers": rank.layers,
+        "full_layers": rank.full_layers,
+        "verdict_about": "peak_bytes" if whole is None else "extrapolated_peak_bytes",
+        "extrapolated_peak_bytes": None if whole is None else whole.peak_bytes,
+        "extrapolated_footprint_bytes": None if whole is None else whole.need.footprint_bytes,
+        "extrapolated_categories_at_peak": None if whole is None else by_name(whole.contents),
+        "extrapolated_from_layers": None if whole is None else list(whole.from_layers),
+        "theory": theory_json(rank.theory),
+    }

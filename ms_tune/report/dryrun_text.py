@@ -1,0 +1,188 @@
+"""The result of ``dryrun`` in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.report import dryrun_stages, memory_text
+from ms_tune.report.columns import pad
+from ms_tune.report.memory_words import size
+from ms_tune.report.verdict import verdict_lines
+from ms_tune.units import gib
+from ms_tune.verdict.outcome import Fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ms_tune.dryrun.result import DryrunResult, StageResult
+    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.report.console import Console
+
+_SHOWN_CHANGES = 12
+_SHOWN_HOLDERS = 5
+_OWN = "ms_tune/"  # in the places of what the reference transformer allocates
+
+
+def show(result: DryrunResult, console: Console) -> None:
+    """The assumptions, the verdict, the whole model; then what was run, and what the figures are worth."""
+    _show_assumptions(result, console)
+    console.write("")
+    if result.stages:
+        for line in verdict_lines(result.verdict, console):
+            console.write(line)
+        dryrun_stages.show(result, console)
+        _show_saving(result.worst, console)
+        _show_run(result, console)
+        _show_traced(result.worst, console)
+        console.write("")
+    else:
+        console.write(console.text("dryrun.show.compiled", count=len(result.runs)))
+        _show_run(result, console)
+        console.write("")
+    _show_changes(result, console)
+    _show_worth(result, console)
+    console.write("")
+    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    console.write(console.text("dryrun.show.next", command=_next_command(result)))
+
+
+def _show_assumptions(result: DryrunResult, console: Console) -> None:
+    """One line: model, devices, how they are split, and where their number comes from."""
+    run = result.worst.run if result.stages else result.runs[0]
+    job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
+    console.write(console.text("dryrun.show.assumed", **job, **asdict(run.split)))
+    if run.standing:
+        console.write(f"  {console.say(run.model)}:")
+    for message in run.standing:
+        console.write(f"    {console.say(message)}")
+    if result.settings:
+        console.write(console.text("dryrun.show.settings", settings=", ".join(map(str, result.settings))))
+
+
+def _show_run(result: DryrunResult, console: Console) -> None:
+    """What was run to know all this: the model's code, the versions, and the layers, fewer than the model has or not."""
+    run = result.worst.run if result.stages else result.runs[0]
+    versions = f"MindSpore {result.mindspore}" + (f", MindFormers {result.mindformers}" if result.mindformers else "")
+    text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
+    backend = console.text(text_id, level=result.level)
+    console.write("")
+    console.write(
+        console.text(
+            "dryrun.show.with",
+            model=console.say(run.model),
+            versions=versions,
+            backend=backend,
+            seconds=f"{result.seconds:.1f}",
+        )
+    )
+
+
+def _show_traced(stage: StageResult, console: Console) -> None:
+    """The trace of the worst stage; where it is of fewer layers than the stage has, that is said first."""
+    small = stage.extrapolation is not None or stage.full_layers not in (None, stage.run.layers)
+    params = {"stage": stage.run.stage, "rank": stage.run.rank, "layers": stage.run.layers}
+    text_id = "dryrun.show.traced-small" if small else "dryrun.show.traced"
+    console.write(console.text(text_id, full=stage.full_layers or "?", **params))
+    for name, amount, note in (
+        ("peak", stage.reading.peak_bytes, ""),
+        ("footprint", stage.reading.footprint_bytes, console.text("dryrun.show.footprint-note")),
+    ):
+        label = pad(console.text(f"dryrun.show.{name}"), 16)
+        console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
+    _show_theory(stage, console)
+    # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
+    holders = tuple(replace(one, where=_own(one.where, console)) for one in stage.reading.report.peak.holders)
+    parts = replace(stage.reading.report.peak, layers=(), holders=holders)
+    memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
+
+
+def _own(where: str, console: Console) -> str:
+    """A place in the user's terms."""
+    return console.text("dryrun.show.own-place") if _OWN in where else where
+
+
+def _show_theory(stage: StageResult, console: Console) -> None:
+    """What the stage holds for the whole run, beside what it should hold."""
+    console.write("")
+    if not stage.theory:
+        console.write(console.text("dryrun.show.no-theory"))
+        return
+    console.write(console.text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers))
+    for line in theory_lines(stage.theory, console):
+        console.write(line)
+
+
+def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
+    """A line for each content: measured, by theory, the difference."""
+    for pair in pairs:
+        label = pad(console.text(f"memory.content.{pair.content}"), 18)
+        difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
+        note = console.text("dryrun.show.by-theory", size=size(pair.expected), difference=difference)
+        yield f"  {label}{size(pair.measured):>12}   {note}"
+
+
+def _show_saving(stage: StageResult, console: Console) -> None:
+    """What the cheapest change would free where it matters most."""
+    layer = stage.layer_activations
+    if not layer or not stage.run.recomputes:
+        return
+    console.write("")
+    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size(layer)))
+
+
+def _show_changes(result: DryrunResult, console: Console) -> None:
+    changes = result.runs[0].changes
+    if not changes:
+        return
+    console.write(console.text("dryrun.show.changes"))
+    for change in changes[:_SHOWN_CHANGES]:
+        text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
+        before, after = _short(change.before), _short(change.after)
+        console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
+    if len(changes) > _SHOWN_CHANGES:
+        more = len(changes) - _SHOWN_CHANGES
+        console.write("  " + console.text("dryrun.show.more-changes", count=more, file="changes.json"))
+    console.write("")
+
+
+def _show_worth(result: DryrunResult, console: Console) -> None:
+    title = "dryrun.show.worth.stand-in" if result.backend is Backend.STAND_IN else "dryrun.show.worth.cann"
+    console.write(console.text(title, level=result.level))
+    for message in result.not_included:
+        console.write(f"  - {console.say(message)}")
+
+
+def _next_command(result: DryrunResult) -> str:
+    """What to type next.
+
+    The packaged model ran: the user's own config. It does not fit: the cheapest plan that does. It fits with fewer
+    layers: run it whole. It fits: look at the memory.
+    """
+    run = result.runs[0]
+    if run.packaged:
+        return "ms-tune dryrun config.yaml"
+    if result.stages and result.verdict.outcome is not Fit.FITS and run.recomputes:
+        return f"ms-tune fit {run.config_name}"
+    if run.shrunk and result.stages and result.worst.extrapolation is None:
+        stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
+        return f"ms-tune dryrun{stage} {run.config_name}"
+    if not result.stages:
+        return f"ms-tune dryrun {run.config_name}"
+    return f"ms-tune memory {near(result.folder)}"
+
+
+def near(path: Path) -> str:
+    """The path as seen from the working folder, if it lies below it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    limit = 60
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,45 @@
+"""Workflow commands of GitHub Actions, which it shows at lines of a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.report.lint_common import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.errors import MsTuneError
+    from ms_tune.report.console import Console
+
+
+def write_failure(error: MsTuneError, title: str, console: Console) -> None:
+    """The annotation of a file that cannot be read, at the line that is to blame."""
+    path, line = getattr(error, "path", None), getattr(error, "line", None)
+    if path is not None:
+        hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
+        places = {"file": shown_path(Path(path)), "line": line or 1}
+        console.write_whole(annotation("error", places, title, f"{console.say(error.message)}{hint}"))
+
+
+def annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:
+    """One annotation.
+
+    Args:
+        level: ``error``, ``warning`` or ``notice``.
+        places: Where: ``file``, ``line`` and the like.
+        title: Its heading.
+        message: What it says; lines are kept.
+    """
+    properties = ",".join(f"{name}={_property(str(value))}" for name, value in places.items())
+    return f"::{level} {properties},title={_property(title)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """Escaped as ``@actions/core`` does it (toolkit, ``command.ts``)."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,62 @@
+"""A memory curve as a block graph for the terminal, and as few points for a chart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.curve import Curve
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+def highest_per_column(curve: Curve, columns: int) -> NDArray[np.int64]:
+    """The most bytes in use in each of so many equal stretches of ticks; what holds from before counts."""
+    if not len(curve.tick):
+        return np.zeros(columns, np.int64)
+    first, last = int(curve.tick[0]), int(curve.tick[-1])
+    edges = first + (np.arange(columns + 1) * (last - first + 1)) // columns
+    place = np.searchsorted(curve.tick, edges[:-1], side="right") - 1
+    highest = np.where(place >= 0, curve.used[np.maximum(place, 0)], 0)
+    column = np.searchsorted(edges, curve.tick, side="right") - 1
+    np.maximum.at(highest, np.minimum(column, columns - 1), curve.used)
+    return np.asarray(highest, np.int64)
+
+
+def block_graph(curve: Curve, columns: int, lines: int, marks: Sequence[int]) -> list[str]:
+    """The curve in characters, the top line first; ``marks`` are ticks at which empty cells show a broken line."""
+    highest = highest_per_column(curve, columns)
+    top = max(int(highest.max()), 1)
+    eighths = (highest * (8 * lines) + top - 1) // top
+    first, last = (int(curve.tick[0]), int(curve.tick[-1])) if len(curve.tick) else (0, 1)
+    marked = {min(columns - 1, (mark - first) * columns // (last - first + 1)) for mark in marks}
+    rows = []
+    for line in range(lines - 1, -1, -1):
+        cells = [_EIGHTHS[min(8, max(0, int(value) - 8 * line))] for value in eighths]
+        rows.append("".join("┆" if cell == " " and at in marked else cell for at, cell in enumerate(cells)))
+    return rows
+
+
+def thinned(curve: Curve, points: int) -> tuple[list[int], list[int], list[int]]:
+    """Ticks, bytes in use and footprints of at most about so many points; the extremes of every stretch are kept.
+
+    What a chart shows of the thinned curve has the same lows and highs at that width, the peak among them.
+    """
+    count = len(curve.tick)
+    if count <= points:
+        chosen = np.arange(count)
+    else:
+        stretch = np.arange(count) * (points // 4) // count
+        starts = np.flatnonzero(np.append([True], stretch[1:] != stretch[:-1]))
+        ends = np.append(starts[1:], count)
+        high = np.array([a + int(curve.used[a:b].argmax()) for a, b in zip(starts, ends, strict=True)])
+        low = np.array([a + int(curve.used[a:b].argmin()) for a, b in zip(starts, ends, strict=True)])
+        peak = [int(curve.used.argmax())]
+        chosen = np.unique(np.concatenate([starts, ends - 1, high, low, peak]))
+    return curve.tick[chosen].tolist(), curve.used[chosen].tolist(), curve.footprint[chosen].tolist()

@@ -1,0 +1,260 @@
+"""The result of ``memory`` as one JSON object; sizes are bytes. docs/memory.md describes every key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.report.memory_words import by_name
+from ms_tune.report.verdict import verdict_json
+
+if TYPE_CHECKING:
+    from ms_tune.footprint.groups import Breakdown, Group
+    from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.memory.comparison import Comparison
+    from ms_tune.report.console import Console
+    from ms_tune.text import Language
+
+VERSION = 1
+
+
+def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, object]:
+    """The object that ``ms-tune memory --json`` prints: the rank that needs most, then every rank in short."""
+    worst = report.worst
+    return {
+        "version": VERSION,
+        "source": str(report.source),
+        **_rank(worst, top, console.language),
+        **verdict_json(worst.verdict, console),
+        "findings": [_finding(finding, console) for finding in report.all_findings],
+        "ranks": [
+            _short(rank, stage)
+            | verdict_json(rank.verdict, console)
+            | {"findings": [finding.check.name for finding in rank.findings]}
+            for rank, stage in zip(report.ranks, report.stages, strict=True)
+        ],
+    }
+
+
+def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
+    return {
+        "rank": rank.rank,
+        "stage": stage,
+        "trace": str(rank.files.blocks),
+        "peak_bytes": rank.curve.peak_bytes,
+        "peak_tick": rank.curve.peak_tick,
+        "footprint_bytes": rank.curve.footprint_bytes,
+        "categories_at_peak": by_name(rank.peak.contents),
+    }
+
+
+def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
+    joined = rank.join
+    return {
+        "rank": rank.rank,
+        "trace": str(rank.files.blocks),
+        "peak_bytes": rank.curve.peak_bytes,
+        "peak_tick": rank.curve.peak_tick,
+        "footprint_bytes": rank.curve.footprint_bytes,
+        "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
+        **_rows(rank),
+        "curve_mismatches": len(rank.curve.mismatches),
+        "joined_rows": joined.joined_rows if joined else 0,
+        "joinable_rows": joined.joinable_rows if joined else 0,
+        "categories_at_peak": by_name(rank.peak.contents),
+        **_life(rank),
+        "steps": len(rank.steps.ends),
+        "step_ends": list(rank.steps.ends),
+        "step_bytes": list(rank.lifetimes.step_bytes),
+        "steps_by": rank.steps.evidence.value,
+        "holes_at_peak": {
+            "free_bytes": rank.map.free_bytes,
+            "largest_bytes": rank.map.largest_hole,
+            "by_stream": [
+                {"pool": holes.pool, "stream": holes.stream, "free_bytes": holes.free, "largest_bytes": holes.largest}
+                for holes in rank.map.by_stream
+            ],
+        },
+        "padding_at_peak": rank.padding_at_peak(),
+        "gradients_per_weight": rank.theory.gradients_ratio,
+        "optimizer_state_per_weight": rank.theory.optimizer_ratio,
+        "theory": {
+            "weights_bytes": rank.theory.weights,
+            "parameters": rank.theory.parameters,
+            **{
+                each.content.value: {"bytes": each.measured, "expected_bytes": each.expected, "shards": each.shards}
+                for each in rank.theory.states
+            },
+        },
+        "recompute_saving_at_peak": rank.recompute.saving,
+        "peak_if_recomputed": rank.recompute.peak,
+        "phase_at_peak": phase_name(rank.phase_at_peak()),
+        "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
+        **remedies_json(rank, language),
+        **breakdown_json(rank.peak, top),
+        "activations_by_layer": [
+            {"layer": layer.layer, "bytes": layer.bytes, "count": layer.count} for layer in rank.activations
+        ],
+    }
+
+
+def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
+    """What would lower the peak, what it is made of, and the highest moments."""
+    return {
+        "remedies": [
+            {
+                "name": remedy.method.name,
+                "title": remedy.title(language),
+                "bytes_freed": remedy.bytes_freed,
+                "peak_after_bytes": remedy.peak_after,
+                "price": remedy.price(language),
+                "how": remedy.how(language),
+                "how_by_dialect": remedy.method.written(language),
+                "next": remedy.method.command,
+            }
+            for remedy in rank.remedies
+        ],
+        "held_at_peak": [
+            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes} for held in rank.held
+        ],
+        "highest": [
+            {
+                "phase": phase_name(moment.phase),
+                "tick": moment.tick,
+                "bytes": moment.bytes,
+                "dead_bytes": moment.dead_bytes,
+                "dead": [{"operator": dead.operator, "where": dead.where, "bytes": dead.bytes} for dead in moment.dead],
+            }
+            for moment in rank.moments
+        ],
+    }
+
+
+def phase_name(phase: Phase | None) -> str:
+    """A phase as scripts read it; ``unknown`` where nothing tells."""
+    return phase.value if phase is not None else "unknown"
+
+
+def _rows(rank: RankReport) -> dict[str, object]:
+    """How much of the trace was read, and what was not."""
+    return {
+        "rows": len(rank.table) + rank.host_rows,
+        "host_rows": rank.host_rows,
+        "host_bytes": rank.host_bytes,
+        "rows_dropped": rank.table.dropped_count,
+        "dropped": [
+            {"file": file, "line": row.line, "reason": row.reason.id}
+            for file, (_, rows) in rank.refused().items()
+            for row in rows
+        ],
+        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
+        "truncated": rank.table.truncated,
+    }
+
+
+def _life(rank: RankReport) -> dict[str, object]:
+    lives = rank.lifetimes
+    return {
+        "late_free_bytes_ticks": lives.late_free_bytes_ticks,
+        "peak_if_freed_after_last_use": lives.peak_if_prompt,
+        "never_freed_bytes": lives.never_freed_bytes,
+        "never_freed": by_name(lives.never_freed),
+        "late_frees": [
+            {
+                "operator": waste.operator,
+                "where": waste.where,
+                "category": waste.content.value,
+                "count": waste.count,
+                "bytes": waste.bytes,
+                "bytes_ticks": waste.byte_ticks,
+            }
+            for waste in lives.late
+        ],
+        "growth": [
+            {
+                "operator": growth.operator,
+                "where": growth.where,
+                "category": growth.content.value,
+                "bytes_per_step": growth.bytes_per_step,
+                "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in growth.stack],
+            }
+            for growth in lives.growth
+        ],
+        "spike_bytes": lives.spike_bytes,
+        "peak_without_spikes": lives.peak_without_spikes,
+    }
+
+
+def breakdown_json(parts: Breakdown, top: int) -> dict[str, object]:
+    """The memory at a tick, taken apart."""
+    return {
+        "largest": [
+            {
+                "bytes": holder.bytes,
+                "count": holder.count,
+                "operator": holder.operator,
+                "where": holder.where,
+                "category": holder.content.value,
+                "tensor": holder.tensor or None,
+            }
+            for holder in parts.holders[:top]
+        ],
+        "by_parameter": [_group(group) for group in parts.parameters[:top]],
+        "by_operator": [_group(group) for group in parts.operators[:top]],
+        "by_line": [_group(group) for group in parts.lines[:top]],
+        "by_layer": [_group(group) for group in parts.layers[:top]],
+    }
+
+
+def _group(group: Group) -> dict[str, object]:
+    return {
+        "key": group.key,
+        "bytes": group.bytes,
+        "count": group.count,
+        "categories": by_name(group.contents),
+    }
+
+
+def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
+    return {
+        "id": finding.check.id,
+        "name": finding.check.name,
+        "severity": finding.check.severity.value,
+        "rank": finding.rank,
+        "bytes": finding.bytes,
+        "message": finding.message(console.language),
+        "help": finding.help(console.language),
+        "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in finding.stack],
+    }
+
+
+def comparison_json(comparison: Comparison) -> dict[str, object]:
+    """The object that ``ms-tune memory diff --json`` prints."""
+    return {
+        "version": VERSION,
+        "ranks": [
+            {
+                "rank": pair.after.rank,
+                "before_bytes": pair.before.curve.peak_bytes,
+                "after_bytes": pair.after.curve.peak_bytes,
+                "change_bytes": pair.bytes,
+                "categories": by_name(pair.contents),
+                "changes": [
+                    {
+                        "operator": change.operator,
+                        "where": change.where,
+                        "category": change.content.value,
+                        "before_bytes": change.before,
+                        "after_bytes": change.after,
+                        "change_bytes": change.bytes,
+                        "before_count": change.count_before,
+                        "after_count": change.count_after,
+                    }
+                    for change in pair.changes
+                ],
+            }
+            for pair in comparison.ranks
+        ],
+        "only_before": list(comparison.only_before),
+        "only_after": list(comparison.only_after),
+    }

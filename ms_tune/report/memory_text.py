@@ -1,0 +1,287 @@
+"""The result of ``memory`` in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.report.columns import pad, terminal_width
+from ms_tune.report.memory_curve import block_graph
+from ms_tune.report.memory_words import largest, near, or_dash, show_table, signed, size
+from ms_tune.report.verdict import verdict_lines, word
+from ms_tune.text import Language
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.footprint.groups import Breakdown, LayerActivations
+    from ms_tune.footprint.remedies import Held
+    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.report.console import Console
+
+_BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
+_HELD = 4  # kinds of memory that the first line names
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def show_report(report: MemoryReport, console: Console, top: int) -> None:
+    """Verdict first, then what holds the memory, then what to do."""
+    worst = report.worst
+    _show_verdict(worst, console)
+    if len(worst.table):
+        _show_remedies(worst, console, top)
+        _show_curve(worst, console)
+        _show_contents(worst.peak, console)
+        _show_holders(worst.peak, console, top)
+        _show_groups("layers", worst.peak, console, top)
+        _show_groups("parameters", worst.peak, console, top)
+        _show_activations(worst, console, top)
+        _show_theory(worst, console)
+    if len(report.ranks) > 1:
+        _show_ranks(report, console)
+    _show_findings(report.all_findings, console)
+    console.write("")
+    console.write(console.text("memory.show.next", path=report.source))
+
+
+def show_breakdown(parts: Breakdown, console: Console, top: int) -> None:
+    """The memory at a tick that the user names."""
+    _show_contents(parts, console)
+    _show_holders(parts, console, top)
+    _show_groups("layers", parts, console, top)
+
+
+def _show_verdict(rank: RankReport, console: Console) -> None:
+    name = console.text("memory.show.rank", rank=rank.rank) + ": " if rank.rank is not None else ""
+    console.write(name + console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends)))
+    if not len(rank.table):
+        console.write(console.text("memory.empty"))
+        return
+    console.write("")
+    for line in verdict_lines(rank.verdict, console):
+        console.write(line)
+    peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
+    phase = rank.phase_at_peak()
+    in_phase = console.text("memory.show.phase-unknown")
+    if phase is not None:
+        in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
+    console.write("")
+    at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
+    _line(console, "peak", size(peak), at)
+    holes = {"free": size(rank.map.free_bytes), "hole": size(rank.map.largest_hole)}
+    told = "holes" if footprint else "footprint-untold"
+    _line(console, "footprint", size(footprint) if footprint else "–", console.text(f"memory.show.{told}", **holes))
+    if rank.host_rows:
+        _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
+
+
+def _line(console: Console, name: str, amount: str, note: str) -> None:
+    console.write(f"{pad(console.text(f'memory.show.{name}'), _LABEL)}{amount:>12}   {note}")
+
+
+def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
+    """One line about what holds the peak, and the remedies by what they free."""
+    parts = [_held(held, console) for held in rank.held[:_HELD]]
+    console.write("")
+    comma = ", " if console.language is Language.EN else "，"
+    console.write(console.text("remedies.held", parts=comma.join(parts)))
+    if not rank.remedies:
+        console.write(console.text("remedies.none"))
+        return
+    console.write("")
+    console.write(console.text("remedies.title"))
+    rows = [
+        [
+            size(remedy.bytes_freed),
+            size(remedy.peak_after),
+            remedy.title(console.language),
+            remedy.price(console.language),
+        ]
+        for remedy in rank.remedies[:top]
+    ]
+    show_table(console, ["frees", "leaves", "remedy", "price"], rows)
+    for remedy in rank.remedies[:_HELD]:
+        console.write(f"  {remedy.method.name}: {remedy.how(console.language)}")
+    console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
+
+
+def _held(held: Held, console: Console) -> str:
+    """Who allocated it is told only where something tells."""
+    content, amount = console.text(f"memory.content.{held.content.value}"), size(held.bytes)
+    if held.phase is None:
+        return f"{content} {amount}"
+    phase = console.text(f"memory.phase.{held.phase.value}")
+    return console.text("remedies.held-part", content=content, phase=phase, size=amount)
+
+
+def _show_curve(rank: RankReport, console: Console) -> None:
+    width = max(20, min(terminal_width(), 120) - 14)
+    ticks = int(rank.curve.tick[-1] - rank.curve.tick[0])
+    console.write("")
+    console.write(console.text("memory.show.curve", ticks=f"{ticks:,}"))
+    lines = block_graph(rank.curve, width, _CURVE_LINES, rank.steps.ends)
+    for number, line in enumerate(lines):
+        label = size(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
+        console.write(f"{label:>12} {line}".rstrip())
+
+
+def _show_contents(parts: Breakdown, console: Console) -> None:
+    total = sum(parts.contents.values())
+    console.write("")
+    console.write(console.text("memory.show.contents", tick=parts.tick))
+    for content, amount in parts.contents.items():
+        share = amount / total if total else 0
+        label = console.text(f"memory.content.{content.value}")
+        bar = "█" * round(share * _BAR)
+        console.write(f"  {pad(label, _LABEL)}{size(amount):>12} {share:>6.1%}  {bar}".rstrip())
+
+
+def _show_holders(parts: Breakdown, console: Console, top: int) -> None:
+    with_tensors = any(holder.tensor for holder in parts.holders[:top])
+    columns = ["size", "count", "content", "operator", *(["tensor"] if with_tensors else []), "where"]
+    rows = []
+    for holder in parts.holders[:top]:
+        what = console.text(f"memory.content.{holder.content.value}")
+        tensor = [holder.tensor] if with_tensors else []
+        rows.append([size(holder.bytes), str(holder.count), what, holder.operator or "–", *tensor, near(holder.where)])
+    console.write("")
+    console.write(console.text("memory.show.largest"))
+    show_table(console, columns, rows)
+    rest = parts.holders[top:]
+    if rest:
+        more = size(sum(holder.bytes for holder in rest))
+        console.write(console.text("memory.show.more", count=len(rest), size=more))
+
+
+def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> None:
+    """The memory by ``layers`` or ``parameters``."""
+    groups = parts.layers if name == "layers" else parts.parameters
+    if not any(group.key for group in groups):
+        return
+    total = max(1, sum(parts.contents.values()))
+    rows = []
+    for group in groups[:top]:
+        key = group.key or console.text("memory.outside")
+        rows.append(
+            [
+                size(group.bytes),
+                f"{group.bytes / total:.1%}",
+                str(group.count),
+                key,
+                largest(group.contents, 2, console),
+            ]
+        )
+    console.write("")
+    console.write(console.text(f"memory.show.{name}"))
+    show_table(console, ["size", "share", "count", name.removesuffix("s"), "content"], rows)
+
+
+def _show_activations(rank: RankReport, console: Console, top: int) -> None:
+    if not any(layer.layer for layer in rank.activations):
+        return
+    console.write("")
+    console.write(console.text("memory.show.activations"))
+    rows = [
+        (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
+        for run in rank.alike_layers()
+    ]
+    shown = sorted(rows, key=lambda row: -row[1])[:top]
+    rest = [row for row in rows if row not in shown]
+    rows = [row for row in rows if row in shown]
+    if rest:
+        others = console.text("memory.show.other-layers", count=len(rest))
+        rows.append((others, sum(amount for _, amount, _ in rest), sum(count for _, _, count in rest)))
+    show_table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
+
+
+def _alike(run: Sequence[LayerActivations], console: Console) -> str:
+    first, last = run[0].layer, run[-1].layer
+    if len(run) == 1:
+        return first or console.text("memory.outside")
+    return console.text("memory.show.alike", first=first, last=last, count=len(run), each=size(run[0].bytes))
+
+
+def _show_theory(rank: RankReport, console: Console) -> None:
+    theory, padding = rank.theory, rank.padding_at_peak()
+    console.write("")
+    if theory.states:
+        console.write(console.text("memory.show.theory", weights=size(theory.weights), count=theory.parameters))
+        rows = [
+            [
+                console.text(f"memory.content.{each.content.value}"),
+                size(each.measured),
+                size(each.expected),
+                f"{each.measured / each.expected:.2f}" if each.expected else "–",
+                console.text("memory.show.shards", count=each.shards) if each.shards else "",
+            ]
+            for each in theory.states
+        ]
+        show_table(console, ["content", "size", "theory", "ratio", "remark"], rows)
+    if padding is not None:
+        console.write(console.text("memory.show.padding", size=size(padding)))
+
+
+def _show_ranks(report: MemoryReport, console: Console) -> None:
+    console.write("")
+    console.write(console.text("memory.show.ranks"))
+    rows = []
+    for rank, stage in zip(report.ranks, report.stages, strict=True):
+        what = largest(rank.peak.contents, 3, console)
+        peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
+        rows.append([or_dash(rank.rank), or_dash(stage), peak, footprint, word(rank.verdict, console), what])
+    show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
+
+
+def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
+    console.write("")
+    if not findings:
+        console.write(console.text("memory.show.nothing-found"))
+        return
+    console.write(console.text("memory.show.findings"))
+    for finding in findings:
+        severity = finding.check.severity.value
+        label = console.paint(console.text(f"memory.severity.{severity}"), _COLOURS[severity])
+        where = f" (rank {finding.rank})" if finding.rank is not None else ""
+        console.write(f"  {label}[{finding.check.id}] {finding.title(console.language)}{where}")
+        console.write(f"    {finding.message(console.language)}")
+        if finding.stack:
+            console.write(f"    {console.text('memory.show.allocated-by')}")
+            for frame in finding.stack[-_FRAMES:]:
+                console.write(f"      {frame.file}:{frame.line} {frame.function}")
+        console.write(f"    {console.text('memory.show.do', help=finding.help(console.language))}")
+
+
+def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
+    """What grew, what vanished."""
+    for pair in comparison.ranks:
+        _show_pair(pair, console, top)
+    missing = (*comparison.only_before, *comparison.only_after)
+    if missing:
+        console.write(console.text("memory.diff.only", ranks=", ".join(or_dash(rank) for rank in missing)))
+    if not comparison.ranks:
+        console.write(console.text("memory.diff.none"))
+
+
+def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
+    before, after = size(pair.before.curve.peak_bytes), size(pair.after.curve.peak_bytes)
+    rank = or_dash(pair.after.rank)
+    console.write(console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed(pair.bytes)))
+    if not pair.changes:
+        console.write(console.text("memory.diff.same"))
+        return
+    for content, amount in pair.contents.items():
+        if amount:
+            console.write(f"  {pad(console.text(f'memory.content.{content.value}'), _LABEL)}{signed(amount):>13}")
+    rows = [
+        [
+            signed(change.bytes),
+            size(change.before),
+            size(change.after),
+            console.text(f"memory.content.{change.content.value}"),
+            change.operator or "–",
+            near(change.where),
+        ]
+        for change in pair.changes[:top]
+    ]
+    show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
+    console.write("")

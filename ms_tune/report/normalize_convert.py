@@ -1,0 +1,79 @@
+"""The settings that a conversion between dialects gives, as YAML or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.layer_plan import MEGATRON
+from ms_tune.report.normalize_json import problems_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.normalize.convert_layers import Converted
+    from ms_tune.text import Language
+
+_VERSION = 1
+
+
+def conversion_json(dialect: str, converted: Converted, language: Language) -> dict[str, object]:
+    """The conversion's JSON form; arguments are settings, too. Its keys are documented in ``docs/normalize-recompute.md``."""
+    return {
+        "version": _VERSION,
+        "dialect": dialect.partition("@")[0],
+        "framework_version": converted.release,
+        "settings": dict(converted.values),
+        "problems": problems_json(converted.problems, language),
+    }
+
+
+def converted_text(dialect: str, converted: Converted) -> str:
+    """The settings as their dialect spells them: arguments, ready to be put into a script, or YAML."""
+    if dialect.partition("@")[0] == MEGATRON:
+        words = (name if value is True else f"{name} {value}" for name, value in converted.values.items())
+        return " \\\n".join(words)
+    return conversion_yaml(converted.values)
+
+
+def conversion_yaml(values: Mapping[str, object]) -> str:
+    """The settings as YAML, ready to be put into a config."""
+    return "\n".join(_lines(_nested(values), ""))
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, object]:
+    """Dotted keys as sections in sections."""
+    top: dict[str, object] = {}
+    for key, value in values.items():
+        section = top
+        *parents, name = key.split(".")
+        for parent in parents:
+            inner = section.setdefault(parent, {})
+            assert isinstance(inner, dict)  # noqa: S101 - a key is a section or a value, not both
+            section = inner
+        section[name] = value
+    return top
+
+
+def _lines(section: Mapping[str, object], indent: str) -> list[str]:
+    lines = []
+    for key, value in section.items():
+        name = key if key.isidentifier() else _quoted(key)
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {_spelled(value)}")
+    return lines
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(str(key))}: {_spelled(item)}" for key, item in value.items()) + "}"
+    if value is None:
+        return "null"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

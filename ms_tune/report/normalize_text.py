@@ -1,0 +1,251 @@
+"""A plan for the terminal (``ms-tune normalize-recompute``)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.plan_result import Effect, Severity, Warned
+from ms_tune.report.columns import pad, table, terminal_width, text_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.report.console import Console
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_NAMES = "abcdefghijklmnopqrstuvwxyz"
+_NUMBERS = 4  # columns of the layer table that hold numbers
+_SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below all, all
+_THIRDS = 3
+
+
+def log_text(plan: NormalizedPlan) -> str:
+    """The lines that the framework logs; its log puts date and place before them."""
+    return "\n".join(f"{'WARNING' if isinstance(line, Warned) else 'INFO'} - {line}" for line in plan.log)
+
+
+def write_difference(path: Path, old: str, new: str, console: Console) -> None:
+    """What ``--write`` would change, as a unified difference; nothing if that is nothing."""
+    from difflib import unified_diff  # noqa: PLC0415 - start-up time
+
+    name = path.as_posix()
+    lines = unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
+    shown = [line.rstrip("\r\n") for line in lines]
+    if shown:
+        console.write("\n".join(shown))
+
+
+def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console) -> None:
+    """The whole report: placement, the framework's own lists, heat map, layers, problems.
+
+    Args:
+        plan: The plan.
+        layers: Those of its layers that were asked for.
+        console: Where to write.
+    """
+    placement = plan.placement
+    framework = console.text(f"normalize.framework.{plan.dialect}")
+    rules = console.text(
+        "normalize.head.rules", dialect=plan.dialect, framework=framework, version=plan.framework_version
+    )
+    if placement:
+        placed, known = sum(map(sum, placement)), len(plan.layers)
+        text = "normalize.head.ahead" if known > placed else "normalize.head"
+        size = console.text(
+            text,
+            layers=min(placed, known or placed),
+            ahead=known - placed,
+            stages=len(placement[0]),
+            chunks=len(placement),
+        )
+        gap = "   " if text_width(f"{size}   {rules}") <= terminal_width() else "\n"
+        rules = f"{size}{gap}{rules}"
+    console.write(rules)
+    width = terminal_width()
+    if placement is not None:
+        _write_placement(plan, console, width)
+    if plan.formative is not None:
+        _write_formative(plan, console)
+        lines = list(_heat_map(plan.layers, console, width))
+        if lines:
+            console.write("\n" + "\n".join(lines))
+        _write_layers(plan, layers, console, width)
+    else:
+        console.write(f"\n{console.text('normalize.no-plan')}")
+    write_problems(plan.problems, console)
+
+
+def _title(text_id: str, console: Console) -> None:
+    console.write(f"\n{console.text(text_id)}")
+
+
+def _write_placement(plan: NormalizedPlan, console: Console, width: int) -> None:
+    assert plan.placement is not None  # noqa: S101 - the caller has looked
+    _title("normalize.title.placement", console)
+    size = max(3, *(len(str(count)) for row in plan.placement for count in row))
+    block = max(1, (width - 2) // (size + 1))
+    for first in range(0, len(plan.placement[0]), block):
+        for row in plan.placement:
+            console.write("  " + " ".join(f"{count:>{size}}" for count in row[first : first + block]))
+    neighbours = pairwise(plan.layers)
+    if any(one.chunk == other.chunk and one.stage > other.stage for one, other in neighbours):
+        console.write(f"  {console.text('normalize.backwards')}")
+
+
+def _write_formative(plan: NormalizedPlan, console: Console) -> None:
+    """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
+    # A model with prediction layers logs them twice.
+    lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
+    _title("normalize.title.formative" if lines else "normalize.title.lists", console)
+    if not lines:
+        lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
+    for line in lines:
+        console.write(f"  {line}")
+
+
+class _Legend:
+    """Short names for patterns, so that a table of them fits a terminal."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def name(self, pattern: str) -> str:
+        """The name of a pattern; a new one gets a new name."""
+        count = len(self.names)
+        more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
+        return self.names.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
+
+    def short(self, patterns: Sequence[str]) -> str:
+        """The names of some patterns."""
+        return " ".join(map(self.name, patterns))
+
+
+def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console, width: int) -> None:
+    """One line for each run of layers that are alike."""
+    _title("normalize.title.layers", console)
+    legend = _Legend()
+    words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in Effect}
+    whole = console.text("normalize.swap.layer")
+    rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
+    names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
+    if any(layer.kind for layer in layers):
+        names.insert(_NUMBERS, "kind")
+        kinds = [next(run).kind for _, run in groupby(layers, key=_alike)]
+        for row, kind in zip(rows, kinds, strict=True):
+            row.insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
+    heads = [console.text(f"normalize.column.{name}") for name in names]
+    for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
+        console.write(line)
+    as_written = any(problem.id == "as-written" for problem in plan.problems)
+    heading = "normalize.legend" if as_written else "normalize.legend.found"
+    _write_legend(
+        legend, plan.matches, console.text("normalize.legend.known" if plan.matches else heading), console, width
+    )
+
+
+def _write_legend(
+    legend: _Legend, matches: Mapping[str, Sequence[str]] | None, heading: str, console: Console, width: int
+) -> None:
+    """The patterns by their short names, each with what it matches if the model's layers are known."""
+    if not legend.names:
+        return
+    console.write(f"\n{heading}")
+    for pattern, name in legend.names.items():
+        console.write(f"  {name:<3} {pattern}")
+        found = ", ".join((matches or {}).get(pattern, ()))
+        for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
+            console.write(f"        {line}")
+
+
+def _alike(layer: LayerPlan) -> tuple[object, ...]:
+    return (
+        layer.stage,
+        layer.chunk,
+        layer.kind,
+        layer.recompute,
+        layer.select_patterns,
+        layer.comm_patterns,
+        layer.select_excludes,
+        layer.comm_excludes,
+        layer.swap,
+        layer.overridden,
+    )
+
+
+def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[Effect, str], whole: str) -> list[str]:
+    first, last = run[0], run[-1]
+    numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
+    full = first.recompute is Effect.FULL
+    swaps = [(legend.name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
+    return [
+        str(first.stage),
+        str(first.chunk),
+        numbers,
+        str(len(run)),
+        words[first.recompute],
+        legend.short(first.select_patterns),
+        legend.short(first.comm_patterns),
+        legend.short((*first.select_excludes, *first.comm_excludes)),
+        " ".join(name if prefetch is None else f"{name}@{prefetch}" for name, prefetch in swaps),
+        " ".join([legend.short(overridden), "swap" if full and first.swap else ""]).strip(),
+    ]
+
+
+def write_problems(problems: Sequence[Problem], console: Console) -> None:
+    """What is worth saying about the config."""
+    if not problems:
+        return
+    _title("normalize.title.problems", console)
+    for problem in problems:
+        label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
+        console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")
+        if problem.hint is not None:
+            console.write(f"    {console.text('normalize.help', hint=console.say(problem.hint))}")
+
+
+def _heat_map(layers: Sequence[LayerPlan], console: Console, width: int) -> Iterator[str]:
+    """Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
+
+    Layers recomputed in full are counted; if there are none, those with selected operators or communication are.
+    """
+    if not layers:
+        return
+    effects = {layer.recompute for layer in layers}
+    counted = {Effect.FULL} if Effect.FULL in effects else {Effect.SELECT, Effect.COMM}
+    yield console.text("normalize.title.map.full" if Effect.FULL in counted else "normalize.title.map.select")
+    total = Counter((layer.chunk, layer.stage) for layer in layers)
+    hits = Counter((layer.chunk, layer.stage) for layer in layers if layer.recompute in counted)
+    stages = range(min(stage for _, stage in total), max(stage for _, stage in total) + 1)
+    chunks = range(max(chunk for chunk, _ in total) + 1)
+    words = {cell: f"{hits[cell]}/{total[cell]}" for cell in total}
+    size = max(*map(len, words.values()), len(str(stages[-1])))
+    heads = (console.text("normalize.column.stage"), console.text("normalize.map.chunk", number=chunks[-1]))
+    label = max(map(text_width, heads))
+    block = max(1, (width - 2 - label) // (size + 1))
+    for first in range(stages[0], stages[-1] + 1, block):
+        shown = [stage for stage in stages if first <= stage < first + block]
+        yield _line(console.text("normalize.column.stage"), [str(stage).rjust(size) for stage in shown], label)
+        for chunk in chunks:
+            name = console.text("normalize.map.chunk", number=chunk)
+            cells = [(chunk, stage) for stage in shown]
+            yield _line(name, [_shade(hits[cell], total[cell]) * size for cell in cells], label)
+            yield _line("", [words.get(cell, "-").rjust(size) for cell in cells], label)
+
+
+def _line(head: str, words: Sequence[str], label: int) -> str:
+    return "  " + " ".join([pad(head, label), *words]).rstrip()
+
+
+def _shade(hits: int, total: int) -> str:
+    if not hits:
+        return _SHADES[0] if total else " "
+    if hits == total:
+        return _SHADES[-1]
+    return _SHADES[1 + min(hits * _THIRDS // total, _THIRDS - 1)]

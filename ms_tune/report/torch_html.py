@@ -1,0 +1,284 @@
+"""The report about a snapshot of PyTorch's allocator for the browser: the page of traces, by line of the script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
+from ms_tune.readers.table import NONE, Coded
+from ms_tune.report.memory_bands import Lives, bands
+from ms_tune.report.memory_html_blocks import PageBlocks, most_telling, packed
+from ms_tune.report.memory_html_page import POINTS, both, document, texts
+from ms_tune.report.memory_words import near, size
+from ms_tune.report.torch_text import figures, measured, moment, proof
+from ms_tune.text import Language, lookup, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.footprint.torch_lives import TorchLives
+    from ms_tune.footprint.torch_remedies import TorchRemedy
+    from ms_tune.footprint.torch_report import Place, PlaceChange, TorchReport
+    from ms_tune.readers.memory_block import Frame
+    from ms_tune.text import Message
+
+    Both = dict[str, str]
+
+_TOP = 100
+_CARDS = 10
+_LINES = (
+    (72, 114, 184),
+    (233, 159, 76),
+    (93, 165, 148),
+    (164, 116, 180),
+    (122, 180, 84),
+    (214, 96, 96),
+    (128, 152, 206),
+)
+_REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112, 122, 136)}
+
+
+def snapshot_html(
+    lives: TorchLives,
+    before: tuple[TorchLives, Sequence[PlaceChange]] | None,
+    language: Language,
+    remedies: Sequence[TorchRemedy] = (),
+) -> str:
+    """The page.
+
+    Args:
+        lives: The snapshot to show; where there is a comparison, the second one.
+        before: What it is compared with, and what the lines of the script hold more.
+        language: The language that the page starts in.
+        remedies: What would lower its peak.
+    """
+    report = lives.report
+    keys = [f"line-{place}" if place < _lines(lives) else name for place, name in enumerate(lives.contents)]
+    data: dict[str, object] = {
+        "contents": keys,
+        "colours": {key: _LINES[place] if place < _lines(lives) else _REST[key] for place, key in enumerate(keys)},
+        "ranks": [_device(report, lives, keys, remedies)],
+        "worst": 0,
+        "findings": list(_findings(report)),
+        "comparison": [_comparison(lives, keys, *before)] if before else None,
+        "texts": texts() | _texts(lives, keys, before[0].report if before else None),
+    }
+    return document(str(report.snapshot.path), data, language)
+
+
+def _lines(lives: TorchLives) -> int:
+    return sum(name not in _REST for name in lives.contents)
+
+
+def _texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
+    """What the page calls otherwise than for traces, and the contents' names."""
+    report = lives.report
+    names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
+    names += ["remedies", "remedies-hint"] if report.at_peak else ["remedies", "remedies-hint", "go-peak"]
+    found = {name: _text(f"snapshot.page.{name}") for name in names}
+    found |= {"column.layer": _text("snapshot.page.column.line"), "when.start": both(moment(report, -1))}
+    if not report.at_peak:
+        now = moment(report, report.event)
+        found["make-up"] = both(msg("snapshot.page.make-up", when=now))
+        found["held"] = both(msg("snapshot.page.held", when=now, parts="{parts}"))
+    if other is not None:
+        amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
+        sides = {"was": measured(other), "now": measured(report)}
+        found["compare-peaks"] = both(msg("snapshot.page.compare-peaks", **sides, **amounts))
+    for key, name in zip(keys, lives.contents, strict=True):
+        found[f"content.{key}"] = dict.fromkeys(("en", "zh"), _short(name, lives)) if key != name else _rest(name)
+    return found
+
+
+def _short(line: str, lives: TorchLives) -> str:
+    """A line by its file's name alone where no other line is called alike."""
+    last = line.rpartition("/")[2]
+    return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else near(line)
+
+
+def _rest(name: str) -> Both:
+    texts = {NO_FRAMES: "snapshot.where.none", BEFORE: "snapshot.where.before", OTHER_LINES: "snapshot.where.other"}
+    return _text(texts[name])
+
+
+def _text(name: str) -> Both:
+    text = lookup(name)
+    return {"en": text.en, "zh": text.zh}
+
+
+def _device(
+    report: TorchReport, lives: TorchLives, keys: Sequence[str], remedies: Sequence[TorchRemedy]
+) -> dict[str, object]:
+    curve = lives.curve
+    drawn = bands(curve, Lives(lives.start, lives.end, lives.size, lives.content), keys, POINTS)
+    rows = most_telling(lives.start, lives.end, lives.size, report.event)
+    live = lives.live(report.event)
+    totals = {key: int(lives.size[live & (lives.content == code)].sum()) for code, key in enumerate(keys)}
+    return {
+        "rank": None,
+        "stage": None,
+        "rows": len(lives.start),
+        "dropped": 0,
+        "peak": sum(totals.values()),
+        "peakTick": report.event,
+        "footprint": report.reserved_peak_bytes or 0,
+        "limit": None,
+        "verdict": _verdict(report),
+        "facts": _facts(report, len(lives.start)),
+        "steps": list(report.step_ends),
+        "spans": [],
+        "bands": {"tick": drawn.tick, "used": drawn.used, "footprint": drawn.footprint},
+        "contents": totals,
+        "layers": [_group(place, lives, keys) for place in report.contents[:_TOP]],
+        "parameters": [],
+        "activations": [],
+        "held": [  # without a history there is no peak that could be lowered
+            ["unknown", key, amount]
+            for key, amount in sorted(totals.items(), key=lambda item: -item[1])
+            if amount and len(report.device.events)
+        ],
+        "remedies": [_remedy(remedy) for remedy in remedies],
+        "promptPeak": 0,
+        "neverFreed": 0,
+        "stepBytes": [],
+        "holes": [0, 0],
+        "overlaps": 0,
+        "theory": {"weights": 0, "count": 0, "states": []},
+        "late": [],
+        "blocks": packed(_blocks(report, lives, rows)) if len(rows) else None,
+        "blockCount": len(rows),
+        "counted": len(lives.start),
+    }
+
+
+def _remedy(remedy: TorchRemedy) -> dict[str, object]:
+    return {
+        "freed": remedy.bytes_freed,
+        "after": remedy.peak_after,
+        "title": both(remedy.title),
+        "price": both(remedy.price),
+        "how": {language.value: remedy.how for language in Language},
+    }
+
+
+def _verdict(report: TorchReport) -> dict[str, object]:
+    """Whether the figures are proved takes the place of whether they fit."""
+    exact = report.refused_because is None
+    word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
+    lines = [both(line) for line in proof(report)]
+    return {"kind": "good" if exact else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
+
+
+def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
+    def fact(value: str, label: str, note: Message | None = None) -> dict[str, object]:
+        return {"value": value, "label": _text(label), "note": both(note) if note else None}
+
+    found = [fact(size(amount), f"snapshot.show.{name}", when) for name, amount, when in figures(report)]
+    if report.step_ends:
+        found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
+    found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))
+    found.append(fact(f"{len(report.device.events):,}", "snapshot.page.events"))
+    return found
+
+
+def _group(place: Place, lives: TorchLives, keys: Sequence[str]) -> list[object]:
+    where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
+    return [where, place.bytes, place.count, {_key(place.where, place.before, lives, keys): place.bytes}]
+
+
+def _key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
+    name = where or (BEFORE if before else NO_FRAMES)
+    if name in lives.contents:
+        return keys[lives.contents.index(name)]
+    return OTHER_LINES if OTHER_LINES in keys else keys[0]
+
+
+def _findings(report: TorchReport) -> Iterator[dict[str, object]]:
+    """Cards: what ran out, what looks like a leak, what fragments took."""
+    for shortage in report.shortages[:_CARDS]:
+        sizes = {"event": shortage.event, "wanted": size(shortage.wanted), "free": size(shortage.device_free)}
+        yield _card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted)
+    for each in [each for each in report.survivors if each.leak][:_CARDS]:
+        sizes = {"size": size(each.bytes // each.count), "count": each.count, "where": each.where}
+        events = ", ".join(str(event) for event in each.events[:5])
+        stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
+        yield _card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
+    for growth in report.step_growth[:_CARDS]:
+        sizes = {"where": growth.where or "?", "size": size(growth.bytes_per_step)}
+        yield _card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
+    fragments = [cause for cause in report.causes if cause.fragments]
+    if fragments:
+        lost = sum(cause.taken for cause in fragments)
+        sizes = {"all": len(report.causes), "taken": size(sum(cause.taken for cause in report.causes))}
+        yield _card(
+            "info", "fragments", msg("snapshot.show.growths", **sizes, fragments=len(fragments), lost=size(lost)), lost
+        )
+
+
+def _card(severity: str, name: str, message: Message, amount: int, stack: tuple[Frame, ...] = ()) -> dict[str, object]:
+    return {
+        "id": "",
+        "severity": severity,
+        "rank": None,
+        "bytes": amount,
+        "title": _text(f"snapshot.card.{name}"),
+        "message": both(message),
+        "help": _text(f"snapshot.card.{name}.help"),
+        "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack],
+    }
+
+
+def _blocks(report: TorchReport, lives: TorchLives, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> PageBlocks:
+    stacks = report.snapshot.stacks
+    kinds = tuple(dict.fromkeys(map(_allocates, stacks)))
+    known = {name: place for place, name in enumerate(kinds)}
+    by_stack = np.array([known[_allocates(stack)] for stack in stacks], np.int32)
+    none = np.zeros(len(rows), np.int32)
+    return PageBlocks(
+        start=lives.start[rows],
+        end=lives.end[rows],
+        last=np.full(len(rows), NONE, np.int64),
+        size=lives.size[rows],
+        address=lives.address[rows],
+        content=lives.content[rows],
+        node=Coded(none, ("",)),
+        stack=Coded(lives.stack[rows].astype(np.int32), stacks),
+        kind=Coded(by_stack[lives.stack[rows]], kinds),
+        tensor=Coded(lives.category[rows].astype(np.int32), lives.categories or ("",)),
+        names={},
+    )
+
+
+def _allocates(stack: tuple[Frame, ...]) -> str:
+    """The innermost function of Python."""
+    return next((frame.function for frame in reversed(stack) if frame.file.endswith(".py")), "")
+
+
+def _comparison(
+    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[PlaceChange]
+) -> dict[str, object]:
+    curve = bands(other.curve, Lives(other.start, other.end, other.size, other.content), other.contents, POINTS // 4)
+    total = [sum(values) for values in zip(*curve.used.values(), strict=True)]
+
+    def held(report: TorchReport) -> Mapping[str, int]:
+        found = dict.fromkeys(keys, 0)
+        for place in report.contents:
+            key = _key(place.where, place.before, lives, keys)
+            found[key] += place.bytes
+        return found
+
+    was, now = held(other.report), held(lives.report)
+    return {
+        "rank": None,
+        "was": was,
+        "now": now,
+        "before": sum(was.values()),
+        "after": sum(now.values()),
+        "curve": {"tick": curve.tick, "used": total},
+        "changes": [
+            ["", change.where, _key(change.where, change.earlier, lives, keys), change.before, change.after]
+            for change in changes[: 5 * _TOP]
+        ],
+    }

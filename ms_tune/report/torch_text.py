@@ -1,0 +1,235 @@
+"""What is said about a snapshot of PyTorch's allocator, in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.pools.torch_what_if import Cache
+from ms_tune.report.columns import pad
+from ms_tune.report.memory_words import near, show_table, signed, size
+from ms_tune.text import msg
+from ms_tune.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.footprint.torch_remedies import TorchRemedy
+    from ms_tune.footprint.torch_report import Place, PlaceChange, TorchReport
+    from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.report.console import Console
+    from ms_tune.text import Message
+
+_LABEL = 22
+
+
+def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: Console, top: int) -> None:
+    """The peak, whether it is proved, what made it up, what is left, why memory was taken."""
+    device, others = report.device.number, [str(each.number) for each in report.snapshot.devices]
+    console.write(console.text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}"))
+    if len(others) > 1:
+        console.write(console.text("snapshot.show.devices", devices=", ".join(others)))
+    show_replay(report, console)
+    console.write("")
+    _show_figures(report, console)
+    for remedy in remedies[:top]:
+        sizes = {"freed": size(remedy.bytes_freed), "after": size(remedy.peak_after)}
+        name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
+        console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
+    _show_contents(report, console, top)
+    _show_growth(report, console, top)
+    _show_survivors(report, console, top)
+    _show_causes(report, console)
+    for shortage in report.shortages[:top]:
+        wanted, free = size(shortage.wanted), size(shortage.device_free)
+        console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
+    console.write("")
+    name = "next" if report.refused_because is None else "no-next"
+    console.write(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+
+
+def _show_figures(report: TorchReport, console: Console) -> None:
+    for name, amount, when in figures(report):
+        note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
+        _line(console, name, amount, console.say(note))
+
+
+def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
+    """The figures that are known, each with its name in the texts, its bytes, and when that was."""
+    recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.exact else None
+    known: tuple[tuple[str, int | None, int | None], ...] = (
+        ("used-peak", report.peak_bytes, report.peak_event) if recorded else ("used-then", used, report.event),
+        ("requested-peak" if recorded else "requested-then", report.requested_peak_bytes, report.requested_peak_event),
+        ("reserved", report.reserved_peak_bytes, report.reserved_peak_event),
+        ("cached", report.cached_bytes, report.event),
+    )
+    for name, amount, event in known:
+        if amount is not None:
+            yield name, amount, moment(report, event)
+
+
+def moment(report: TorchReport, event: int | None) -> Message:
+    """A moment as part of a sentence."""
+    if event is not None and event >= 0:
+        return msg("snapshot.show.at-event", event=event)
+    return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
+
+
+def show_replay(report: TorchReport, console: Console) -> None:
+    """The lines that say whether the figures are proved."""
+    for line in proof(report):
+        console.write(console.say(line))
+
+
+def proof(report: TorchReport) -> list[Message]:
+    """Whether the figures are proved."""
+    replay, reason = report.replay, report.refused_because
+    unknown = [report.passed_over] if report.passed_over is not None else []
+    if not len(report.device.events):
+        return [reason] if reason is not None else []
+    counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
+    refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
+    return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
+
+
+def _line(console: Console, name: str, amount: int, note: str) -> None:
+    console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size(amount):>12}   {note}")
+
+
+def _name(place: Place, console: Console) -> str:
+    where = _where(place.where, place.before, console)
+    return f"{where} [{place.category}]" if place.category else where
+
+
+def _where(line: str, before: bool, console: Console) -> str:  # noqa: FBT001 - as Place has it
+    return near(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
+
+
+def _show_contents(report: TorchReport, console: Console, top: int) -> None:
+    total = max(1, sum(place.bytes for place in report.contents))
+    rows = [
+        [size(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _name(place, console)]
+        for place in report.contents[:top]
+    ]
+    console.write("")
+    console.write(console.text("snapshot.show.contents", when=moment(report, report.event)))
+    show_table(console, ["size", "share", "count", "where"], rows)
+    rest = report.contents[top:]
+    if rest:
+        more = size(sum(place.bytes for place in rest))
+        console.write(console.text("memory.show.more", count=len(rest), size=more))
+
+
+def _show_growth(report: TorchReport, console: Console, top: int) -> None:
+    if report.step_ends:
+        ends = ", ".join(str(end) for end in report.step_ends[:top])
+        console.write("")
+        console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
+    for growth in report.step_growth[:top]:
+        where = _where(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
+        console.write(console.text("snapshot.show.step-growth", where=where, size=size(growth.bytes_per_step)))
+
+
+def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
+    for each in [each for each in report.survivors if each.leak][:top]:
+        console.write("")
+        params = {"size": size(each.bytes // each.count), "count": each.count, "where": each.where}
+        events = ", ".join(str(event) for event in each.events[:5])
+        console.write(console.text("snapshot.show.leak", **params, events=events))
+
+
+def _show_causes(report: TorchReport, console: Console) -> None:
+    if not report.causes:
+        return
+    fragments = [cause for cause in report.causes if cause.fragments]
+    console.write("")
+    params = {"all": len(report.causes), "taken": size(sum(cause.taken for cause in report.causes))}
+    lost = size(sum(cause.taken for cause in fragments))
+    console.write(console.text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost))
+
+
+def show_what_if(result: TorchWhatIf, console: Console) -> None:
+    """What each setting takes, the recorded one first."""
+    report = result.report
+    show_replay(report, console)
+    console.write("")
+    recorded = report.reserved_peak_bytes or 0
+    _line(console, "reserved", recorded, console.text("snapshot.show.as-recorded"))
+    console.write("")
+    rows = []
+    for outcome in result.outcomes:
+        change = signed(outcome.peak_bytes - result.outcomes[0].peak_bytes)
+        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.over else 'within'}")
+        sizes = [size(outcome.start_bytes), size(outcome.peak_bytes), change, size(outcome.end_bytes)]
+        rows.append([*sizes, _setting(outcome, console), over])
+    show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
+    console.write(console.text("snapshot.show.error", error=signed(result.error_bytes)))
+    asked = [outcome for outcome in result.outcomes if not outcome.recorded]
+    best = min(asked, key=lambda outcome: outcome.peak_bytes)
+    saved = result.outcomes[0].peak_bytes - best.peak_bytes
+    setting = _setting(best, console)
+    text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
+    console.write(console.text(text, saved=size(max(saved, 0)), setting=setting, written=_written(best)))
+    if any(outcome.settings.collect_above is not None for outcome in asked):
+        console.write(console.text("snapshot.show.collect", limit=size(result.limit or 0)))
+
+
+def _setting(outcome: TorchOutcome, console: Console) -> str:
+    settings = outcome.settings
+    parts = [console.text("snapshot.setting.expandable" if settings.expandable else "snapshot.setting.classic")]
+    if settings.max_split is not None:
+        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
+    if settings.roundup:
+        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}" if len(settings.roundup) == 1 else "roundup")
+    if settings.collect_above is not None:
+        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
+    if outcome.cache is not Cache.AS_RECORDED:
+        parts.append(console.text(f"snapshot.setting.cache.{outcome.cache.value}"))
+    if outcome.recorded:
+        parts.append(console.text("snapshot.setting.recorded"))
+    return console.listed(parts)
+
+
+def _written(outcome: TorchOutcome) -> str:
+    """The variable that sets it."""
+    settings = outcome.settings
+    parts = [f"expandable_segments:{settings.expandable}"]
+    if settings.max_split is not None:
+        parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
+    if len(settings.roundup) == 1:
+        parts.append(f"roundup_power2_divisions:{settings.roundup[0]}")
+    if settings.collect_above is not None:
+        parts.append(f"garbage_collection_threshold:{settings.collect_above:g}")
+    return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={','.join(parts)}"
+
+
+def show_comparison(
+    before: TorchReport, after: TorchReport, changes: Sequence[PlaceChange], console: Console, top: int
+) -> None:
+    """What grew, what vanished, and of which figures that is told."""
+    for name, report in (("before", before), ("after", after)):
+        console.write(console.text(f"snapshot.diff.{name}", path=report.snapshot.path))
+        show_replay(report, console)
+        _show_figures(report, console)
+        console.write("")
+    if before.replay.exact != after.replay.exact:
+        console.write(console.text("snapshot.diff.unlike"))
+    if not changes:
+        console.write(console.text("memory.diff.same"))
+        return
+    rows = [
+        [
+            signed(change.bytes),
+            size(change.before),
+            size(change.after),
+            _where(change.where, change.earlier, console),
+        ]
+        for change in changes[:top]
+    ]
+    console.write(console.text("snapshot.diff.lines", before=measured(before), after=measured(after)))
+    show_table(console, ["change", "before", "after", "where"], rows)
+
+
+def measured(report: TorchReport) -> Message:
+    """Which figure the report's contents add up to."""
+    figure = msg(f"snapshot.show.{report.measure}")
+    return msg("snapshot.diff.figure", figure=figure, when=moment(report, report.event))

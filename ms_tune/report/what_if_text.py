@@ -1,0 +1,217 @@
+"""The result of ``ms-tune memory what-if``, in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.report.columns import terminal_width, wrap
+from ms_tune.report.verdict import verdict_lines, word
+from ms_tune.units import GIB, gib, mib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.pools.advice import Lines
+    from ms_tune.pools.causes import Causes, Pin
+    from ms_tune.pools.pool import Growth
+    from ms_tune.pools.scenarios import Scenario
+    from ms_tune.pools.whatif import Outcome, WhatIf
+    from ms_tune.report.console import Console
+
+FINDING_ID, FINDING = "MSM301", "pool-waste"
+_SHOWN = 3  # growths and units of the reasons
+
+
+def show(report: WhatIfReport, console: Console) -> None:
+    """Settings of the run, the table, the best, the reasons, the what-ifs."""
+    _show_run(report, console)
+    _show_settings(report, console)
+    _show_best(report.result, console)
+    _show_causes(report, console)
+    _show_scenarios(report, console)
+    console.write("")
+    for text_id in ("allocator.worth.reserved", "allocator.worth.vmm"):
+        _say(console, console.text(text_id))
+    _say(console, console.text("allocator.worth.seconds", seconds=f"{report.seconds:.1f}"))
+
+
+def _say(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
+    """Write a text, wrapped to the terminal's width and set in by some columns."""
+    for line in wrap(text, max(terminal_width() - indent, 20), prose=True):
+        shown = " " * indent + line
+        console.write(console.paint(shown, colour) if colour else shown)
+
+
+def _show_run(report: WhatIfReport, console: Console) -> None:
+    result, inferred = report.result, report.result.inferred
+    rank = "" if report.rank is None else console.text("allocator.show.rank", rank=report.rank)
+    _say(console, console.text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.rows:,}"))
+    if report.others:
+        _say(console, console.text("allocator.show.others", ranks=", ".join(map(str, report.others))))
+    settings = _settings_text(result.recorded.lines, console)
+    if inferred.work.releases:
+        settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
+    _say(console, console.text("allocator.show.inferred", settings=settings))
+    _show_proof(report, console)
+    if inferred.open:
+        _say(console, console.text("allocator.show.open", names=", ".join(inferred.open)), indent=2)
+    first, *grounds = verdict_lines(report.verdict, console)
+    _say(console, first)
+    for line in grounds:
+        console.write(line)
+
+
+def _settings_text(lines: Lines, console: Console) -> str:
+    texts = [text for text in (lines.script, lines.environment) if text]
+    return ", ".join(texts) or console.text("allocator.show.no-set-memory")
+
+
+def _show_proof(report: WhatIfReport, console: Console) -> None:
+    """Whether the replay is what was recorded."""
+    inferred, rows = report.result.inferred, f"{report.rows:,}"
+    wrong = inferred.mismatches
+    if not wrong.total:
+        _say(console, console.text("allocator.show.exact", rows=rows), indent=2)
+        return
+    numbers = {"address": f"{wrong.address:,}", "used": f"{wrong.used:,}", "actual": f"{wrong.actual:,}"}
+    _say(console, console.text("allocator.show.mismatches", rows=rows, **numbers), indent=2, colour="yellow")
+    why = "vmm" if inferred.settings.vmm.value == "on" else "unknown"
+    _say(console, console.text(f"allocator.unexplained.{why}"), indent=2)
+
+
+def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """A table with a text on the left, numbers, and a word on the right."""
+    titles = [console.text(f"allocator.column.{head}") for head in heads]
+    console.write_table(titles, rows, right=range(1, len(heads) - 1))
+
+
+def _show_settings(report: WhatIfReport, console: Console) -> None:
+    rows = [
+        (
+            _setting_label(outcome, console),
+            *(f"{size / GIB:.3f}" for size in (outcome.used, outcome.actual, outcome.reserved)),
+            f"{outcome.waste:.1%}",
+            word(verdict, console),
+        )
+        for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True)
+    ]
+    console.write("")
+    _show_table(("setting", "used", "actual", "reserved", "waste", "verdict"), rows, console)
+    console.write("")
+
+
+def _setting_label(outcome: Outcome, console: Console) -> str:
+    if outcome.recorded:
+        return console.text("allocator.setting.recorded")
+    if outcome.name == "vmm":
+        return console.text("allocator.setting.vmm")
+    return console.text("allocator.setting.vmm-floor") if outcome.name == "vmm floor" else outcome.name
+
+
+def finding_text(result: WhatIf, console: Console) -> str:
+    """What is wrong with the recorded setting."""
+    recorded = result.recorded
+    sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
+    return console.text("allocator.finding.waste", waste=f"{recorded.waste:.1%}", **sizes)
+
+
+def _show_best(result: WhatIf, console: Console) -> None:
+    if result.wasteful:
+        found = f"{console.text('cli.warning')}[{FINDING_ID}] {finding_text(result, console)}"
+        _say(console, found, colour="yellow")
+    if result.best is None:
+        _say(console, console.text("allocator.show.none-fits"))
+        return
+    for outcome, kind in ((result.best, "best"), (result.best_without_vmm, "else")):
+        if outcome is None or (outcome is result.best and kind == "else"):
+            continue
+        if outcome.recorded:
+            _say(console, console.text(f"allocator.show.{kind}-recorded"))
+            continue
+        saved = result.recorded.reserved - outcome.reserved
+        said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
+        _say(console, console.text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved))))
+        _show_lines(outcome.lines, console)
+
+
+def _show_lines(lines: Lines, console: Console) -> None:
+    """The exact lines; never wrapped, for they are there to be copied."""
+    for place, line in (("script", lines.script), ("config", lines.config), ("environment", lines.environment)):
+        if line:
+            console.write(f"  {console.text(f'allocator.place.{place}')}")
+            for part in line.splitlines():
+                console.write(f"    {part}")
+
+
+def _show_causes(report: WhatIfReport, console: Console) -> None:
+    recorded, causes = report.result.recorded, report.result.causes
+    if recorded.reserved <= recorded.used:
+        return
+    console.write("")
+    _say(console, console.text("allocator.causes", lost=gib(recorded.reserved - recorded.used)))
+    if causes.spilled:
+        _item(console.text("allocator.causes.spilled", size=gib(causes.spilled)), console)
+    _show_growths(causes, report, console)
+    if causes.idle_at_peak:
+        _item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak)), console)
+        for pin in [pin for pin in causes.pins if pin.touched > pin.live][:_SHOWN]:
+            _say(console, _pin_text(pin, report, console), indent=6)
+    if causes.untouched:
+        _item(console.text("allocator.causes.untouched", size=gib(causes.untouched)), console)
+
+
+def _item(text: str, console: Console) -> None:
+    _say(console, f"- {text}", indent=2)
+
+
+def _show_growths(causes: Causes, report: WhatIfReport, console: Console) -> None:
+    if not causes.missed:
+        return
+    count = len(causes.growths)
+    _item(console.text("allocator.causes.missed", missed=len(causes.missed), all=count), console)
+    for growth in sorted(causes.missed, key=lambda growth: -growth.unit_bytes)[:_SHOWN]:
+        _say(console, _growth_text(growth, report, console), indent=6)
+
+
+def _growth_text(growth: Growth, report: WhatIfReport, console: Console) -> str:
+    return console.text(
+        "allocator.causes.growth",
+        part=console.text(f"allocator.part.{growth.part}"),
+        request="-" if growth.request is None else report.names[growth.request],
+        size=mib(growth.request_bytes),
+        hole=mib(growth.largest_hole),
+        free=mib(growth.free_bytes),
+    )
+
+
+def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
+    holder = console.text("allocator.causes.nobody") if pin.request is None else report.names[pin.request]
+    part = console.text(f"allocator.part.{pin.unit.part}")
+    sizes = {"touched": mib(pin.touched), "live": mib(pin.live)}
+    return console.text("allocator.causes.pin", part=part, holder=holder, **sizes)
+
+
+def _show_scenarios(report: WhatIfReport, console: Console) -> None:
+    if not report.scenarios:
+        return
+    before = report.result.recorded.used
+    rows = [
+        (
+            _scenario_label(scenario, console),
+            f"{scenario.used / GIB:.3f}",
+            f"{(scenario.used - before) / GIB:+.3f}",
+            f"{scenario.reserved / GIB:.3f}",
+            word(verdict, console),
+        )
+        for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+    ]
+    console.write("")
+    _say(console, console.text("allocator.scenarios"))
+    _show_table(("scenario", "used", "change", "reserved", "verdict"), rows, console)
+
+
+def _scenario_label(scenario: Scenario, console: Console) -> str:
+    change = scenario.change
+    subject = console.text(f"memory.content.{change.subject}") if change.by_content else change.subject
+    return console.text(f"allocator.scenario.{change.name}", subject=subject, parts=change.parts)

@@ -1,0 +1,353 @@
+"""Changes to a config, made by replacing stretches of its text: whatever is not meant keeps every byte.
+
+A :class:`Change` knows itself twice: as edits of the text, and as what it does to the values. Comparing the two is how a
+change is proved before anything is written (:mod:`ms_tune.source.edit_proof`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import yaml
+
+from ms_tune.source.yaml_loader import Loader
+from ms_tune.text import Message, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.source.yaml import KeyPath, Position, SourceFile
+
+# What may stand between a key and its value: the colon, anchors, tags, blanks and comments.
+_BETWEEN = re.compile(r"[ \t]*:(?:\s+|#[^\r\n]*|[&!][^\s,\[\]{}]*)*")
+_HEAD = re.compile(r"[ \t]*:(?:[ \t]+[&!][^\s,\[\]{}]*)*")
+_REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
+_COMMA = re.compile(r"\s*,[ \t]*")
+_COMMA_BEFORE = re.compile(r"\s*,\s*\Z")
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+# Between a key and a value that starts on a later line: the colon, and lines that hold comments or nothing.
+_TO_NEXT_LINE = re.compile(
+    r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
+)
+_END_OF_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n|\Z)")
+_ANCHOR = re.compile(r"(?:^|[\s,\[{])&[^\s,\[\]{}]")
+COMMENT = re.compile(r"(?:^|\s)#")
+_PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./\\-]*")
+
+
+class EditRefusedError(Exception):
+    """A change cannot be made by replacing text; the message says why."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__(message.id)
+        self.message = message
+
+
+class Edit(NamedTuple):
+    """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
+
+    start: int
+    end: int
+    text: str
+
+
+class ChangeKind(str, Enum):
+    """What can be done to a config."""
+
+    REMOVE_KEY = "remove-key"
+    SET_VALUE = "set-value"
+    RENAME_KEY = "rename-key"
+    ADD_KEY = "add-key"
+
+
+class Change(NamedTuple):
+    """One change of a config's values."""
+
+    kind: ChangeKind  # what is done
+    path: KeyPath  # the key path that is removed, set, renamed or added
+    value: object = None  # the new value (`set-value`, `add-key`) or the new key (`rename-key`)
+    raw: str | None = None  # the new value as YAML spells it, if its spelling matters (`1.e-5`)
+
+    def edits(self, source: SourceFile) -> tuple[Edit, ...]:
+        """The edits of the text.
+
+        Raises:
+            EditRefusedError: The place is not of a form that can be edited safely.
+        """
+        if self.kind is ChangeKind.REMOVE_KEY:
+            return _remove_key(source, self.path)
+        if self.kind is ChangeKind.RENAME_KEY:
+            return _rename_key(source, self.path, str(self.value))
+        if self.kind is ChangeKind.ADD_KEY:
+            return _add_key(source, self.path, self.raw or spell(self.value))
+        return _set_value(source, self.path, self.raw or spell(self.value, _old_words(source, self.path)))
+
+    def applied(self, data: object) -> object:
+        """The values after the change. What is shared through aliases stays as it is everywhere else.
+
+        Raises:
+            EditRefusedError: The values have no such place.
+        """
+        value = self.value
+        if self.raw is not None and self.kind in (ChangeKind.SET_VALUE, ChangeKind.ADD_KEY):
+            value = yaml.load(self.raw, Loader=Loader)  # noqa: S506 - it is a safe loader
+        return _rebuilt(data, self.path, self.kind, value)
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """The text with the edits made.
+
+    Raises:
+        ValueError: Two edits overlap.
+    """
+    parts: list[str] = []
+    end = 0
+    for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+        if edit.start < end:
+            raise ValueError(edit)
+        parts += (text[end : edit.start], edit.text)
+        end = edit.end
+    return "".join((*parts, text[end:]))
+
+
+def overlap(one: Sequence[Edit], other: Sequence[Edit]) -> bool:
+    """Whether two groups of edits touch the same text. Two edits that merely touch count: their order would matter."""
+    return any(a.start <= b.end and b.start <= a.end for a in one for b in other)
+
+
+def same_data(one: object, other: object) -> bool:
+    """Equality of what YAML holds: types, the order of keys and "not a number" count."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(map(_typed, one)) == list(map(_typed, other)) and all(
+            same_data(one[key], other[key]) for key in one
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_data, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
+
+
+def spell(value: object, old: str = "") -> str:
+    """A value as YAML 1.1 spells it, in the manner of the words it replaces: ``False`` for ``True``, quotes for quotes."""
+    if isinstance(value, bool):
+        word = str(value)
+        return word if not old.isalpha() or old[:1].isupper() else word.lower()
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return _spell_text(value, old)
+    if isinstance(value, (int, float)):
+        return yaml.safe_dump(value, default_flow_style=True).splitlines()[0]
+    text = _dumped(value, allow_unicode=True)
+    if _same(value, text):
+        return text
+    # PyYAML takes some control characters for printable and then reads them as a line break: escape all but ASCII.
+    return _dumped(value, allow_unicode=False)
+
+
+class _EachForItself(yaml.SafeDumper):
+    """Writes what stands in several places out in each: nobody asked for anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+
+def _dumped(value: object, *, allow_unicode: bool) -> str:
+    return yaml.dump(
+        value,
+        Dumper=_EachForItself,
+        default_flow_style=True,
+        width=math.inf,
+        allow_unicode=allow_unicode,
+        sort_keys=False,
+    ).rstrip()
+
+
+def _same(value: object, text: str) -> bool:
+    try:
+        return same_data(yaml.safe_load(text), value)
+    except yaml.YAMLError:
+        return False
+
+
+def _spell_text(value: str, old: str) -> str:
+    if old[:1] == "'":
+        return "'" + value.replace("'", "''") + "'"
+    if old[:1] != '"' and _PLAIN_TEXT.fullmatch(value) and yaml.safe_load(value) == value:
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _typed(key: object) -> tuple[type, object]:
+    return type(key), key
+
+
+def _old_words(source: SourceFile, path: KeyPath) -> str:
+    position = source.position(path)
+    return source.text[position.value.start : position.value.end] if position else ""
+
+
+def _rebuilt(data: object, path: KeyPath, kind: ChangeKind, value: object) -> object:
+    """The values with one place changed; only the collections on the way there are made anew."""
+    head, rest = path[0], path[1:]
+    if isinstance(data, list) and isinstance(head, int) and 0 <= head < len(data):
+        if not rest and kind is not ChangeKind.SET_VALUE:
+            _refuse("list-item")
+        inner = _rebuilt(data[head], rest, kind, value) if rest else value
+        return [inner if index == head else item for index, item in enumerate(data)]
+    if not isinstance(data, dict) or (head not in data and (rest or kind is not ChangeKind.ADD_KEY)):
+        _refuse("no-such-place")
+    if rest:
+        return {**data, head: _rebuilt(data[head], rest, kind, value)}
+    return _with_key(data, head, kind, value)
+
+
+def _with_key(data: dict[object, object], key: object, kind: ChangeKind, value: object) -> dict[object, object]:
+    if kind is ChangeKind.REMOVE_KEY:
+        return {name: item for name, item in data.items() if name != key}
+    if kind is ChangeKind.SET_VALUE:
+        return {**data, key: value}
+    if (key if kind is ChangeKind.ADD_KEY else value) in data:
+        _refuse("key-exists")
+    if kind is ChangeKind.RENAME_KEY:
+        return {value if name == key else name: item for name, item in data.items()}
+    return {**data, key: value}
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise EditRefusedError(msg(f"edits.{reason}"))
+
+
+def _place(source: SourceFile, path: KeyPath) -> Position:
+    """The place, if it has a key and value of its own, side by side."""
+    position = source.position(path)
+    if position is None:
+        _refuse("no-such-place")
+    if position.uses:
+        _refuse("shared")
+    key = position.key
+    if key is not None and not _BETWEEN.fullmatch(source.text, key.end, position.value.start):
+        _refuse("shared")  # merged in from another mapping, or a form such as `? key`
+    return position
+
+
+def _remove_key(source: SourceFile, path: KeyPath) -> tuple[Edit, ...]:
+    position = _place(source, path)
+    parent = source.position(path[:-1])
+    if position.key is None or parent is None:
+        _refuse("list-item")
+    text = source.text
+    start, end = position.key.start, position.value.end
+    if text[parent.definition.start : parent.definition.start + 1] == "{":
+        return (_remove_from_flow(text, start, end, parent.definition.start),)
+    begin = _line_start(text, start)
+    rest = _REST_OF_LINE.match(text, end)
+    if text[begin:start].strip(" ") or rest is None:
+        _refuse("not-a-line")
+    removal = Edit(begin, rest.end(), "")
+    siblings = source.get(path[:-1])
+    if isinstance(siblings, dict) and len(siblings) > 1:
+        return (removal,)
+    # The last key of its section: what is left is an empty section, and not a null.
+    if parent.key is None:
+        _refuse("last-key")
+    head = _HEAD.match(text, parent.key.end)
+    if head is None:
+        _refuse("last-key")
+    return Edit(head.end(), head.end(), " {}"), removal
+
+
+def _remove_from_flow(text: str, start: int, end: int, opened: int) -> Edit:
+    after = _COMMA.match(text, end)
+    if after:
+        return Edit(start, after.end(), "")
+    before = _COMMA_BEFORE.search(text, opened + 1, start)
+    return Edit(before.start() if before else start, end, "")
+
+
+def is_merged(source: SourceFile, path: KeyPath) -> bool:
+    """Whether a key is its mapping's by ``<<`` alone, and stands in another one."""
+    position, parent = source.position(path), source.position(path[:-1])
+    if position is None or position.key is None or parent is None:
+        return False
+    return not parent.definition.start <= position.key.start < parent.definition.end
+
+
+def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
+    if is_merged(source, path):
+        return _add_key(source, path, raw)  # over what is merged in
+    position = _place(source, path)
+    span = position.value
+    text = source.text
+    if span.start == span.end:
+        blank = "" if text[span.start - 1 : span.start].isspace() else " "
+        return (Edit(span.start, span.end, blank + raw),)
+    below = position.key is not None and position.key.end_line != span.line
+    if (below or span.line != span.end_line) and text[span.start] not in "{['\"":
+        if COMMENT.search(text, span.start, span.end):
+            _refuse("several-lines")
+        if _ANCHOR.search(text, span.start, span.end):
+            _refuse("shared")
+        if position.key is not None:
+            return pull_up(text, position, raw)
+    return (Edit(span.start, span.end, raw),)
+
+
+def pull_up(text: str, position: Position, raw: str) -> tuple[Edit, ...]:
+    """Have a value that starts below its key stand beside it; its own lines go.
+
+    Raises:
+        EditRefusedError: There is more than the value on those lines.
+    """
+    assert position.key is not None  # noqa: S101 - the caller has looked
+    between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
+    rest = _END_OF_LINE.match(text, position.value.end)
+    if between is None or rest is None:
+        _refuse("several-lines" if rest is None else "shared")
+    start = between.start("rest")
+    return Edit(start, start, f" {raw}"), Edit(between.end("rest"), rest.end(), "")
+
+
+def _rename_key(source: SourceFile, path: KeyPath, name: str) -> tuple[Edit, ...]:
+    key = _place(source, path).key
+    if key is None:
+        _refuse("list-item")
+    return (Edit(key.start, key.end, spell(name, source.text[key.start : key.end])),)
+
+
+def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
+    """The key behind the last one of its section, in the section's own style."""
+    section = source.get(path[:-1])
+    parent = source.position(path[:-1])
+    if not isinstance(section, dict) or parent is None or parent.uses or parent.value != parent.definition:
+        _refuse("no-such-place")
+    text, span = source.text, parent.definition
+    words = f"{spell(str(path[-1]))}: {raw}"
+    places = [source.position((*path[:-1], key)) for key in section]
+    inside = [place for place in places if place and place.key and span.start <= place.key.start < span.end]
+    if not inside:
+        if text[span.start : span.end] != "{}":
+            _refuse("no-such-place")
+        return (Edit(span.start + 1, span.start + 1, words),)
+    last = max(inside, key=lambda place: place.value.end)
+    if text[span.start] == "{":
+        return (Edit(last.value.end, last.value.end, f", {words}"),)
+    rest = _REST_OF_LINE.match(text, last.value.end)
+    if last.key is None or rest is None:
+        _refuse("not-a-line")
+    indent = " " * (last.key.start - _line_start(text, last.key.start))
+    found = _LINE_BREAK.search(text)
+    line_break = found[0] if found else "\n"
+    if text[rest.start() : rest.end()].endswith(("\n", "\r")):
+        return (Edit(rest.end(), rest.end(), f"{indent}{words}{line_break}"),)
+    return (Edit(rest.end(), rest.end(), f"{line_break}{indent}{words}"),)
+
+
+def _line_start(text: str, offset: int) -> int:
+    return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1

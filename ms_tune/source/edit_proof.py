@@ -1,0 +1,97 @@
+"""The proof that an edited text holds what its changes say, and no other difference."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from ms_tune.source.edit import Edit, EditRefusedError, apply_edits, same_data
+from ms_tune.source.yaml_loader import Loader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ms_tune.source.edit import Change
+    from ms_tune.source.yaml import SourceFile
+
+_STARTS_ANEW = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
+_SHARED = re.compile("[&*]")  # perhaps an anchor or an alias
+_BLOCK_TEXT = re.compile("[|>]")  # perhaps the head of one
+_NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
+
+
+def prove(source: SourceFile, changes: Iterable[Change], edits: Sequence[Edit]) -> bool:
+    """Whether the edited text can be read, and holds the changed values and no other difference."""
+    try:
+        expected: object = source.data
+        for change in changes:
+            expected = change.applied(expected)
+        if isinstance(expected, dict) and _proved_by_sections(source, expected, edits):
+            return True
+        text = apply_edits(source.text, edits)
+        return same_data(yaml.load(text, Loader=Loader), expected)  # noqa: S506 - it is a safe loader
+    except (EditRefusedError, yaml.YAMLError, ValueError, OverflowError, IndexError, KeyError, TypeError):
+        return False
+
+
+class _Section(NamedTuple):
+    """A key of the top level, with its text from the key to the next one's, and after the edits."""
+
+    key: object
+    text: str
+    after: str
+    edited: bool
+
+    @property
+    def shares(self) -> bool:
+        return bool(_SHARED.search(self.text) or _SHARED.search(self.after))
+
+
+def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Sequence[Edit]) -> bool:
+    """Whether the sections that are edited, read alone, hold what is expected; False if that does not prove all of the text.
+
+    A section of a block starts with its key in the first column and ends in front of the next one. It means the same
+    whatever stands around it; if one has an anchor or an alias, all that have some are read. Where one goes, nothing may be
+    left of it that the one before could take for its own.
+    """
+    sections = _sections(source, edits)
+    if list(expected) != [one.key for one in sections if one.key in expected]:
+        return False
+    before = ""
+    for one in sections:
+        if one.key in expected and one.after[:1] == one.text[:1]:
+            before = one.after
+        elif one.key in expected or not _NOTHING.fullmatch(one.after) or _BLOCK_TEXT.search(before):
+            return False
+        if not one.edited and expected.get(one.key) is not source.data[one.key]:
+            return False
+    shared = any(one.edited and one.shares for one in sections)
+    read = [one for one in sections if one.edited or (shared and one.shares)]
+    values = yaml.load("".join(one.after for one in read), Loader=Loader)  # noqa: S506 - it is a safe loader
+    wanted = {one.key: expected[one.key] for one in read if one.key in expected}
+    return bool(read) and same_data({} if values is None else values, wanted)
+
+
+def _sections(source: SourceFile, edits: Sequence[Edit]) -> list[_Section]:
+    """The sections in the order of the text; none if it does not consist of such, or an edit is not within one."""
+    text, data = source.text, source.data
+    if source.others or source.duplicates or _STARTS_ANEW.search(text):
+        return []
+    keys = sorted((span, key) for key, span in source.top_keys() if span is not None and span.column == 1)
+    if len(keys) != len(data) or text[keys[0][0].start] in "{?":
+        return []
+    found, left = [], sorted(edits)
+    for (span, key), end in zip(keys, [*(span.start for span, _ in keys[1:]), len(text)], strict=True):
+        within = [one for one in left if one.end <= end]
+        left = left[len(within) :]
+        if within and within[0].start < span.start:
+            return []
+        before = after = text[span.start : end]
+        if within:
+            after = apply_edits(
+                before, [Edit(one.start - span.start, one.end - span.start, one.text) for one in within]
+            )
+        found.append(_Section(key, before, after, bool(within)))
+    return [] if left else found

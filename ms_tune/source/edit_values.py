@@ -1,0 +1,162 @@
+"""Values of a config replaced in its text, or added to it, each as little as can be: items of a list of the same form one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ms_tune.errors import ConfigError
+from ms_tune.source.edit import (
+    COMMENT,
+    Change,
+    ChangeKind,
+    Edit,
+    EditRefusedError,
+    apply_edits,
+    pull_up,
+    same_data,
+    spell,
+)
+from ms_tune.source.yaml import MISSING, parse_source
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.source.yaml import KeyPath, SourceFile
+
+_ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
+_QUOTE = re.compile(r"['\"]")
+
+
+def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
+    """The config's text with new values.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+    """
+    edits = [edit for path, value in wanted.items() for edit in _edits(source, path, source.get(path), value)]
+    return apply_edits(source.text, edits)
+
+
+def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple[str, int]:
+    """The config's text with these values, and how many are new.
+
+    A value that is there is replaced, as little of it as can be; one that is not is added behind the others of its
+    section, and the section with it where there is none.
+
+    Raises:
+        ConfigError: A value stands where it cannot be changed alone.
+    """
+    changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, MISSING), value)}
+    there = {path: value for path, value in changed.items() if source.position(path) is not None}
+    added: dict[KeyPath, object] = {}
+    for path in [path for path in changed if path not in there]:
+        _nest(source, path, changed[path], added)
+    path = next(iter(changed), ())
+    expected: object = source.data
+    changes = [Change(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
+    try:
+        text = with_values(source, there)
+        for place, value in added.items():
+            kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
+            current = parse_source(text, source.path)
+            change = Change(kind, place, value)
+            text = apply_edits(text, change.edits(current))
+            changes.append(change)
+        for change in changes:
+            expected = change.applied(expected)
+    except EditRefusedError:
+        refuse_shared(source, path)
+    if not same_data(parse_source(text, source.path).data, expected):
+        refuse_shared(source, next((path for path in there if _shows_elsewhere(source, path, there[path])), path))
+    return text, len(changed)
+
+
+def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
+    """Whether a value cannot be changed because there are comments inside the old one."""
+    try:
+        list(_edits(source, path, source.get(path), value))
+    except ConfigError as error:
+        return error.message.id == "normalize.write-comment"
+    return False
+
+
+def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Edit]:
+    """The edits that turn one value into another; where both are lists of one form, only what differs is touched."""
+    position = source.position(path)
+    if position is None or position.uses or position.value != position.definition:
+        refuse_shared(source, path)
+    if isinstance(old, list) and isinstance(new, list) and _same_form(old, new):
+        for index, (item, wanted) in enumerate(zip(old, new, strict=True)):
+            if not same_data(item, wanted):
+                yield from _edits(source, (*path, index), item, wanted)
+        return
+    span = position.value
+    if span.line != span.end_line and COMMENT.search(source.text, span.start, span.end):
+        _refuse(source, path, "comment")
+    quotes = _QUOTE.search(source.text, span.start, span.end)
+    text = spell_value(new, quotes[0] if quotes else "")
+    beside = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
+    if position.key is None or beside:
+        # A tag (`!!bool`) is for the old value only.
+        start = beside.start("tag") if beside and beside["tag"] else span.start
+        yield Edit(start, span.end, text)
+        return
+    try:
+        yield from pull_up(source.text, position, text)
+    except EditRefusedError as error:
+        _refuse(source, path, "comment" if error.message.id == "edits.several-lines" else "shared")
+
+
+def _same_form(old: list[object], new: list[object]) -> bool:
+    if len(old) != len(new):
+        return False
+    return all(
+        _same_form(one, other)
+        if isinstance(one, list) and isinstance(other, list)
+        else isinstance(one, list) == isinstance(other, list)
+        for one, other in zip(old, new, strict=True)
+    )
+
+
+def spell_value(value: object, quote: str = "") -> str:
+    """A list or a mapping on one line, its keys in single quotes, its texts in the quotes that are given."""
+    if isinstance(value, list):
+        return f"[{', '.join(spell_value(item, quote) for item in value)}]"
+    if isinstance(value, dict):
+        pairs = (f"{spell(str(key), chr(39))}: {spell_value(item, quote)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return spell(value, quote) if isinstance(value, str) else spell(value)
+
+
+def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
+    """The value cannot be changed alone, because other places of the config use it.
+
+    Raises:
+        ConfigError: Always.
+    """
+    _refuse(source, path, "shared")
+
+
+def _refuse(source: SourceFile, path: KeyPath, reason: str) -> NoReturn:
+    raise source.wrong(path, msg(f"normalize.write-{reason}", name=".".join(map(str, path))))
+
+
+def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
+    """Whether a value that is changed alone changes more than itself."""
+    result = parse_source(with_values(source, {path: value}), source.path)
+    return not same_data(result.data, Change(ChangeKind.SET_VALUE, path, value).applied(source.data))
+
+
+def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:
+    """Enter a value that is to be added: into its section, or with the sections that there are not yet."""
+    length = next(size for size in range(1, len(path) + 1) if not isinstance(source.get(path[:size]), dict))
+    head, rest = path[:length], path[length:]
+    if not rest:
+        added[head] = value
+        return
+    section: Any = added.setdefault(head, {})
+    for part in rest[:-1]:
+        section = section.setdefault(part, {})
+    section[rest[-1]] = value

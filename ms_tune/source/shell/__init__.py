@@ -1,0 +1,1 @@
+"""Launch scripts: what they set and start, without running them; what cannot be evaluated is named."""

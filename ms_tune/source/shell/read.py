@@ -1,0 +1,220 @@
+"""From a launch script to what it starts: launchers, programs, their arguments. Nothing is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import ConfigError, nearby, reason_of
+from ms_tune.facts.launchers import is_wrapper, launcher_named, launcher_of_module
+from ms_tune.source.shell.evaluate import Follower
+from ms_tune.source.shell.line_ends import as_meant
+from ms_tune.source.shell.parse import parse
+from ms_tune.source.shell.values import Argument, File
+from ms_tune.source.yaml import decode
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.facts.launchers import Launcher
+    from ms_tune.source.shell.outcome import Started
+    from ms_tune.source.shell.syntax import Problem
+    from ms_tune.source.shell.values import Pieces, Place, Unknown
+
+MAX_BYTES = 1024**2
+MAX_FILES = 32
+_PARENTS = 6  # folders above a script in which a file that it names is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One program that a script starts."""
+
+    launcher: Launcher  # what it is started with
+    options: Mapping[str, Argument | None]  # what the launcher is told, by the option; the last word about each
+    # The program, or the module behind `-m`; None if it cannot be told which of the words it is.
+    program: Argument | None
+    arguments: tuple[Argument, ...]  # what the program is given
+    environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
+    conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
+    place: Place  # where the command stands
+
+    @property
+    def name(self) -> str:
+        """The program's own name, without its folders; empty if it is not known."""
+        return self.program.pieces[-1].text.rpartition("/")[2] if self.program and self.program.pieces else ""
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes run on all machines together; None if that cannot be told."""
+        numbers = [self._number(option) for option in self.launcher.counts]
+        return None if None in numbers or not numbers else prod(number or 0 for number in numbers)
+
+    def _number(self, option: str) -> int | None:
+        """A whole number that the launcher is told, ``2:2`` as 2; None if it is none, or a range."""
+        if option in self.options:
+            given = self.options[option]
+            text = given.text if given is not None else None
+        else:
+            text = self.launcher.values[option]
+        low, _, high = (text or "").partition(":")
+        return int(low) if low.isascii() and low.isdigit() and len(low) < 7 and high in ("", low) else None  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launches:
+    """What a script starts."""
+
+    file: File  # the script
+    launches: tuple[Launch, ...]  # the programs that it starts, in order
+    unknown: tuple[Unknown, ...]  # what keeps it from being followed as a whole: files that could not be read, `eval`
+    problems: tuple[Problem, ...]  # what of its text could not be read
+    read_from: tuple[Path, ...]  # the files that it sources
+    # The commands that it starts beside those, with words that a script of its own may make a program of.
+    others: tuple[Started, ...] = ()
+
+
+def read_launches(path: Path, text: str | None = None) -> Launches:
+    """What a script starts; one with the line ends of Windows as it is meant (:mod:`ms_tune.source.shell.line_ends`).
+
+    Args:
+        path: The script.
+        text: Its text, if that is known; files that it sources are looked for in its folder and in those above.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    file = File(path, as_meant(content(path) if text is None else text))
+    script = parse(file.text)
+    reader = _Sourced(path)
+    follower = Follower(reader.read)
+    follower.follow(script.body, file)
+    found = [(one, tuple(_launches(one))) for one in follower.started]
+    launches = tuple(launch for _, several in found for launch in several)
+    others = tuple(one for one, several in found if not several)
+    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from), others)
+
+
+def content(path: Path) -> str:
+    """The text of a script.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return decode(path.read_bytes(), path)
+    except FileNotFoundError:
+        raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
+
+
+class _Sourced:
+    """Reads the files that scripts source: where exactly one of that name is in the folders from which it may be started."""
+
+    def __init__(self, script: Path) -> None:
+        folder = script.absolute().parent
+        self._folders = [folder, *folder.parents][:_PARENTS]
+        self.read_from: list[Path] = []
+
+    def read(self, name: str, _: File) -> File | None:
+        if len(self.read_from) >= MAX_FILES:
+            return None
+        candidates = [Path(name)] if name.startswith("/") else [folder / name for folder in self._folders]
+        try:
+            found = {one.resolve() for one in candidates if one.is_file() and one.stat().st_size <= MAX_BYTES}
+            if len(found) != 1:
+                return None
+            path = found.pop()
+            file = File(path, as_meant(decode(path.read_bytes(), path)))
+        except (OSError, ValueError, ConfigError):
+            return None
+        if path not in self.read_from:
+            self.read_from.append(path)
+        return file
+
+
+def _launches(one: Started) -> Iterator[Launch]:
+    """What a command starts; nothing if no launcher is among its words."""
+    first = one.words[0].text if one.words else None
+    behind = first is None or is_wrapper(first)
+    for number, word in enumerate(one.words[: len(one.words) if behind else 1]):
+        launcher = launcher_named(word.text) if word.text else None
+        if launcher is not None:
+            yield _launch(launcher, one.words[number + 1 :], one)
+            return
+
+
+def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Launch:
+    options, at = _options(launcher, words)
+    module = "m" in options or "module" in options
+    if launcher.name == "python" and module and at < len(words):
+        inner = launcher_of_module(words[at].text or "")
+        if inner is not None:
+            return _launch(inner, words[at + 1 :], one)
+    behind = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
+    if behind != at:  # what the launcher is told behind the sentence was not read
+        options, at = {**dict.fromkeys(launcher.values), **options}, behind
+    program = words[at] if at < len(words) else None
+    return Launch(launcher, options, program, tuple(words[at + 1 :]), one.environment, one.conditional, one.place)
+
+
+def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, Argument | None], int]:
+    """The options in front of the program, and where that stands."""
+    found: dict[str, Argument | None] = {}
+    at = 0
+    while at < len(words):
+        text = words[at].text
+        if text is None and launcher.known and _is_program(words[at]):
+            return found, at  # ``$BASE/pretrain_gpt.py``: what stands in front of it is known
+        if text is None or not launcher.known:
+            # Any number of options may hide in it: the program is the next word that looks like one.
+            ahead = (number for number in range(at, len(words)) if _is_program(words[number]))
+            found.update(dict.fromkeys(launcher.values))
+            return found, next(ahead, len(words))
+        if not text.startswith("-") or text == "-":
+            return found, at
+        name, equals, _ = text.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if launcher.counts and len(name) > 1 and text[1] != "-" and name[0] not in launcher.values:
+            name = f"-{name}"  # one dash: another option, of which the launcher knows letters alone
+        at += 1
+        if launcher.name == "python" and name in ("c", "m"):
+            found[name] = None
+            return found, at if name == "m" else len(words)
+        if equals:
+            found[name] = words[at - 1].part(text.index("=") + 1, len(text))
+        elif name in launcher.switches or (launcher.name == "python" and name not in launcher.values):
+            found[name] = None
+        elif at < len(words):
+            found[name] = words[at]
+            at += 1
+    return found, at
+
+
+def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
+    """Where the program stands: behind what is left of ``"your master node ip"``, which is to be replaced by one word.
+
+    As it stands the launcher would take its second word for the program; who started the script has filled it in.
+    """
+    if at >= len(words) or _is_program(words[at]) or not words[at].via:
+        return at
+    sentence = words[at].via
+    ahead = next((number for number in range(at, len(words)) if words[number].via[: len(sentence)] != sentence), at)
+    later = (number for number in range(ahead, len(words)) if _is_program(words[number]))
+    return next(later, at)
+
+
+def _is_mistaken(launcher: Launcher, words: Sequence[Argument]) -> bool:
+    """Whether the word that the launcher takes for a program is none for sure: options in quotation marks, one without dashes, ``#``."""
+    text = (words[0].text or "").lstrip() if words else ""
+    return launcher.known and (text.startswith(("#", "--")) or text.replace("-", "_") in launcher.values)
+
+
+def _is_program(word: Argument) -> bool:
+    """Whether a word ends like a Python file; ``$BASE/pretrain_gpt.py`` does, whatever stands before."""
+    last = word.pieces[-1] if word.pieces else None
+    return last is not None and last.text.endswith(".py")

@@ -1,0 +1,373 @@
+"""A config file as its author wrote it: the text, the values, and where each of them stands.
+
+The values are those of PyYAML's safe loader, because MindFormers reads its configs with it (``yaml.safe_load`` in
+``mindformers/tools/register/config.py``, MindFormers 1.9): YAML 1.1, the last of two equal keys wins, merge keys.
+A config is data: nothing in it is ever executed, and a file that would blow up when expanded is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+
+import yaml
+
+from ms_tune.errors import ConfigError, nearby, reason_of
+from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Entry, Node, Plain, Span, YamlDocument
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ms_tune.text import Message
+
+__all__ = [
+    "MAX_BYTES",
+    "MISSING",
+    "Duplicate",
+    "KeyPath",
+    "Plain",
+    "Position",
+    "SourceFile",
+    "Span",
+    "Values",
+    "decode",
+    "load_source",
+    "parse_source",
+    "source_of",
+    "yaml_text",
+]
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+Values: TypeAlias = "Mapping[KeyPath, object]"  # by their places
+
+MAX_BYTES = 4 * 1024**2
+
+MISSING = object()
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fast; long texts it breaks elsewhere
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+# Faults of PyYAML's that have words in both languages.
+_PYTHON_LIST = re.compile(r"\[[\d\s,]*\]\s*[*+]\s*[\d\[(]")  # of numbers: `[a-z]+` is a pattern's
+_PROBLEMS = (
+    ("undefined alias", "config.undefined-alias"),
+    ("duplicate anchor", "config.duplicate-anchor"),
+    ("could not determine a constructor", "config.unknown-tag"),
+    ("mapping values are not allowed", "config.unexpected-colon"),
+    ("could not find expected ':'", "config.missing-colon"),
+    ("exceeded maximum nesting depth", "config.too-deep"),  # libyaml of PyYAML 6.0.4, beyond 1,000 levels
+)
+
+
+class Position(NamedTuple):
+    """Where one key path stands in the text."""
+
+    key: Span | None  # the key, or None for a list item and for the whole document
+    value: Span  # the value here; for an alias, the alias itself (`*dp`)
+    definition: Span  # where the value is spelled out; differs from `value` for an alias only
+    # The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in the text
+    # once and is used at each of them.
+    uses: tuple[Span, ...]
+    plain: Plain | None  # the scalar's own words, if it is one without quotes
+
+
+class Duplicate(NamedTuple):
+    """A key that stands twice in one mapping; the value of ``first`` is lost."""
+
+    path: KeyPath
+    first: Span
+    again: Span
+
+
+class SourceFile:
+    """One config: where it came from, its text (without a byte order mark), its values and their positions.
+
+    Args:
+        path: What errors and findings call it.
+        text: Its text.
+        data: The values; with those that it takes from other files, where they were followed.
+        duplicates: Keys that stand twice in the text.
+        root: Where the values stand.
+        others: The files whose settings are among ``data``.
+        beside: What the ``config.json`` of its model says, if that was read.
+        read_from: Every file that was followed.
+    """
+
+    def __init__(  # noqa: PLR0913 - one a field
+        self,
+        path: Path,
+        text: str,
+        data: dict[Any, Any],
+        duplicates: tuple[Duplicate, ...],
+        root: Node,
+        *,
+        others: tuple[SourceFile, ...] = (),
+        beside: dict[str, Any] | None = None,
+        read_from: tuple[Path, ...] = (),
+    ) -> None:
+        self.path, self.text, self.data, self.duplicates, self._root = path, text, data, duplicates, root
+        self.others, self.beside, self.read_from = others, beside, read_from
+
+    def but(
+        self,
+        *,
+        data: dict[Any, Any] | None = None,
+        others: tuple[SourceFile, ...] | None = None,
+        beside: dict[str, Any] | None = None,
+        read_from: tuple[Path, ...] | None = None,
+    ) -> SourceFile:
+        """The same text, with what is named in place of what was known of it."""
+        source = copy(self)
+        source.data = self.data if data is None else data
+        source.others = self.others if others is None else others
+        source.beside = self.beside if beside is None else beside
+        source.read_from = self.read_from if read_from is None else read_from
+        return source
+
+    def get(self, path: KeyPath, default: object = None) -> object:
+        """The value at a key path."""
+        value: Any = self.data
+        for item in path:
+            if isinstance(value, dict):
+                if item not in value:
+                    return default
+            elif not (isinstance(value, list) and isinstance(item, int) and 0 <= item < len(value)):
+                return default
+            value = value[item]
+        return value
+
+    def position(self, path: KeyPath) -> Position | None:
+        """Where a key path stands, or None if the text has no such place."""
+        entry = Entry(None, self._root, None)
+        uses: list[Span] = []
+        for item in path:
+            if entry.alias is not None:
+                uses.append(entry.alias)
+            found = entry.node.entry(item)
+            if found is None:
+                return None
+            entry = found
+        return Position(entry.key, entry.alias or entry.node.span, entry.node.span, tuple(uses), entry.node.plain)
+
+    def nearest(self, path: KeyPath) -> Position:
+        """Where a key path stands, or else the innermost place around it that is in the text."""
+        for length in range(len(path), 0, -1):
+            position = self.position(path[:length])
+            if position is not None:
+                return position
+        return Position(None, self._root.span, self._root.span, (), None)
+
+    def wrong(
+        self, path: KeyPath, message: Message, hint: Message | None = None, *, at_key: bool = False
+    ) -> ConfigError:
+        """The error about what stands, or is missing, at a key path: at its value, or at its key where it has one."""
+        position = self.nearest(path)
+        span = (position.key if at_key else None) or position.value
+        return ConfigError(message, hint, path=self.path, line=span.line, column=span.column)
+
+    def saying(self, path: KeyPath) -> SourceFile:
+        """The file in which a key path stands: this one, or one that it builds on."""
+        return next((one for one in (self, *self.others) if one.position(path) is not None), self)
+
+    def written(self) -> Iterator[tuple[KeyPath, Position]]:
+        """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
+        return iter(self._places)
+
+    def top_keys(self) -> Iterator[tuple[str | int, Span | None]]:
+        """The keys of the top level, and where each stands."""
+        return ((key, entry.key) for key, entry in self._root.entries())
+
+    def scalar_at(self, offset: int) -> tuple[KeyPath, Plain] | None:
+        """The scalar without quotes that starts at an offset of the text, with its path; a key is none."""
+        return self._root.scalar_at(offset)
+
+    @cached_property
+    def _places(self) -> list[tuple[KeyPath, Position]]:
+        found: list[tuple[KeyPath, Position]] = []
+        _collect_written(self._root, (), found)
+        return found
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its line break."""
+        return self._lines[number - 1]
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return _LINE_BREAK.split(self.text)
+
+
+def load_source(path: Path) -> SourceFile:
+    """Read a config.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not one YAML mapping of a sane size.
+    """
+    if path.is_dir():
+        raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
+    return parse_source(decode(content, path), path)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes into is empty, instead of being waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def decode(content: bytes, path: Path) -> str:
+    """The text of a file's bytes.
+
+    Raises:
+        ConfigError: They are too many, or no text in UTF-8.
+    """
+    if len(content) > MAX_BYTES:
+        raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(msg("config.utf16"), msg("config.not-utf8.hint"), path=path)
+    if b"\0" in content:
+        raise ConfigError(msg("config.binary"), msg("config.binary.hint"), path=path)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        if _CONTROL.search(content):  # in no text, in whatever encoding
+            raise ConfigError(msg("config.binary"), msg("config.binary.hint"), path=path) from None
+        lines = Document(content[: error.start].decode(), path)
+        lines.fail(msg("config.not-utf8"), len(lines.text), msg("config.not-utf8.hint"))
+
+
+def parse_source(text: str, path: Path) -> SourceFile:
+    """A config from its text; ``path`` is what errors and findings call it.
+
+    Raises:
+        ConfigError: The text is not one YAML mapping of a sane size.
+    """
+    text = text.removeprefix("\ufeff")
+    lines = Document(text, path)
+    unprintable = _UNPRINTABLE.search(text)
+    if unprintable:
+        lines.fail(msg("config.unprintable", code=f"U+{ord(unprintable[0]):04X}"), unprintable.start())
+    try:
+        document = YamlDocument(text, path)
+        top = document.top
+        if not isinstance(top, yaml.MappingNode):
+            if top is None:
+                lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
+            lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
+        data = _construct(document)
+    except yaml.YAMLError as error:
+        _fail_yaml(error, lines)
+    root = document.node(top)
+    return SourceFile(path, text, data, tuple(_duplicates(root, (), set())) if document.has_duplicates else (), root)
+
+
+def yaml_text(data: dict[Any, Any]) -> str:
+    """Values as YAML, in their order."""
+    return yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
+
+
+def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
+    """A config that has values, and no text where they stand; what comes of :func:`parse_source` costs far more.
+
+    Args:
+        data: The values; they are copied, tuples as the lists that YAML would make of them.
+        path: What errors call it.
+    """
+    nowhere = Span(0, 0, 1, 1, 1, 1)
+    return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))
+
+
+def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
+    if isinstance(value, dict):
+        return {key: _as_yaml(item) for key, item in value.items()}
+    return [_as_yaml(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _construct(document: YamlDocument) -> dict[Any, Any]:
+    """The values, made by PyYAML itself."""
+    try:
+        data: dict[Any, Any] = document.values()
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError) as error:
+        # PyYAML lets the exception of int(), float() or date() through, without a place: `2024-13-01`, `!!int x`.
+        bad = next((node for node in _scalars(document.top, set()) if not _constructible(node)), None)
+        if bad is not None:
+            document.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
+        document.fail(msg("config.syntax", problem=str(error)))
+    return data
+
+
+def _constructible(node: yaml.ScalarNode) -> bool:
+    try:
+        yaml.SafeLoader("").construct_object(node)
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _scalars(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for part in pair:
+                yield from _scalars(part, seen)
+    else:
+        for child in node.value:
+            yield from _scalars(child, seen)
+
+
+def _duplicates(node: Node, path: KeyPath, seen: set[int]) -> Iterator[Duplicate]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    for key, first, again in node.duplicates():
+        yield Duplicate((*path, key), first, again)
+    for key, entry in node.entries():
+        yield from _duplicates(entry.node, (*path, key), seen)
+
+
+def _collect_written(node: Node, path: KeyPath, found: list[tuple[KeyPath, Position]]) -> None:
+    for key, entry in node.entries():
+        if entry.alias is None:
+            here = (*path, key)
+            found.append((here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)))
+            _collect_written(entry.node, here, found)
+
+
+def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
+    """PyYAML's complaint in our words, or else in its own."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    offset = min(mark.index, len(lines.text)) if mark else None
+    problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
+    if offset is not None and ("\t" in lines.text[offset : offset + 1] or " tab " in problem):
+        lines.fail(msg("config.tab"), offset, msg("config.tab.hint"))
+    if offset is not None and _PYTHON_LIST.search(
+        lines.text[lines.text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
+    ):
+        lines.fail(msg("config.python-list"), offset, msg("config.python-list.hint"))
+    for words, text_id in _PROBLEMS:
+        if words in problem:
+            name = (
+                lines.text[offset:].split(None, 1)[0][:60] if offset is not None and lines.text[offset:].strip() else ""
+            )
+            lines.fail(msg(text_id, name=name, limit=MAX_DEPTH), offset)
+    lines.fail(msg("config.syntax", problem=problem or str(error)), offset, msg("config.syntax.hint"))

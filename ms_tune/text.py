@@ -1,0 +1,132 @@
+"""All texts for users, in English and Chinese.
+
+A text has an id such as ``dryrun.fits``: the part before the dot names the data file of this folder that holds it, so
+that each room keeps its own texts and only the rooms in use are loaded. There the two languages stand side by side, a
+text of several lines as a list of them; a text in one language only cannot be read. What a framework or a program says
+itself is quoted and stays in English.
+
+Code passes a :class:`Message` (an id and its parameters) around and never a sentence; whoever writes to the user
+calls :func:`render` with the user's language.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_FOLDER = Path(__file__).parent / "texts"
+# What is counted in English texts, and the verbs behind it: "1 blocks match" is "1 block matches". The report in the browser
+# (report/templates/memory_data.js) does the same.
+_COUNTED = re.compile(
+    r"\{(\w+)\} ((?:small|equal|worst|more|offloaded|data-parallel|pipeline) )?"
+    r"(allocation|batch|block|byte|card|chunk|copy|count|device|difference|dryrun|entr|error|event|file|folder|iteration|layer|"
+    r"level|line|log|micro-batch|number|page|parameter|place|plan|process|rank|round|row|run|sample|stage|step|tick|time|token|"
+    r"value|warning|NPU)(ies|es|s)\b( (?:are|were|have|do|match|tell)\b)?"
+)
+_VERBS = {
+    "": "",
+    " are": " is",
+    " were": " was",
+    " have": " has",
+    " do": " does",
+    " match": " matches",
+    " tell": " tells",
+}
+
+
+class Language(str, Enum):
+    """A language that ms-tune speaks."""
+
+    EN = "en"
+    ZH = "zh"
+
+
+class Text(NamedTuple):
+    """One text in every language; ``{name}`` marks a parameter (:meth:`str.format` syntax)."""
+
+    en: str
+    zh: str
+
+
+class Message(NamedTuple):
+    """A text's id with its parameters. A parameter may itself be a message."""
+
+    id: str
+    params: Mapping[str, object]
+
+    def __str__(self) -> str:
+        return render(self, Language.EN)
+
+
+def msg(text_id: str, /, **params: object) -> Message:
+    """Shorthand for a :class:`Message`."""
+    return Message(text_id, params)
+
+
+@cache
+def texts_of(room: str) -> Mapping[str, Text]:
+    """All texts of one room.
+
+    Raises:
+        OSError: There is no such room.
+    """
+    texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
+    return {text_id: Text(_joined(text["en"]), _joined(text["zh"])) for text_id, text in texts.items()}
+
+
+def _joined(lines: str | list[str]) -> str:
+    return lines if isinstance(lines, str) else "\n".join(lines)
+
+
+def lookup(text_id: str) -> Text:
+    """The text with this id.
+
+    Raises:
+        KeyError: No such text. That is a defect of ms-tune, never of the user.
+    """
+    try:
+        return texts_of(text_id.partition(".")[0])[text_id]
+    except OSError as error:
+        raise KeyError(text_id) from error
+
+
+def render(message: Message, language: Language) -> str:
+    """The sentence for a message in the given language."""
+    template = lookup(message.id)[0 if language is Language.EN else 1]
+    values = {
+        name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
+    }
+    return filled(template, values)
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """A text with its parameters, where "1 blocks" of an English one is "1 block"."""
+    if any(value in (1, "1") for value in values.values()):
+        template = _COUNTED.sub(lambda found: _one_of(found, values), template)
+    return template.format_map(values)
+
+
+def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
+    """A counted word of an English text, in the singular if there is one of it."""
+    name, adjective, word, ending, verb = found.groups(default="")
+    if str(values.get(name)) != "1":
+        return found[0]
+    return f"{{{name}}} {adjective}{word}{'y' if ending == 'ies' else ''}{_VERBS[verb]}"
+
+
+def language_from_environment() -> Language:
+    """Chinese if the locale variables ask for it, else English (POSIX order: LC_ALL, LC_MESSAGES, LANG)."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        value = os.environ.get(name)
+        if value:
+            return Language.ZH if value.lower().startswith("zh") else Language.EN
+    return Language.EN

@@ -1,0 +1,225 @@
+"""Three outcomes, or none: fits, tight, does not fit.
+
+``fits``: the footprint (the peak with its fragments) and the reserve are not above the limit. ``does-not-fit``: the blocks
+in use alone are. ``tight`` is what lies between: it runs only without its fragments, or only inside what is set aside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.facts.devices import communicator_bytes, workspace_bytes
+from ms_tune.text import Message, msg
+from ms_tune.units import gib, mib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ms_tune.verdict.limit import Limit
+
+
+class Fit(str, Enum):
+    """What the judge says."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does-not-fit"
+
+
+_SHOWN = 12  # communicators in a line
+_LONGEST = 24  # characters of a communicator's name
+_SEVERITY = (Fit.FITS, Fit.TIGHT, None, Fit.DOES_NOT_FIT)  # one rank that does not fit decides for all
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a rank needs."""
+
+    peak_bytes: int  # the most bytes in use
+    # The most of the device that the pool takes for it, fragments included; the upper end where only a range is known.
+    footprint_bytes: int
+    least_footprint_bytes: int  # the lower end
+    source: Message  # how the footprint is known
+
+    @classmethod
+    def simulated(cls, peak: int, footprint: int) -> Need:
+        """As a trace tells it; a trace without the column for the footprint tells the peak alone."""
+        whole = max(peak, footprint)
+        return cls(peak, whole, whole, msg("verdict.footprint.traced"))
+
+    @classmethod
+    def derived(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
+        """Of a stage that was not run: its fragments lie between none and the share of the largest run.
+
+        What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be
+        fewer bytes than with fewer layers (last stage of a Qwen3-8B in 4: 1,080 MiB with 2 layers, 1,027 with all 9).
+
+        Args:
+            peak: The derived peak.
+            runs: Peak and footprint of each run.
+        """
+        lost = [(used, max(foot - used, 0)) for used, foot in runs if used] or [(1, 0)]
+        used, fragments = max(lost)
+        high = peak + round(peak * fragments / used)
+        params = {"low": gib(peak), "high": gib(high), "share": f"{(high - peak) / max(peak, 1):.1%}"}
+        return cls(peak, high, peak, msg("verdict.footprint.derived", **params))
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What no trace shows and the device needs all the same."""
+
+    simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
+    workspaces_traced: bool = False  # it is of a simulation that asks for workspaces (levels 2 and 3, on a device)
+    communicators: int | None = None  # communicators that the rank creates; None where nothing tells
+    # Their names, with the number of ranks where that is known; empty where they were not counted.
+    groups: tuple[str, ...] = ()
+    counted: bool = True  # they were counted in what the run left; otherwise they follow from the split of the job
+    buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
+    reserve_bytes: int = 0  # what the user sets aside
+
+    def with_groups(self, groups: Mapping[str, int] | None) -> Outside:
+        """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""
+        if groups is None:
+            return replace(self, communicators=None, groups=())
+        names = tuple(f"{name} ({ranks})" if ranks else name for name, ranks in groups.items())
+        return replace(self, communicators=len(groups), groups=names)
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveItem:
+    """Something that is set aside: its name in JSON, its bytes, and why."""
+
+    name: str
+    bytes: int
+    why: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge says, and on what grounds.
+
+    Attributes:
+        outcome: None where there is no verdict.
+        no_verdict_because: Why there is none.
+        need: What is needed; None where it is not known.
+        limit: What it was compared with; None where it is not known.
+        reserve: What was set aside.
+    """
+
+    outcome: Fit | None
+    no_verdict_because: Message | None
+    need: Need | None
+    limit: Limit | None
+    reserve: tuple[ReserveItem, ...]
+
+    @property
+    def reserve_bytes(self) -> int:
+        """All that is set aside."""
+        return sum(item.bytes for item in self.reserve)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What is left of the limit beside footprint and reserve; below zero where that is not enough."""
+        if self.need is None or self.limit is None:
+            return 0
+        return self.limit.bytes - self.need.footprint_bytes - self.reserve_bytes
+
+    @property
+    def severity(self) -> int:
+        """0 for what fits, more for what is worse; no verdict is worse than tight."""
+        return _SEVERITY.index(self.outcome)
+
+    def is_good(self, *, allow_tight: bool) -> bool:
+        """Whether a job may be started."""
+        return self.outcome is Fit.FITS or (allow_tight and self.outcome is Fit.TIGHT)
+
+    @property
+    def sentence(self) -> Message:
+        """The verdict in one sentence, the same in every command."""
+        if self.outcome is None or self.need is None or self.limit is None:
+            return msg("verdict.none", reason=self.no_verdict_because or msg("verdict.none.unknown"))
+        if self.outcome is Fit.FITS:
+            return msg("verdict.fits", size=gib(self.spare_bytes))
+        if self.outcome is Fit.DOES_NOT_FIT:
+            return msg("verdict.does-not-fit", size=gib(self.need.peak_bytes - self.limit.bytes))
+        inside = self.need.footprint_bytes <= self.limit.bytes
+        without = self.need.peak_bytes + self.reserve_bytes <= self.limit.bytes
+        why = "reserve" if inside and not without else "fragments" if without and not inside else "either"
+        return msg(f"verdict.tight.{why if inside or without else 'both'}", size=gib(-self.spare_bytes))
+
+    @property
+    def grounds(self) -> tuple[Message, ...]:
+        """What it was made of, a sentence each: the need, what is set aside, the limit."""
+        found = []
+        if self.need is not None:
+            sizes = {"peak": gib(self.need.peak_bytes), "footprint": gib(self.need.footprint_bytes)}
+            found.append(msg("verdict.line.need", **sizes, source=self.need.source))
+        found += [msg("verdict.line.reserve", size=mib(item.bytes), why=item.why) for item in self.reserve]
+        if self.limit is not None:
+            found.append(msg("verdict.line.limit", size=gib(self.limit.bytes), source=self.limit.source))
+        return tuple(found)
+
+
+def judge(need: Need, limit: Limit, outside: Outside, doubts: Iterable[Message] = ()) -> Verdict:
+    """The verdict about one rank.
+
+    Args:
+        need: What it needs.
+        limit: What it may take.
+        outside: What no trace shows.
+        doubts: Why the figures cannot be relied on; with any there is no verdict.
+    """
+    reserve = reserve_of(outside, limit)
+    doubt = next(iter(doubts), None)
+    if doubt is not None:
+        return Verdict(None, doubt, need, limit, reserve)
+    held = need.footprint_bytes + sum(item.bytes for item in reserve)
+    outcome = Fit.FITS if held <= limit.bytes else Fit.TIGHT
+    if need.peak_bytes > limit.bytes:
+        outcome = Fit.DOES_NOT_FIT
+    return Verdict(outcome, None, need, limit, reserve)
+
+
+def no_verdict(reason: Message) -> Verdict:
+    """Nothing is known that could be judged."""
+    return Verdict(None, reason, None, None, ())
+
+
+def reserve_of(outside: Outside, limit: Limit) -> tuple[ReserveItem, ...]:
+    """What has to be set aside of the limit.
+
+    A run on a device has its workspaces in its trace, and its communicators found their place beside the pool.
+    """
+    items = []
+    if outside.simulated:
+        items.append(_communication(outside, limit))
+    if outside.simulated and not outside.workspaces_traced:
+        items.append(ReserveItem("workspaces", workspace_bytes(), msg("verdict.reserve.workspaces")))
+    if outside.reserve_bytes:
+        items.append(ReserveItem("user", outside.reserve_bytes, msg("verdict.reserve.user")))
+    return tuple(items)
+
+
+def _communication(outside: Outside, limit: Limit) -> ReserveItem:
+    if outside.communicators is None:
+        return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"))
+    each = communicator_bytes(outside.buffer_mib)
+    whole = outside.communicators * each
+    params = {"count": outside.communicators, "each": mib(each), "beside": mib(limit.beside_bytes)}
+    if not outside.counted:
+        why = msg("verdict.reserve.communication.expected", **params)
+    elif outside.groups:
+        why = msg("verdict.reserve.communication.named", **params, groups=_listed(outside.groups))
+    else:
+        why = msg("verdict.reserve.communication.counted", **params)
+    return ReserveItem("communication", max(whole - limit.beside_bytes, 0), why)
+
+
+def _listed(groups: Sequence[str]) -> str:
+    """The first of these names; of a long one, as compilers make them, both ends."""
+    short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}" for name in groups]
+    more = len(short) - _SHOWN
+    return ", ".join(short if more <= 0 else [*short[:_SHOWN], f"… +{more}"])

@@ -1,0 +1,305 @@
+"""What a change of a config or a launch script did to its memory: the job before and after, and which key or line is to blame."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import subprocess
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
+from ms_tune.estimate.stage import Outlook
+from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
+from ms_tune.text import msg
+from ms_tune.verdict.outcome import Fit
+from ms_tune.workflows.check.result import Blame, Difference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.estimate.stage import Estimate
+    from ms_tune.source.yaml import KeyPath
+    from ms_tune.workflows.check.config import Look
+    from ms_tune.workflows.check.result import StageVerdict
+
+_PATIENCE = 30.0  # seconds for git
+_MOST_KEYS = 64  # changed keys that are tried one by one
+_MOST_PAIRED = 8  # of which every two are tried together
+_NAMES = ("*.yaml", "*.yml", "*.sh", "*.bash")
+
+
+def text_at(revision: str, path: Path) -> str | None:
+    """A file's text where git says that this branch left a commit, under its old name if it was renamed since; or in another file.
+
+    Returns:
+        The text; None where the commit has no such file.
+
+    Raises:
+        UsageError: There is no such commit, or no git.
+    """
+    if Path(revision).is_file():
+        return decode(_bounded(Path(revision)), Path(revision))
+    folder = path.absolute().parent
+    commit = _commit(folder, revision)
+    name: str | None = f"./{path.name}"
+    if not _git(folder, "ls-tree", commit, "--", path.name).stdout.strip():
+        name = _name_before(folder, commit, path.name)
+    if name is None:
+        return None
+    shown = _git(folder, "show", f"{commit}:{name}")
+    if shown.returncode:
+        raise _unknown(revision, shown)
+    return decode(shown.stdout[: MAX_BYTES + 1], path)
+
+
+def changed_since(revision: str, folder: Path) -> list[Path]:
+    """Configs and scripts of a folder that are other than where this branch left a commit; those that are gone are not among them.
+
+    Raises:
+        UsageError: There is no such commit, or no git.
+    """
+    commit = _commit(folder, revision)
+    found = _git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
+    if found.returncode:
+        raise _unknown(revision, found)
+    return sorted(folder / name for name in found.stdout.decode(errors="surrogateescape").split("\0") if name)
+
+
+def difference(before: Look, after: Look) -> Difference | None:
+    """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
+    if before.verdicts and after.verdicts:
+        return _by_dryrun(before, after)
+    if before.seen.estimate is None or after.seen.estimate is None:
+        return None
+    found = _by_estimates(before.seen.estimate, after.seen.estimate)
+    return found if found.outcome == "less" else replace(found, blame=_blame(before, after, found.stage))
+
+
+def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> Difference | None:
+    """The same of a launch script by its text: each changed line is taken back alone.
+
+    Args:
+        was: Its text before.
+        now: Its text.
+        estimate: What the stages of the job hold that a text starts; None where that is not known.
+    """
+    before, after = estimate(was), estimate(now)
+    if before is None or after is None:
+        return None
+    found = _by_estimates(before, after)
+    lines = now.splitlines(keepends=True)
+    changes = list(_changed_lines(was.splitlines(keepends=True), lines))[:_MOST_KEYS]
+    if found.outcome == "less" or not changes:
+        return found
+
+    def freed(change: _Lines) -> int:
+        other = estimate("".join((*lines[: change.first], *change.old, *lines[change.first + len(change.new) :])))
+        return found.after_bytes - _held(other, found.stage, found.after_bytes)
+
+    less = list(map(freed, changes))
+    best = changes[less.index(max(less))]
+    key, old, new = _words_of(best)
+    share = _share(max(less), found.after_bytes - found.before_bytes)
+    alone = max(less) > 0 or len(changes) == 1
+    return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
+
+
+def _by_estimates(was: Estimate, now: Estimate) -> Difference:
+    stage = now.fullest
+    old = was.stages[min(stage.stage, len(was.stages) - 1)].peak_bytes
+    was_over, is_over = (one.outlook is Outlook.OVER for one in (was, now))
+    outcome = "more" if stage.peak_bytes > old else "less"
+    if is_over and (outcome == "more" or not was_over):
+        outcome = "still" if was_over else "over"
+    return Difference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
+
+
+class _Lines(NamedTuple):
+    """Lines of a text that were others: where they begin, counted from 0, and what they were and are."""
+
+    first: int
+    old: Sequence[str]
+    new: Sequence[str]
+
+
+def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_Lines]:
+    """Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it."""
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
+        if tag == "equal":
+            continue
+        left = list(was[a:b])
+        for number in range(c, d):
+            old = [left[0]] if len(left) == d - number else difflib.get_close_matches(now[number], left, n=1)
+            yield _Lines(number, old, now[number : number + 1])
+            for one in old:
+                left.remove(one)
+        if left:
+            yield _Lines(c, left, ())
+
+
+def _words_of(change: _Lines) -> tuple[KeyPath, str | None, str | None]:
+    """The option or variable whose value alone is another one, with both; else the lines as they are, under no name."""
+    old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
+    places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
+    if len(old) == len(new) and len(places) == 1:
+        at = places[0]
+        name, _, value = new[at].partition("=")
+        if at and new[at - 1].startswith("-"):
+            return (new[at - 1],), old[at], new[at]
+        if old[at].startswith(f"{name}="):
+            return (name,), old[at].removeprefix(f"{name}="), value
+    return (), " ".join(old) or None, " ".join(new) or None
+
+
+def _held(estimate: Estimate | None, stage: int, otherwise: int) -> int:
+    return otherwise if estimate is None or stage >= len(estimate.stages) else estimate.stages[stage].peak_bytes
+
+
+def _share(freed: int, added: int) -> float | None:
+    return min(freed / added, 1.0) if added > 0 and freed > 0 else None
+
+
+def _by_dryrun(before: Look, after: Look) -> Difference | None:
+    now, was = _worst(after.verdicts), _worst(before.verdicts)
+    same = next((one for one in before.verdicts if one.stage == now.stage), was)
+    if now.verdict.need is None or same.verdict.need is None or now.verdict.limit is None:
+        return None
+    old, new = same.verdict.need.peak_bytes, now.verdict.need.peak_bytes
+    outcome = "more" if new > old else "less"
+    if now.verdict.severity > was.verdict.severity:
+        outcome = "over" if now.verdict.outcome is Fit.DOES_NOT_FIT else "tight"
+    elif outcome == "more" and now.verdict.outcome is Fit.DOES_NOT_FIT:
+        outcome = "still"
+    blame = _blame(before, after, now.stage) if outcome != "less" else None
+    return Difference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
+
+
+def _worst(verdicts: Sequence[StageVerdict]) -> StageVerdict:
+    return max(verdicts, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
+
+
+def _blame(before: Look, after: Look, stage: int) -> Blame | None:
+    """Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it together."""
+    now, was = after.loaded.source, before.loaded.source
+    keys = tuple(_changed(now.data, was.data, ()))[:_MOST_KEYS]
+    estimate, old = after.seen.estimate, before.seen.estimate
+    if not keys or (estimate is None and len(keys) > 1):  # nothing tells them apart
+        return None
+    chosen: tuple[KeyPath, ...] = keys[:1]
+    share, alone = None, True
+    if estimate is not None:
+        peak = estimate.stages[stage].peak_bytes
+
+        def freed(back: tuple[KeyPath, ...]) -> int:
+            return peak - _without(after, {key: was.get(key, MISSING) for key in back}, stage, peak)
+
+        chosen, less = _freeing_most(keys, freed)
+        alone = less > 0 or len(keys) == 1
+        share = _share(less, peak - _held(old, min(stage, len(old.stages) - 1), 0)) if old is not None else None
+    # A number says more than the list that had to follow it.
+    best = min(chosen, key=lambda key: isinstance(now.get(key, MISSING), (list, dict, str)))
+    value, other = now.get(best, MISSING), was.get(best, MISSING)
+    return Blame(
+        path=best,
+        line=after.loaded.original.nearest(best).value.line,
+        old=None if other is MISSING else other,
+        new=None if value is MISSING else value,
+        share=share,
+        alone=alone,
+        together=tuple(key for key in chosen if key != best),
+    )
+
+
+def _freeing_most(
+    keys: Sequence[KeyPath], freed: Callable[[tuple[KeyPath, ...]], int]
+) -> tuple[tuple[KeyPath, ...], int]:
+    """The key without whose change a stage holds least, and the bytes; two keys where no one frees anything.
+
+    A number of layers and the list that places them go together: with one of them as it was the framework refuses the config.
+    """
+    for size in (1, 2) if len(keys) <= _MOST_PAIRED else (1,):
+        sizes = {back: freed(back) for back in combinations(keys, size)}
+        best, less = max(sizes.items(), key=lambda one: one[1], default=((), 0))
+        if less > 0:
+            return best, less
+    return tuple(keys[:1]), 0
+
+
+def _without(after: Look, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
+    """What the stage holds with some keys as they were; as now where such a config is none."""
+    data = copy.deepcopy(after.loaded.source.data)
+    for key, value in back.items():
+        place: Any = data
+        for name in key[:-1]:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else place[name]
+        if value is MISSING:
+            place.pop(key[-1], None)
+        else:
+            place[key[-1]] = copy.deepcopy(value)
+    try:
+        loaded: LoadedConfig = replace(after.loaded, source=source_of(data, after.loaded.source.path))
+        found = after.again(loaded).estimate
+    except MsTuneError:
+        return peak
+    return _held(found, stage, peak)
+
+
+def _changed(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
+    """The keys whose values differ; lists are values."""
+    if isinstance(now, dict) and isinstance(was, dict):
+        for name in dict.fromkeys((*now, *was)):
+            if isinstance(name, (str, int)):
+                yield from _changed(now.get(name, MISSING), was.get(name, MISSING), (*path, name))
+    elif now != was and path:
+        yield path
+
+
+def _bounded(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
+
+
+def _commit(folder: Path, revision: str) -> str:
+    """The full name of the commit where this branch left another: what others did since is no part of the change.
+
+    It is the other itself where that is not known, as in a checkout that is not deep enough. No option of git, whatever the user wrote.
+    """
+    found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found.returncode:
+        raise _unknown(revision, found)
+    commit = found.stdout.decode().strip()
+    return _git(folder, "merge-base", commit, "HEAD").stdout.decode().strip() or commit
+
+
+def _name_before(folder: Path, commit: str, name: str) -> str | None:
+    """What a file was called at a commit, from the top of the repository; None where it is new."""
+    prefix = _git(folder, "rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").rstrip("\n")
+    renames = ("-c", "diff.relative=false", "diff", "--name-status", "-z", "--find-renames", "--diff-filter=R")
+    told = _git(folder, *renames, commit).stdout
+    words = told.decode(errors="surrogateescape").split("\0")
+    return next((old for old, new in zip(words[1::3], words[2::3], strict=False) if new == f"{prefix}{name}"), None)
+
+
+def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError(msg("check.base.no-git"), msg("check.base.unknown.hint")) from None
+
+
+def _unknown(revision: str, done: subprocess.CompletedProcess[bytes]) -> UsageError:
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    text = (
+        msg("check.base.unknown", revision=revision, reason=lines[0])
+        if lines
+        else msg("check.base.none", revision=revision)
+    )
+    return UsageError(text, msg("check.base.unknown.hint"))

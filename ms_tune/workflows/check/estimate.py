@@ -1,0 +1,68 @@
+"""What the stages of a job hold by closed forms, in milliseconds: enough to see that a job cannot fit, never that it does.
+
+What stays for the whole step is arithmetic and exact where the framework's rules are known (:mod:`ms_tune.estimate.persistent`);
+what layers keep is an estimate (:mod:`ms_tune.estimate.activations`), which knows no temporaries of operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.errors import UnsupportedError
+from ms_tune.estimate.activations import Share, layer_activations, logits_bytes
+from ms_tune.estimate.stage import Estimate, HeldLayers, stage_estimate
+from ms_tune.estimate.widths import widths_of
+from ms_tune.facts.models import model_of
+from ms_tune.fit.layouts import layout_of, sequence_parallel
+from ms_tune.job.includes import followed
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.estimate.flops import Widths
+    from ms_tune.estimate.stage import StageEstimate
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.verdict.limit import Limit
+
+
+def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
+    """What every stage of a job holds as its config has it.
+
+    Args:
+        job: The job.
+        limit: What a stage may take.
+        reserve_bytes: What is set aside of it.
+
+    Raises:
+        UnsupportedError: The sizes of its model are not all known.
+    """
+    source = followed(job.loaded.source)
+    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    if widths is None:
+        raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+    layout = layout_of(job.loaded, job.first)
+    tokens = widths.tokens * layout.size // layout.context
+    share = Share(tokens, layout.tensor, sequence_parallel(job.loaded), layout.context, layout.expert)
+    runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
+    stages = tuple(_stage(run, widths, share) for run in runs)
+    return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
+
+
+def _stage(run: PreparedRun, widths: Widths, share: Share) -> StageEstimate:
+    if not run.theory:
+        raise UnsupportedError(msg("check.no-theory"))
+    if run.in_flight is None:
+        raise UnsupportedError(msg("fitting.schedule"))
+    lasting = sum(run.theory.values())
+    if "gradients" not in run.theory:  # as many bytes as the weights, where they are in the same format
+        lasting += run.theory.get("weights", 0)
+    layers = []
+    for kind, count in run.kinds.items():
+        chunk, make = cell_of(kind)
+        held = layer_activations(widths, share, experts=make != DENSE and bool(widths.experts))
+        layers.append(HeldLayers(held, run.in_flight[chunk], full=FULL_RECOMPUTE in kind, count=count))
+    logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
+    return stage_estimate(run.stage, run.layers, lasting, layers, logits)

@@ -1,0 +1,91 @@
+"""From a file to one screen about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.errors import ConfigError
+from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.read import content
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import msg
+from ms_tune.workflows.check.base import difference, difference_of_scripts, text_at
+from ms_tune.workflows.check.config import found, look_at, overview_of, release_in
+from ms_tune.workflows.check.result import Overview, Subject
+from ms_tune.workflows.check.script import estimate_of_text, overview_of_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.lint.report import LintReport
+    from ms_tune.workflows.check.config import OverviewRequest
+
+_ONLY_CHECKED = "MindSpeed-MM"
+
+
+def check(path: Path, request: OverviewRequest, base: str | None, observer: Observer | None) -> Overview:
+    """One screen about a file.
+
+    Args:
+        path: A config, or a launch script.
+        request: What to look at.
+        base: A commit, or an older version of the file, to compare with.
+        observer: Told what is simulated; None for no dryrun.
+
+    Raises:
+        ConfigError: It cannot be read, or is of no dialect that is served.
+        UsageError: There is no such base.
+        MsTuneError: A dryrun failed.
+    """
+    if path.is_fifo():  # it is read once, and this looks twice
+        raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
+    report = lint_files([str(path)], LintRequest(framework_version=request.framework_version))
+    for error in report.unreadable:
+        raise error
+    if any(one.release.framework == _ONLY_CHECKED for one in report.files):
+        return _checked(path, report)
+    if path.suffix in SCRIPTS:
+        return _script(path, request, report, base, observer)
+    look = look_at(request, path, None, observer)
+    screen = overview_of(look, path, report)
+    if base is None:
+        return screen
+    text = text_at(base, path)
+    if text is None:
+        return screen
+    before = look_at(request, path, parse_source(text, path), observer)
+    return replace(screen, against=difference(before, look))
+
+
+def _script(
+    path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
+) -> Overview:
+    """Of a launch script, compared with the base by estimates alone: the older one is not run."""
+    screen = overview_of_script(request, path, report, observer)
+    text = text_at(base, path) if base is not None else None
+    if text is None:
+        return screen
+    found = difference_of_scripts(text, content(path), partial(estimate_of_text, request, path))
+    if found is not None and found.is_short and screen.stages:  # whether it fits is told by the dryrun
+        found = replace(found, outcome="more")
+    return replace(screen, against=found)
+
+
+def _checked(path: Path, report: LintReport) -> Overview:
+    """Of a file that can only be checked."""
+    return Overview(
+        path=path,
+        subject=Subject("mindspeed-mm", release_in(report)),
+        assumptions=None,
+        matters=tuple(sorted(found(report), key=lambda one: one.severity.rank)),
+        counts={severity: report.count(severity) for severity in Severity},
+        fixable=report.fixable(safe=True),
+        no_estimate_because=msg("check.checked-only"),
+        next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
+    )

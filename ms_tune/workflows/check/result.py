@@ -1,0 +1,147 @@
+"""What is known of a job at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.errors import ExitCode
+from ms_tune.estimate.stage import Outlook
+from ms_tune.verdict.outcome import Fit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Wording
+    from ms_tune.dryrun.request import Split
+    from ms_tune.estimate.stage import Estimate
+    from ms_tune.source.yaml import KeyPath
+    from ms_tune.text import Message
+    from ms_tune.verdict.outcome import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a file is."""
+
+    dialect: str  # its dialect, as its name
+    framework: str  # the framework and release that it is read for
+    model: str = ""  # what its model is called; empty if nothing tells
+    layers: int | None = None  # layers of the model; None if that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What of a job the answer rests on."""
+
+    devices: int  # NPUs
+    source: Message  # what says how many
+    split: Split  # how they share the work
+    chunks: int  # chunks of each pipeline stage
+    micro_batches: int  # Micro-batches of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """Something that its author should look at."""
+
+    severity: Severity  # how bad it is
+    text: Message | Wording  # what it is
+    path: Path  # the file
+    line: int | None = None  # where in it; None where no line is to blame
+    id: str = ""  # the check's id; empty for what layers do
+    name: str = ""  # the check's name
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the file."""
+
+    # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
+    # table that `ms-tune fit` measured, `none` where every stage keeps within its limit by it.
+    name: str
+    text: Message  # what to write, and what it costs
+    # What the fullest stage holds less, by the estimate; None for a change that is not about memory.
+    freed_bytes: int | None = None
+    enough: bool = False  # whether the estimate is below the limit with it
+
+
+@dataclass(frozen=True, slots=True)
+class StageVerdict:
+    """What a dryrun says of a stage."""
+
+    stage: int
+    verdict: Verdict  # the judge's
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The changed key that the fullest stage's memory depends on most."""
+
+    path: KeyPath
+    line: int  # where it stands now, or what is around it
+    old: object  # what it was; None if it was not there
+    new: object  # what it is; None if it is gone
+    share: float | None  # the part of what was added that goes with it; None where no estimate tells
+    alone: bool = True  # False for the first of several changes none of which accounts for it
+    together: tuple[KeyPath, ...] = ()  # changed keys without which it accounts for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The memory of a stage before and after a change."""
+
+    stage: int  # the stage that decides now
+    before_bytes: int  # what it held; of a job with fewer stages, the last of them
+    after_bytes: int  # what it holds
+    limit_bytes: int  # what it may take
+    outcome: str  # what became of it: `over`, `tight`, `still` (over as before, and more), `more` or `less`
+    estimated: bool  # by closed forms; otherwise by dryruns
+    blame: Blame | None  # which key did it; None where nothing in the file was changed that tells
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it says that memory is short."""
+        return self.outcome in ("over", "tight", "still")
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One screen about a job."""
+
+    path: Path  # the file, as the user named it
+    subject: Subject  # what it is
+    assumptions: Assumptions | None  # what of the job the answer rests on; None where it is not known
+    matters: tuple[Matter, ...]  # what its author should look at, the worst first
+    counts: Mapping[Severity, int]  # how many findings of the linter there are of each severity
+    fixable: int = 0  # how many of them `ms-tune lint --fix` fixes
+    estimate: Estimate | None = None  # what stages hold by closed forms; None where they cannot tell
+    no_estimate_because: Message | None = None  # why there is none
+    # What a dryrun says of each stage that was simulated; empty where none was asked for.
+    stages: tuple[StageVerdict, ...] = ()
+    change: Change | None = None  # the cheapest change that helps; None where none is known, or none is needed
+    next: tuple[str, ...] = ()  # the commands to go on with
+    # What became of its memory since the base; None where there is none, or it is not known on both sides.
+    against: Difference | None = None
+
+    @property
+    def worst(self) -> StageVerdict | None:
+        """The simulated stage that decides."""
+        return max(self.stages, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes), default=None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does not fit: by a dryrun where there was one, else by the estimate."""
+        if self.stages:
+            return any(one.verdict.outcome is Fit.DOES_NOT_FIT for one in self.stages)
+        return self.estimate is not None and self.estimate.outlook is Outlook.OVER
+
+    def exit_code(self, *, allow_tight: bool = False) -> ExitCode:
+        """1 for findings that are at least warnings, and for a job that does not fit; 2 for a dryrun without a verdict."""
+        good = all(one.verdict.is_good(allow_tight=allow_tight) for one in self.stages)
+        if not self.is_over and any(one.verdict.outcome is None for one in self.stages):
+            return ExitCode.USAGE
+        bad = any(one.severity is not Severity.INFO for one in self.matters)
+        return ExitCode.FINDINGS if bad or self.is_over or not good else ExitCode.OK

@@ -1,0 +1,168 @@
+"""One screen about a launch script: of the config that it starts a job with, or of the program's own arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
+from ms_tune.dryrun.limits import limit_of_script
+from ms_tune.dryrun.request import CommandRequest, Split
+from ms_tune.enums import Dialect
+from ms_tune.errors import MsTuneError
+from ms_tune.estimate.stage import Estimate
+from ms_tune.job.script_arguments import jobs_in
+from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.normalize.script import normalize_script, release_of_scripts
+from ms_tune.source.shell.read import content, read_launches
+from ms_tune.text import Message, msg
+from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
+from ms_tune.workflows.check.megatron import estimate_of_script
+from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.lint.report import LintReport
+    from ms_tune.source.shell.read import Launches
+    from ms_tune.workflows.check.config import Look, OverviewRequest
+
+
+def overview_of_script(
+    request: OverviewRequest, path: Path, report: LintReport, observer: Observer | None = None
+) -> Overview:
+    """What can be said of a launch script on one screen.
+
+    Args:
+        request: What to look at.
+        path: The script; it is run for a dryrun only.
+        report: What the linter found in it.
+        observer: Told what is simulated; None for no dryrun.
+
+    Raises:
+        ConfigError: It cannot be read, or starts no training that is served.
+        MsTuneError: The dryrun failed.
+    """
+    text = content(path)
+    of_config = _of_config(request, path, text, observer)
+    if of_config is not None:
+        config, look = of_config
+        both = lint_files([str(path), str(config)], LintRequest(framework_version=request.framework_version))
+        return overview_of(look, path, both)
+    program = next(iter(normalize_script(path, text, request.framework_version)))
+    stages = () if observer is None else _simulated(request, path, observer)
+    matters = [*found(report), *(of_layers(program.plan, path) if program.plan is not None else ())]
+    layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
+    script = read_launches(path, text)
+    assumptions = _assumptions(script, request.framework_version)
+    estimate = None if stages else _estimated(request, script, program.plan, assumptions)
+    reason = estimate if isinstance(estimate, Message) else None
+    good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
+    return Overview(
+        path=path,
+        subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
+        assumptions=assumptions,
+        matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
+        counts={severity: report.count(severity) for severity in Severity},
+        fixable=report.fixable(safe=True),
+        estimate=estimate if isinstance(estimate, Estimate) else None,
+        no_estimate_because=reason,
+        stages=stages,
+        next=(
+            *((f"ms-tune lint {quote(str(path))}",) if report.findings else ()),
+            *(() if good else (f"ms-tune dryrun {quote(str(path))}",)),
+        ),
+    )
+
+
+def estimate_of_text(request: OverviewRequest, path: Path, text: str) -> Estimate | None:
+    """What the stages of the job hold that a launch script of another text would start; None where that is not known."""
+    try:
+        of_config = _of_config(request, path, text, None)
+        if of_config is not None:
+            return of_config[1].seen.estimate
+        program = next(iter(normalize_script(path, text, request.framework_version)))
+        script = read_launches(path, text)
+        found = _estimated(request, script, program.plan, _assumptions(script, request.framework_version))
+    except MsTuneError:
+        return None
+    return found if isinstance(found, Estimate) else None
+
+
+def _of_config(request: OverviewRequest, path: Path, text: str, observer: Observer | None) -> tuple[Path, Look] | None:
+    """The config of the first job that the script starts with one that is there, on as many devices as it says."""
+    for job in jobs_in(path, text):
+        if job.path is None or not job.path.is_file():
+            continue
+        asked = replace(request.job, devices=request.job.devices or job.processes)
+        look = look_at(replace(request, job=asked), job.path, None, observer)
+        if request.job.devices is None and job.processes is not None:
+            devices = replace(look.loaded.devices, source=msg("check.devices.script"))
+            look = replace(look, loaded=replace(look.loaded, devices=devices))
+        return job.path, look
+    return None
+
+
+def _assumptions(script: Launches, version: str | None) -> Assumptions | None:
+    """What the arguments of the first program split its job into; None where that depends on what is not known."""
+    release = release_of_scripts(script, version)
+    for launch in script.launches:
+        command = command_of(launch, release)
+        if command is None or launch.processes is None:
+            continue
+        try:
+            inputs = inputs_of(command)
+        except (NotEvaluableError, MsTuneError):
+            return None
+        context = command.integer("context_parallel_size") or 1
+        expert = command.integer("expert_model_parallel_size") or 1
+        ways = inputs.tensor * inputs.stages * context
+        if launch.processes % ways:
+            return None
+        split = Split(launch.processes // ways, inputs.tensor, inputs.stages, context, expert)
+        return Assumptions(
+            launch.processes, msg("check.devices.script"), split, inputs.chunks or 1, inputs.micro_batches or 1
+        )
+    return None
+
+
+def _estimated(
+    request: OverviewRequest, script: Launches, plan: NormalizedPlan | None, assumed: Assumptions | None
+) -> Estimate | Message:
+    """What the stages of the first program hold, or why that is not told."""
+    release = release_of_scripts(script, request.framework_version)
+    commands = (command_of(launch, release) for launch in script.launches if launch.processes is not None)
+    command = next((one for one in commands if one is not None), None)
+    if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
+        return msg("check.script.no-estimate")
+    try:
+        return estimate_of_script(command, plan, assumed.split, limit_of_script(request.job, assumed.split))
+    except NotEvaluableError as error:
+        return msg("check.script.unknown", argument=error.argument, variable=error.variable)
+    except MsTuneError as error:
+        return error.message
+
+
+def _simulated(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
+    from ms_tune.dryrun.command import run_command  # noqa: PLC0415 - it needs the extra 'dryrun'
+
+    job = request.job
+    command = CommandRequest(
+        ("bash", str(path)),
+        devices=job.devices,
+        device_bytes=job.device_bytes,
+        chip=job.chip,
+        reserve_bytes=job.reserve_bytes,
+        run_folder=job.run_folder,
+        timeout=job.timeout,
+        fewest_layers=True,
+    )
+    result = run_command(command, observer)
+    return tuple(
+        StageVerdict(one.stage if one.stage is not None else one.rank or 0, one.verdict) for one in result.ranks
+    )

@@ -1,0 +1,173 @@
+"""What is being decided about the keys of a config, one after the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.errors import ConfigError
+from ms_tune.text import msg
+from ms_tune.workflows.migrate.result import Added, Entry, Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.facts.models import Model
+    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.text import Message
+
+_LONGEST = 20_000  # keys of one config; more is no config
+
+
+def why(name: str, /, **params: object) -> Message:
+    """The text of a reason."""
+    return msg(f"migrate.why.{name}", **params)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A migration in the making.
+
+    Attributes:
+        source: The config, with what it takes from other files.
+        release: The release that it is read for.
+        target: The release of the dynamic graph.
+        model: Its model.
+        values: The values of the new file, by key.
+        origins: The key of the source that each of them came from, whose comments it takes along.
+        notes: Comments at keys of the new file, or where they would stand.
+        added: Lines that no key of the source says.
+        lines: Where keys stand that have no position in a YAML text.
+        comments: Comments of a source that is no YAML, with their lines.
+        missing: What the source does not say, and no file can be written without.
+    """
+
+    source: SourceFile
+    release: str
+    target: str
+    model: Model
+    values: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
+    notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
+    added: list[Added] = field(default_factory=list)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    missing: list[Message] = field(default_factory=list)
+    _fates: dict[KeyPath, Entry] = field(default_factory=dict)
+    _leaves: dict[KeyPath, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._leaves = dict(leaves(self.source.data))
+        if len(self._leaves) > _LONGEST:
+            raise ConfigError(msg("migrate.too-many", most=_LONGEST), path=self.source.path)
+
+    def merged(self, path: KeyPath, value: object) -> None:
+        """A key that named other files, whose settings the source has."""
+        self._leaves = {path: value, **self._leaves}
+        self.default(path, why("merged"))
+
+    def get(self, dotted: str, default: object = None) -> Any:  # noqa: ANN401 - settings are of all types
+        """A value of the source."""
+        value = self.source.get(tuple(dotted.split(".")))
+        return default if value is None else value
+
+    def open(self) -> Iterator[tuple[KeyPath, Any]]:
+        """The keys that have no fate yet."""
+        return iter([(path, value) for path, value in self._leaves.items() if path not in self._fates])
+
+    def has(self, path: KeyPath) -> bool:
+        """Whether the source says it, as one value."""
+        return path in self._leaves
+
+    def under(self, *path: str | int) -> Iterator[KeyPath]:
+        """The keys below one, and itself, that have no fate yet."""
+        return iter([one for one, _ in self.open() if one[: len(path)] == path])
+
+    def translate(
+        self,
+        path: KeyPath,
+        to: tuple[str, ...],
+        value: Any,  # noqa: ANN401 - settings are of all types
+        reason: Message | None = None,
+    ) -> None:
+        """A key goes to one of the new file; a number that is none is asked about."""
+        if not is_finite(value):
+            self.ask(path, why("not-finite"), to)
+            return
+        if path in self._leaves and path not in self._fates:
+            self._enter(path, Fate.TRANSLATED, to, value, reason)
+        self.values[to] = value
+        self.origins.setdefault(to, path)
+
+    def default(self, path: KeyPath, reason: Message) -> None:
+        """A key needs no line there."""
+        self._enter(path, Fate.DEFAULT, reason=reason)
+
+    def drop(self, path: KeyPath, reason: Message, *, blocks: bool = False) -> None:
+        """A key has no counterpart."""
+        self._enter(path, Fate.NONE, reason=reason, blocks=blocks)
+
+    def ask(self, path: KeyPath, reason: Message, at: tuple[str, ...] = (), *, blocks: bool = False) -> None:
+        """A key needs a decision; the question is written at a place of the new file."""
+        self._enter(path, Fate.ASK, to=at, reason=reason, blocks=blocks)
+
+    def add(self, to: tuple[str, ...], value: Any, reason: Message) -> None:  # noqa: ANN401 - settings are of all types
+        """A line that no key of the source says."""
+        if to in self.values:
+            return
+        if not is_finite(value):
+            self.note(to, why("not-finite"))
+            return
+        self.values[to] = value
+        self.added.append(Added(to, value, reason))
+        self.notes.setdefault(to, []).append(reason)
+
+    def note(self, at: tuple[str, ...], message: Message) -> None:
+        """A comment."""
+        self.notes.setdefault(at, []).append(message)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The fates in the order of the source."""
+        return tuple(self._fates[path] for path in self._leaves)
+
+    def _enter(  # noqa: PLR0913, PLR0917 - an entry by its parts
+        self,
+        path: KeyPath,
+        fate: Fate,
+        to: tuple[str, ...] = (),
+        new: Any = None,  # noqa: ANN401 - settings are of all types
+        reason: Message | None = None,
+        blocks: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        if path not in self._leaves or path in self._fates:
+            return
+        position = self.source.position(path)
+        line = (position.key or position.value).line if position else self.lines.get(path)
+        self._fates[path] = Entry(path, self._leaves[path], line, fate, to, new, reason, blocks)
+
+
+def is_finite(value: object) -> bool:
+    """Whether nothing in a value is infinite or no number (``.inf``, ``.nan``, a text like ``1e400`` once it is read)."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_finite, value))
+    if isinstance(value, dict):
+        return all(map(is_finite, value.values()))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def is_off(value: object) -> bool:
+    """Whether a switch, or every number of a list, says no."""
+    return all(map(is_off, value)) if isinstance(value, list) else value in (False, None, 0)
+
+
+def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value that is no section, with its key: lists of sections under ``callbacks`` are looked into, others are one value."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from leaves(item, (*path, key if isinstance(key, int) and not isinstance(key, bool) else str(key)))
+    elif path == ("callbacks",) and isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index))
+    elif path:
+        yield path, value

@@ -1,0 +1,220 @@
+"""MindSpeed-Core-MS r0.1.0 and MindSpeed-LLM for MindFormers' dynamic graph: what can be said without guessing, the rest as questions.
+
+Their networks are none of those that the dynamic graph has, so which one stands for a model is always a question; sizes,
+split, layers' lists, batch, optimizer and schedule go over. Sources: ``mindspeed_ms/core/config.py`` (r0.1.0),
+``megatron/training/arguments.py`` (core_v0.12.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
+from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.plan_result import Severity
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.facts.migration import row_for, unset_rows
+from ms_tune.normalize.convert import convert_source, target_of
+from ms_tune.normalize.convert_script import convert_script
+from ms_tune.text import msg
+from ms_tune.workflows.migrate.draft import why
+from ms_tune.workflows.migrate.keys import apply_row
+from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.normalize.convert_layers import Converted
+    from ms_tune.source.shell.read import Launches
+    from ms_tune.workflows.migrate.draft import Draft
+
+_SECTIONS = {
+    "model_config": "model",
+    "moe_config": "model",
+    "optimizer_config": "optimizer",
+    "dataset_config": "train_dataset",
+    "training_config": "training",
+    "parallel_config": "parallelism",
+    "lora_config": "lora_config",
+}
+_LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
+# Keys of tensor and of sequence parallelism.
+_TENSOR: dict[Dialect, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    Dialect.MINDSPEED_MS: (("parallel_config", "tensor_model_parallel_size"), ("parallel_config", "sequence_parallel")),
+    Dialect.MEGATRON: (("--tensor-model-parallel-size",), ("--sequence-parallel",)),
+}
+# What neither side has a default for that is the same: the question stands where the answer belongs.
+_NOT_SAID: dict[Dialect, tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = {
+    Dialect.MINDSPEED_MS: (
+        (("training_config", "training_iters"), ("training", "steps"), "steps-given"),
+        (("dataset_config", "micro_batch_num"), ("training", "global_batch_size"), "batch-given"),
+        (("optimizer_config", "optimizer_type"), ("optimizer", "type"), "optimizer"),
+    ),
+    Dialect.MEGATRON: (
+        (("--train-iters",), ("training", "steps"), "steps-given"),
+        (("--global-batch-size",), ("training", "global_batch_size"), "batch-given"),
+        (("--lr-decay-style",), ("lr_scheduler", "type"), "schedule-kind"),
+    ),
+}
+_BETAS = ("--adam-beta1", "--adam-beta2")
+_USUAL_BETAS = (0.9, 0.999)
+
+
+def command_in(script: Launches, release: str) -> Command:
+    """The one program of MindSpeed-LLM that a script starts.
+
+    Raises:
+        ConfigError: It starts none.
+        UnsupportedError: It starts several.
+    """
+    found = [command_of(launch, release) for launch in script.launches]
+    commands = [command for command in found if command is not None]
+    if not commands:
+        raise ConfigError(
+            msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=script.file.path
+        )
+    if len(commands) > 1:
+        raise UnsupportedError(msg("migrate.several", count=len(commands)), msg("migrate.several.hint"))
+    return commands[0]
+
+
+def arguments_of(command: Command) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
+    """The arguments of a program with their values, and the lines where they stand; None for what only a run could tell."""
+    values: dict[str, Any] = {}
+    lines: dict[tuple[str | int, ...], int] = {}
+    for one in command.given:
+        dest = one.definitions[0].dest if one.definitions else ""
+        value = command.value(dest) if dest else [word.text for word in one.values]
+        values[one.name] = None if value is UNKNOWN else value
+        lines[one.name,] = one.word.pieces[0].place.span.line if one.word.pieces else 0
+    return values, lines
+
+
+def decide_mindspeed(draft: Draft) -> None:
+    """A config of MindSpeed-Core-MS."""
+    converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
+    _layers(draft, converted)
+    for path, _ in draft.open():
+        if path[0] == "parallel_config" and path[1] in _LISTS:
+            _lead(draft, path, converted)
+    shards = ("training_config", "use_distributed_optimizer")
+    if draft.get("training_config.wrap_with_ddp") is not True and draft.has(shards):
+        # `core/config.py` 1893 to 1943: forced off, with a warning.
+        draft.translate(shards, ("parallelism", "data_parallel_shard"), 1, why("needs-ddp"))
+    _rest(draft, Dialect.MINDSPEED_MS)
+
+
+def decide_megatron(draft: Draft) -> None:
+    """The arguments of a program of MindSpeed-LLM."""
+    reason = why("layers")
+    try:
+        (program, *_) = convert_script(
+            draft.source.path, target_of(f"mindformers-pynative@{draft.target}"), None, draft.release
+        )
+        converted = program.settings
+    except ConfigError as error:  # layers of the user's own, or no number of layers: only these are asked
+        converted, reason = None, error.message
+        draft.note(("recompute",), reason)
+    if converted is not None:
+        _layers(draft, converted)
+    for path, _ in draft.open():
+        if path[0] in ARGUMENTS.values() and path[0] not in ("--num-experts", "--moe-grouped-gemm"):
+            if converted is None:
+                draft.ask(path, reason, ("recompute",))
+            else:
+                _lead(draft, path, converted)
+    _betas(draft)
+    _heads(draft)
+    _rest(draft, Dialect.MEGATRON)
+
+
+def _layers(draft: Draft, converted: Converted) -> None:
+    for dotted, value in converted.values.items():
+        if value is not None:
+            draft.values[tuple(dotted.split("."))] = value
+    for one in converted.problems:
+        if one.severity is Severity.ERROR:
+            draft.note(("recompute",), one.message)
+
+
+def _lead(draft: Draft, path: tuple[str | int, ...], converted: Converted) -> None:
+    """A key of the layers: what it does is in the settings that the plan has made, unless they could not be made."""
+    errors = [one for one in converted.problems if one.severity is Severity.ERROR]
+    if errors or not converted.values:
+        draft.ask(path, errors[0].message if errors else why("layers"), ("recompute",))
+        return
+    name = str(path[-1])
+    placed = any(part in name for part in ("layer", "stage", "pipeline")) and "recompute" not in name
+    to = ("parallelism", "pipeline_parallel_layers_per_stage") if placed else ("recompute", "mode")
+    draft.translate(path, to, draft.values[to], why("placed"))
+
+
+def _betas(draft: Draft) -> None:
+    """Two arguments that are one list."""
+    given = [draft.source.get((name,), usual) for name, usual in zip(_BETAS, _USUAL_BETAS, strict=True)]
+    if not all(isinstance(one, float) for one in given):
+        return
+    target = ("optimizer", "betas")
+    for name in _BETAS:
+        if draft.has((name,)):
+            draft.translate((name,), target, given)
+    draft.add(target, given, why("unset", key=_BETAS[0]))
+
+
+def _heads(draft: Draft) -> None:
+    """Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
+
+    ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
+    """
+    switch, groups, heads = ("--group-query-attention",), ("--num-query-groups",), ("--num-attention-heads",)
+    target = ("model", "num_key_value_heads")
+    grouped = draft.source.get(switch) is True
+    number = draft.source.get(groups, 1) if grouped else draft.source.get(heads)
+    if type(number) is not int:
+        return  # known only when the script runs, or latent attention without a word about it
+    if grouped:
+        draft.translate(switch, target, number)
+        draft.translate(groups, target, number)
+        draft.values[target] = number
+    else:
+        draft.default(groups, why("no-groups"))
+        if draft.source.get(("--multi-latent-attention",)) is not True:
+            draft.add(target, number, why("no-groups"))
+
+
+def _rest(draft: Draft, dialect: Dialect) -> None:
+    """All other keys by the table; what has no row hangs on the network."""
+    _sequence(draft, dialect)
+    for path, value in draft.open():
+        row = row_for(path, value, draft.target, dialect)
+        near = (_SECTIONS.get(str(path[0]), "model"),)
+        if row is None or (dialect is Dialect.MEGATRON and value is None):
+            draft.ask(path, why("other-network") if row is None else why("not-evaluable"), near)
+        else:
+            apply_row(draft, row, path, value, near)
+    for row in unset_rows(draft.target, dialect):
+        if row.to not in draft.values and not draft.has(row.path):
+            draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
+    if not _saves(draft, dialect):
+        draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
+    for path, to, reason in _NOT_SAID[dialect]:
+        if to not in draft.values and not draft.has(path):
+            draft.note(to, why(reason))
+    draft.note(("model",), why("which-network"))
+
+
+def _sequence(draft: Draft, dialect: Dialect) -> None:
+    """Tensor parallelism of 2.1 is refused without sequence parallelism."""
+    split_by, path = _TENSOR[dialect]
+    split, target = draft.source.get(split_by), ("parallelism", "sequence_parallel")
+    refused = draft.target >= FULLY_SHARDED_SINCE_TP and type(split) is int and split > 1
+    if refused and draft.source.get(path) is not True:
+        draft.translate(path, target, value=True, reason=why("sequence"))
+        draft.add(target, value=True, reason=why("sequence"))
+
+
+def _saves(draft: Draft, dialect: Dialect) -> bool:
+    """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
+    if dialect is Dialect.MINDSPEED_MS:
+        return draft.get("training_config.save_interval") is not None
+    return all(draft.has((name,)) for name in ("--save", "--save-interval"))

@@ -1,0 +1,267 @@
+"""The proof of a migration: the new file is read by the other side's rules, and both sides are compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.megatron.write import without_idle
+from ms_tune.dialects.plan_result import Effect
+from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
+from ms_tune.enums import Dialect
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.facts.releases import installed_version
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.normalize.script import normalize_script
+from ms_tune.normalize.source import normalize_source
+from ms_tune.source.yaml import parse_source, source_of, yaml_text
+from ms_tune.text import msg
+from ms_tune.workflows.migrate.model import differing, is_served
+from ms_tune.workflows.migrate.result import Fate, Verdict
+from ms_tune.workflows.migrate.split import global_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
+    from ms_tune.workflows.migrate.draft import Draft
+
+_SECONDS = 300
+_PROGRAM = "import sys; from mindformers.pynative.config import config; config.TrainConfig.load_from_yaml(sys.argv[1]); print('loaded')"
+_NEW = Path("migrated.yaml")
+_SHOWN = 3
+_OF_LAYERS = ("recompute_config", "swap_config")
+_MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
+_MASTER = 12  # and with the float32 weight
+
+
+def prove(draft: Draft, text: str, dialect: Dialect) -> tuple[Verdict, ...]:
+    """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
+    source = parse_source(text, _NEW)
+    if dialect is Dialect.MINDFORMERS and not is_served(draft):
+        unknown = (Verdict(name, holds=None, detail=_said("model-unknown")) for name in ("layers", "fields", "weights"))
+        return (_loads(text, draft.target), _lints(source, draft.target), _batch(draft, source), *unknown)
+    layers = _layers(draft, source, dialect)
+    if dialect is not Dialect.MINDFORMERS:
+        weights = Verdict("weights", holds=None, detail=_said("other-network"))
+        return _loads(text, draft.target), _lints(source, draft.target), layers, weights
+    return (
+        _loads(text, draft.target),
+        _lints(source, draft.target),
+        layers,
+        _batch(draft, source),
+        _fields(draft),
+        _weights(draft, source),
+    )
+
+
+def _loads(text: str, release: str) -> Verdict:
+    """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
+
+    Args:
+        text: The file.
+        release: The release that it is for.
+    """
+    if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
+        return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
+    with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
+        file = Path(folder) / "migrated.yaml"
+        file.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-c", _PROGRAM, str(file)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=folder, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-refused", text=type(error).__name__))
+    if done.returncode == 0 and done.stdout.strip().endswith("loaded"):
+        return Verdict("loads", holds=True, detail=msg("migrate.proof.loads"))
+    lines = done.stderr.strip().splitlines()
+    return Verdict(
+        "loads", holds=False, detail=msg("migrate.proof.loads-refused", text=lines[-1] if lines else done.returncode)
+    )
+
+
+def _lints(source: SourceFile, release: str) -> Verdict:
+    dialect = Dialect.MINDFORMERS_PYNATIVE
+    found = lint(source, dialect, built_in(dialect), release)
+    errors = [one for one in found if one.severity is Severity.ERROR]
+    if errors:
+        return Verdict("lints", holds=False, detail=_said("lints-errors", count=len(errors), first=errors[0].message))
+    return Verdict(
+        "lints", holds=True, detail=_said("lints", warnings=sum(one.severity is Severity.WARNING for one in found))
+    )
+
+
+def _plan_of(draft: Draft, dialect: Dialect) -> NormalizedPlan:
+    """What the layers of the source do.
+
+    Raises:
+        UnsupportedError: Only a run of the script could tell.
+    """
+    if dialect is not Dialect.MEGATRON:
+        return normalize_source(draft.source, draft.release, hints=False)
+    (program, *_) = normalize_script(draft.source.path, None, draft.release)
+    if program.plan is None:
+        raise UnsupportedError(msg("migrate.why.not-evaluable"))
+    return without_idle(program.plan)
+
+
+def _layers(draft: Draft, source: SourceFile, dialect: Dialect) -> Verdict:
+    """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
+    try:
+        old = _plan_of(draft, dialect)
+        new = normalize_source(source, draft.target, hints=False)
+    except MsTuneError as error:
+        return Verdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
+    for plan in (old, new):
+        if plan.failure is not None:
+            what = f"{plan.failure.exception}: {plan.failure.text}"
+            return Verdict("layers", holds=False, detail=_said("layers-unread", text=what))
+    for note in draft.notes.get(("recompute",), ()):
+        return Verdict("layers", holds=False, detail=note)
+    for layer in old.layers:
+        other = next((one for one in new.layers if one.layer == layer.layer), None)
+        if other is None or _act(layer) != _act(other):
+            shown = _act(other) if other else "-"
+            return Verdict(
+                "layers", holds=False, detail=_said("layers-at", layer=layer.layer, old=_act(layer), new=shown)
+            )
+    asked = [
+        one.name
+        for one in draft.entries()
+        if one.fate is Fate.ASK and (one.path[0] in _OF_LAYERS or one.to[:1] == ("swap",))
+    ]
+    if asked:
+        return Verdict("layers", holds=None, detail=_said("layers-asked", keys=", ".join(asked[:_SHOWN])))
+    return Verdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
+
+
+def _act(layer: LayerPlan) -> tuple[object, ...]:
+    """Where a layer is, and what is done to all of it or to parts of it."""
+    return (
+        layer.stage,
+        layer.chunk,
+        layer.recompute is Effect.FULL,
+        bool(layer.select_patterns) and layer.recompute is not Effect.FULL,
+        bool(layer.swap),
+    )
+
+
+def _stages(plan: NormalizedPlan) -> int:
+    return len({layer.stage for layer in plan.layers})
+
+
+def _batch(draft: Draft, source: SourceFile) -> Verdict:
+    old, new = global_batch(draft), source.get(("training", "global_batch_size"))
+    length, other = draft.model.number("seq_length"), draft.values.get(("model", "seq_length"))
+    other = length if other is None and any(one.to == ("model", "seq_length") for one in draft.added) else other
+    if old is None or length is None:
+        return Verdict("batch", holds=None, detail=_said("batch-unknown"))
+    other = source.get(("model", "seq_length"), length) if other is None else other
+    if new == old[1] and other == length:
+        return Verdict("batch", holds=True, detail=_said("batch", batch=old[1], tokens=old[1] * length))
+    there: Any = new
+    said = _said("batch-differs", old=old[1], old_tokens=old[1] * length, new=there, new_tokens=f"{there} x {other}")
+    return Verdict("batch", holds=False, detail=said)
+
+
+def _fields(draft: Draft) -> Verdict:
+    """What the two classes make of the model's settings, written or not."""
+    found = differing(draft)
+    if found:
+        shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
+        return Verdict(
+            "fields", holds=False, detail=_said("fields-differ", count=len(found), fields="; ".join(shown[:_SHOWN]))
+        )
+    return Verdict("fields", holds=True, detail=_said("fields", count=len(draft.model.facts.fields)))
+
+
+def _weights(draft: Draft, source: SourceFile) -> Verdict:
+    """Parameters of every stage, undivided: what theory tells of one rank that shares with no other."""
+    try:
+        old = _theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
+        new = _theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
+    except MsTuneError as error:
+        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=error.message))
+    if not all(old) or not all(new):
+        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
+    total = copies = 0
+    for stage, (one, other) in enumerate(zip(old, new, strict=True)):
+        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, parameters(other)
+        if here != narrow + wide:
+            return Verdict(
+                "weights", holds=False, detail=_said("weights-differ", stage=stage, old=here, new=narrow + wide)
+            )
+        total += here
+        copies += 2 * narrow
+    said = _said("weights", parameters=total, stages=len(old), bytes=_MASTER * total, copies=copies)
+    return Verdict("weights", holds=True, detail=said)
+
+
+def parameters(theory: Mapping[str, int]) -> tuple[int, int]:
+    """Parameters in a format of two bytes and in float32, from what weights and optimizer state take.
+
+    ``persistent_bytes``: a narrow one takes 2 bytes and 12 of state (a float32 copy, two moments), a wide one 4 and 8.
+    """
+    weights, state = theory["weights"], theory["optimizer_state"]
+    narrow = (state - 2 * weights) // 8
+    return narrow, (weights - 2 * narrow) // 4
+
+
+# One rank of every stage holds all of it: nothing is split but the layers.
+_STATIC_ALONE: dict[tuple[str, ...], Any] = {
+    **{
+        ("parallel_config", name): 1
+        for name in ("data_parallel", "model_parallel", "context_parallel", "expert_parallel")
+    },
+    ("parallel_config", "use_seq_parallel"): False,
+    ("parallel", "enable_parallel_optimizer"): False,
+    ("optimizer", "swap"): False,
+}
+_DYNAMIC_ALONE: dict[tuple[str, ...], Any] = {
+    **{("parallelism", name): 1 for name in ("tensor_parallel", "context_parallel", "expert_parallel")},
+    ("parallelism", "data_parallel_shard"): 1,
+    ("parallelism", "sequence_parallel"): False,
+    ("training", "local_batch_size"): 1,
+    ("training", "global_batch_size"): 64,
+}
+
+
+def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceFile:
+    """A config of which each stage is one device."""
+    data = dict(source.data)
+    for (section, name), value in values.items():
+        if isinstance(data.get(section), dict) or section == "parallelism":
+            data[section] = {**data.get(section, {}), name: value}
+    return source_of(with_folder(data, source.beside) if source.beside else data, source.path)
+
+
+def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
+    """A config with what its model's ``config.json`` says in it, wherever that file is."""
+    there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
+    model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}
+    sizes = {key: value for key, value in beside.items() if key not in OF_THE_YAML}
+    return there | {"model": model | {"model_config": sizes | (model.get("model_config") or {})}}
+
+
+def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
+    """Bytes of every stage by theory."""
+    flat = parse_source(yaml_text(source.data), source.path)
+    first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
+    loaded = load(first, flat)
+    stages = prepare(first, loaded).stages
+    return [prepare(replace(first, stage=stage), loaded).theory for stage in range(stages)]
+
+
+def _said(name: str, /, **params: object) -> Message:
+    return msg(f"migrate.proof.{name}", **params)

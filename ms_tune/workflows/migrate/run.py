@@ -1,0 +1,162 @@
+"""A migration from its config to its proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ms_tune.enums import Dialect
+from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.facts.models import model_of
+from ms_tune.facts.releases import release_for, served
+from ms_tune.job.includes import BASE, followed, with_bases, with_model_config
+from ms_tune.normalize.script import release_of_scripts
+from ms_tune.normalize.source import dialect_of
+from ms_tune.source.shell.parse import comments
+from ms_tune.source.shell.read import read_launches
+from ms_tune.source.yaml import source_of, yaml_text
+from ms_tune.text import Language, msg
+from ms_tune.workflows.migrate.draft import Draft
+from ms_tune.workflows.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
+from ms_tune.workflows.migrate.keys import apply_table
+from ms_tune.workflows.migrate.model import (
+    apply_defaults,
+    apply_model,
+    ask_model,
+    folder_not_here,
+    is_served,
+    refuse_model,
+)
+from ms_tune.workflows.migrate.proof import prove, with_folder
+from ms_tune.workflows.migrate.result import Migration
+from ms_tune.workflows.migrate.split import apply_split
+from ms_tune.workflows.migrate.write import written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.source.yaml import SourceFile
+
+
+def migrate_source(  # noqa: PLR0913 - settings with defaults
+    source: SourceFile,
+    target: str | None = None,
+    *,
+    version: str | None = None,
+    model_config: Path | None = None,
+    check: bool = True,
+    language: Language | None = None,
+) -> Migration:
+    """A config of MindFormers' static graph, or of MindSpeed-Core-MS, as one of MindFormers' dynamic graph.
+
+    Args:
+        source: The config.
+        target: The release of the dynamic graph; None for the newest.
+        version: The release that the config is for; None for the installed one or the default.
+        model_config: The model's ``config.json`` or its folder, if that is not where ``pretrained_model_dir`` says.
+        check: Whether to prove it.
+        language: The language of comments in the new file; None for English.
+
+    Raises:
+        ConfigError: The config cannot be read, or is of no dialect that is served.
+        UnsupportedError: It is of a dialect that cannot be migrated yet, or a release is not served.
+        UsageError: A ``model_config`` is given to a config that reads none.
+    """
+    base = source.data.get(BASE)
+    source = with_model_config(with_bases(source), model_config) if model_config else followed(source)
+    dialect = dialect_of(source)
+    if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
+        raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
+    release = release_for(dialect, version).version
+    draft = Draft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
+    if base is not None:
+        draft.merged((BASE,), base)
+    if dialect is Dialect.MINDSPEED_MS:
+        decide_mindspeed(draft)
+    else:
+        decide(draft)
+    found = _finished(draft, dialect, check=check, language=language or Language.EN)
+    if model_config is None:
+        return found
+    return replace(found, merged=yaml_text(with_folder(source.data, source.beside or {})))
+
+
+def migrate_script(
+    path: Path,
+    target: str | None = None,
+    *,
+    version: str | None = None,
+    check: bool = True,
+    language: Language | None = None,
+) -> Migration:
+    """The program of MindSpeed-LLM that a launch script starts as a config of MindFormers' dynamic graph. Nothing is run.
+
+    Args:
+        path: The script.
+        target: As for :func:`migrate_source`.
+        version: The release of MindSpeed-LLM; None for the one that takes the most of the arguments.
+        check: As for :func:`migrate_source`.
+        language: As for :func:`migrate_source`.
+
+    Raises:
+        ConfigError: The script cannot be read, or starts no such program.
+        UnsupportedError: It starts several, or the release is not served.
+    """
+    script = read_launches(path)
+    release = release_of_scripts(script, version)
+    values, lines = arguments_of(command_in(script, release))
+    source = source_of(values, path)
+    model = model_of(source, Dialect.MINDSPEED_MS, release)
+    draft = Draft(source, release, _goal(target), model, lines=lines, comments=comments(script.file.text))
+    decide_megatron(draft)
+    return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
+
+
+def _goal(target: str | None) -> str:
+    return release_for(Dialect.MINDFORMERS_PYNATIVE, target or served(Dialect.MINDFORMERS_PYNATIVE)[-1]).version
+
+
+def _finished(draft: Draft, dialect: Dialect, *, check: bool, language: Language) -> Migration:
+    """The new file and its proof."""
+    source = draft.source
+    result = Migration(
+        source.path,
+        dialect,
+        draft.release,
+        draft.target,
+        draft.entries(),
+        tuple(draft.added),
+        original=source.text,
+        missing=tuple(draft.missing),
+    )
+    if result.blocking or result.missing:
+        return result
+    text = written(draft, result.entries, language)
+    return replace(result, text=text, proof=prove(draft, text, dialect) if check else ())
+
+
+def goal_of(to: str) -> str | None:
+    """The release of the dynamic graph in ``mindformers-pynative[@RELEASE]``; a colon does as well. None if it names none.
+
+    Raises:
+        UsageError: It names another dialect.
+    """
+    name, _, release = to.replace(":", "@", 1).partition("@")
+    if name != Dialect.MINDFORMERS_PYNATIVE.value:
+        raise UsageError(msg("migrate.target", target=name))
+    return release or None
+
+
+def decide(draft: Draft) -> None:
+    """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
+    served, folder = is_served(draft), folder_not_here(draft)
+    apply_split(draft, served=served)
+    if served:
+        apply_model(draft)
+    elif folder is not None:
+        ask_model(draft, folder)
+    else:
+        refuse_model(draft)
+    apply_table(draft)
+    if served:
+        apply_defaults(draft)

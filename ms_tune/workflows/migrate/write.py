@@ -1,0 +1,263 @@
+"""The text of the new file: its sections in the framework's order, each key with the comments of the key it came from."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.source.edit import spell
+from ms_tune.text import msg, render
+from ms_tune.workflows.migrate.result import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.text import Language, Message
+    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.result import Entry
+
+_ORDER = (
+    *("run_mode", "checkpoint", "training", "optimizer", "lr_scheduler", "parallelism", "recompute", "recompute_comm"),
+    *("swap", "train_dataset", "model", "monitor", "context", "profiler", "callbacks", "lora_config"),
+)
+# The sections of the source whose comments stand above those of the new file.
+_SECTIONS = {
+    "training": ("runner_config",),
+    "optimizer": ("optimizer",),
+    "lr_scheduler": ("lr_schedule",),
+    "parallelism": ("parallel_config",),
+    "recompute": ("recompute_config",),
+    "swap": ("swap_config",),
+    "train_dataset": ("train_dataset",),
+    "model": ("model",),
+    "context": ("context",),
+}
+_BREAKS = "\r\n\x85\u2028\u2029"  # what ends a line of YAML 1.1, and a comment with it
+_COMMENT = re.compile(rf"(?:^|(?<=\s))#[^{_BREAKS}]*")
+_STARTS = re.compile(r"(?:^|(?<=\s))#")
+_MOST_IN_LINE = 8  # places of a line at which a comment may start, for the ones before may be in a value
+_LINE = 100
+_MOST_ABOVE = 20  # lines of a comment above a key
+
+
+def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Values by key as sections inside each other, the sections in the framework's order."""
+    rank = {name: number for number, name in enumerate(_ORDER)}
+    found: dict[str, Any] = {}
+    for path, value in sorted(values.items(), key=lambda one: rank.get(one[0][0], len(rank))):
+        section = found
+        for name in path[:-1]:
+            inner = section.setdefault(name, {})
+            section = inner if isinstance(inner, dict) else section
+        section[path[-1]] = value
+    return found
+
+
+def written(draft: Draft, entries: Iterable[Entry], language: Language) -> str:
+    """The whole new file."""
+    writer = _Writer(draft, language, tuple(entries))
+    lines = list(writer.lines())
+    lines += writer.remaining(lines)
+    return "\n".join(lines) + "\n"
+
+
+class _Writer:
+    """Lines of the new file."""
+
+    def __init__(self, draft: Draft, language: Language, entries: tuple[Entry, ...]) -> None:
+        self._draft, self._language, self._entries = draft, language, entries
+        self._asked: dict[tuple[str, ...], list[Entry]] = {}
+        for one in entries:
+            if one.fate is Fate.ASK:
+                self._asked.setdefault(one.to, []).append(one)
+        # Where questions and remarks stand: of keys that have no value, too.
+        self._places = tuple(dict.fromkeys((*self._asked, *draft.notes)))
+
+    def lines(self) -> Iterator[str]:
+        draft = self._draft
+        yield from self._told(msg("migrate.file.head", file=draft.source.path.name, release=draft.target), 0)
+        tree = nested(draft.values)
+        for name in dict.fromkeys((*tree, *(path[0] for path in self._places if path))):
+            yield ""
+            yield from self._entry((name,), tree.get(name, {}), 0)
+        if () in self._asked:
+            yield ""
+            yield from self._questions((), 0)
+        yield from self._left()
+
+    def _entry(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
+        pad = "  " * depth
+        origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
+        above, behind = comments(self._draft.source, origin) if origin else ([], "")
+        yield from (f"{pad}{line}" for line in above)
+        for note in self._draft.notes.get(path, ()):
+            yield from self._told(note, depth)
+        inner = isinstance(value, dict) and bool(value)
+        deeper = inner or any(one[: len(path)] == path and len(one) > len(path) for one in self._places)
+        if not inner:
+            yield from self._questions(path, depth)
+        if isinstance(value, dict) and (inner or len(path) == 1):
+            if inner:
+                yield f"{pad}{spell(path[-1])}:{behind}"
+            elif deeper:
+                yield f"{pad}# {path[-1]}:"
+            if inner:
+                yield from self._questions(path, depth + 1)
+            names = (one[len(path)] for one in self._places if one[: len(path)] == path and len(one) > len(path))
+            for name in dict.fromkeys((*value, *names)):
+                below = (*path, name)
+                if name in value:
+                    yield from self._entry(below, value[name], depth + 1)
+                else:
+                    yield from self._notes_only(below, depth + 1)
+            return
+        yield from self._value(path, value, depth, behind, origin)
+
+    def _notes_only(self, path: tuple[str, ...], depth: int) -> Iterator[str]:
+        for note in self._draft.notes.get(path, ()):
+            yield from self._told(note, depth)
+        yield from self._questions(path, depth)
+
+    def _value(
+        self,
+        path: tuple[str, ...],
+        value: Any,  # noqa: ANN401 - settings are of all types
+        depth: int,
+        behind: str,
+        origin: KeyPath | None,
+    ) -> Iterator[str]:
+        pad = "  " * depth
+        raw = raw_list(self._draft.source, origin, value) if origin and isinstance(value, list) and value else None
+        if raw is not None:
+            yield f"{pad}{spell(path[-1])}:{behind}"
+            yield from (f"{pad}  {line}".rstrip() for line in raw)
+        else:
+            yield f"{pad}{spell(path[-1])}: {_spelled(value)}{behind}"
+
+    def _questions(self, path: tuple[str, ...], depth: int) -> Iterator[str]:
+        for one in self._asked.get(path, ()):
+            reason = one.why or msg("migrate.why.unknown")
+            said = msg("migrate.file.question", key=one.name, value=_short(one.value), question=reason)
+            yield from self._kept(one, depth)
+            yield from self._told(said, depth)
+
+    def _left(self) -> Iterator[str]:
+        """What has no counterpart, at the end, with its comments: nothing vanishes."""
+        left = [one for one in self._entries if one.fate is Fate.NONE]
+        if left:
+            yield ""
+            yield from self._told(msg("migrate.file.left"), 0)
+        for one in left:
+            yield from self._kept(one, 0)
+            reason = render(one.why, self._language) if one.why else ""
+            yield f"#   {_flat(one.name)}: {_short(one.value)}  # {_flat(reason)}"
+
+    def remaining(self, lines: Iterable[str]) -> Iterator[str]:
+        """Comments that went along with no key, at the end: those of keys that need no line, of sections, of nothing at all."""
+        there = {
+            line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
+        }
+        own = self._draft.source
+        each = [(one.path.name, [*all_comments(one)]) for one in (own, *own.others)]
+        for name, told in [*each, (own.path.name, self._draft.comments)]:
+            left = [(number, text) for number, text in told if text not in there]
+            if left:
+                yield ""
+                yield from self._told(msg("migrate.file.comments", file=name), 0)
+                yield from (f"#   {number}: {text}" for number, text in left)
+
+    def _kept(self, one: Entry, depth: int) -> Iterator[str]:
+        above, behind = comments(self._draft.source, one.path)
+        for line in (*above, *([behind.strip()] if behind else [])):
+            yield f"{'  ' * depth}{line}"
+
+    def _told(self, message: Message, depth: int) -> Iterator[str]:
+        yield f"{'  ' * depth}# {_flat(render(message, self._language))}"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _spelled(value: Any) -> str:  # noqa: ANN401 - any value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{spell(str(key))}: {_spelled(item)}' for key, item in value.items())}}}"
+    return spell(value)
+
+
+def _short(value: object) -> str:
+    text = _flat(_spelled(value))
+    return text if len(text) <= _LINE else f"{text[:_LINE]}..."
+
+
+def comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
+    """The lines of the comment above a key, and the one behind its value with the blanks before it."""
+    source = source.saying(path)
+    position = source.position(path)
+    if position is None or position.key is None:
+        return [], ""
+    above: list[str] = []
+    number = position.key.line - 1
+    while number >= 1 and len(above) < _MOST_ABOVE and _COMMENT.fullmatch(line := source.line(number).strip()):
+        above.insert(0, line)
+        number -= 1
+    span = position.value
+    one_line = span.line == position.key.line
+    rest = source.line(span.end_line)[span.end_column - 1 :] if one_line and span.end_line == span.line else ""
+    if not one_line or span.end_line != span.line:  # a block: what stands behind the key itself
+        rest = source.line(position.key.line)[position.key.end_column - 1 :]
+        if one_line:
+            rest = source.line(span.end_line)[span.end_column - 1 :]
+    found = _COMMENT.search(rest)
+    return above, f"  {found[0].strip()}" if found else ""
+
+
+def all_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
+    """Every comment of a text with the number of its line; what only looks like one, inside a value or a key, is none."""
+    spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
+    spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
+    # Behind the sign of a block of text (``|``, ``>``) a comment may stand; the block begins below.
+    blocks = (span.start for span in spans if source.text[span.start : span.start + 1] in ("|", ">"))
+    heads = {start: source.text.find("\n", start) for start in blocks}
+    taken = sorted((heads.get(span.start, span.start), span.end) for span in spans)
+    line, counted, at = 1, 0, 0
+    text = source.text
+    while (found := _COMMENT.search(text, at)) is not None:
+        start = found.start()
+        before = bisect_right(taken, (start, len(text))) - 1
+        if before >= 0 and start < taken[before][1]:
+            at = taken[before][1]
+            continue
+        line += text.count("\n", counted, start) + text.count("\r", counted, start) - text.count("\r\n", counted, start)
+        counted, at = start, found.end()
+        yield line, found[0].strip()
+
+
+def raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
+    """The lines of a list of several lines as its author wrote them, with the comments inside; None where they cannot be taken.
+
+    Lists with aliases or anchors are spelled out anew: what they stand for may not be in the new file.
+    """
+    source = source.saying(path)
+    position = source.position(path)
+    if position is None or source.get(path) != value or position.uses or position.value != position.definition:
+        return None
+    span = position.value
+    if position.key is None or span.line == position.key.line or source.text[span.start : span.start + 1] != "-":
+        return None
+    lines = [source.line(number) for number in range(span.line, span.end_line + 1)]
+    if span.end_column == 1 and lines:
+        lines.pop()
+    while lines and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    if any(re.search(r"(?:^|[\s\[{,:-])[&*]\w", line) for line in lines):
+        return None
+    indent = span.column - 1
+    if any(line.strip() and line[:indent].strip() for line in lines):
+        return None
+    return [line[indent:].rstrip() for line in lines]

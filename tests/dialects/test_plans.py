@@ -1,0 +1,40 @@
+"""What a plan's layers do in a job with so many devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from ms_tune.dialects.layer_plan import (
+    MINDFORMERS,
+    MINDFORMERS_PYNATIVE,
+    MINDSPEED_MS,
+    NormalizedPlan,
+    on_devices,
+    recomputes,
+)
+from ms_tune.dialects.plan_result import Effect, LayerPlan, SwapPlan
+
+
+def plan(dialect: str) -> NormalizedPlan:
+    layers = (
+        LayerPlan(0, 0, 0, Effect.FULL, overridden=("mlp",)),
+        LayerPlan(1, 0, 0, Effect.SELECT, select_patterns=("mlp",), swap=(SwapPlan("", 1),)),
+        LayerPlan(2, 1, 0, Effect.NONE),
+    )
+    return NormalizedPlan(dialect, "2.1", ((2, 1),), None, layers, (), switched_on=layers)
+
+
+def test_the_dynamic_graph_recomputes_and_swaps_nothing_on_one_device() -> None:
+    made = on_devices(plan(MINDFORMERS_PYNATIVE), 1)
+    places = ((0, 0), (1, 0), (2, 1))
+    assert made.layers == tuple(LayerPlan(number, stage, 0, Effect.NONE) for number, stage in places)
+    assert made.switched_on == ()
+    assert made.placement == ((2, 1),)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "devices"), [(MINDFORMERS_PYNATIVE, 2), (MINDFORMERS, 1), (MINDSPEED_MS, 1), (MINDFORMERS, 8)]
+)
+def test_elsewhere_layers_do_what_the_plan_says(dialect: str, devices: int) -> None:
+    assert recomputes(dialect, devices)
+    assert on_devices(plan(dialect), devices) == plan(dialect)

@@ -1,0 +1,84 @@
+"""A stage with fewer layers still shows what it is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.dialects.stage import DENSE, Chunk, Stage, StageLayer, cell_of, resized, stage_of
+
+
+def layer(number: int, kind: str) -> StageLayer:
+    return StageLayer(number, experts="e" in kind, full="f" in kind, communication="c" in kind)
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> Stage:
+    kinds = draw(st.lists(st.lists(st.sampled_from(["", "f", "e", "ef", "c"]), max_size=12), min_size=1, max_size=3))
+    chunks, number = [], 0
+    for chunk in kinds:
+        layers = [layer(number + index, kind) for index, kind in enumerate(chunk)]
+        number += len(chunk)
+        chunks.append(Chunk(tuple(layers)))
+    last = StageLayer(number, mtp=True)
+    chunks[-1] = Chunk((*chunks[-1].layers, last), head=True)
+    return Stage(0, 1, tuple(chunks))
+
+
+@given(stages(), st.integers(1, 40))
+def test_it_has_as_many_layers_as_asked_for(stage: Stage, wanted: int) -> None:
+    made = resized(stage, wanted)
+    assert made.layers == (wanted if stage.layers else 0)
+    assert sum(made.kinds.values()) == made.layers
+    assert [one for chunk in made.chunks for one in chunk.layers if one.mtp] == [stage.chunks[-1].layers[-1]]
+    for chunk in made.chunks:
+        numbers = [one.number for one in chunk.layers]
+        assert numbers == sorted(numbers)
+
+
+@given(stages(), st.integers(1, 40))
+def test_every_kind_stays_while_there_is_room(stage: Stage, wanted: int) -> None:
+    kinds = resized(stage, wanted).kinds
+    assert len(kinds) == min(wanted if stage.layers else 0, len(stage.kinds))
+
+
+@given(stages(), st.integers(1, 40))
+def test_one_more_layer_is_one_more_of_one_kind(stage: Stage, wanted: int) -> None:
+    if not stage.layers:
+        return
+    before, after = Counter(resized(stage, wanted).kinds), Counter(resized(stage, wanted + 1).kinds)
+    assert sum((after - before).values()) == 1
+    assert not before - after
+
+
+@given(stages())
+def test_the_full_number_is_the_stage_itself(stage: Stage) -> None:
+    assert resized(stage, stage.layers) == stage
+
+
+def test_chunks_are_kinds_of_their_own() -> None:
+    placed = [
+        (chunk, stage, StageLayer(4 * chunk + 2 * stage + i)) for chunk in (0, 1) for stage in (0, 1) for i in (0, 1)
+    ]
+    stage = stage_of(placed, 1, 2, 2)
+    assert [[one.number for one in chunk.layers] for chunk in stage.chunks] == [[2, 3], [6, 7]]
+    assert [(chunk.embedding, chunk.head) for chunk in stage.chunks] == [(False, False), (False, True)]
+    assert stage.kinds == {"chunk 0, dense": 2, "chunk 1, dense": 2}
+    first = stage_of(placed, 0, 2, 2)
+    assert [(chunk.embedding, chunk.head) for chunk in first.chunks] == [(True, False), (False, False)]
+
+
+def test_of_one_chunk_kinds_need_no_number() -> None:
+    placed = [(0, 0, StageLayer(0)), (0, 0, StageLayer(1, experts=True)), (0, 0, StageLayer(2, mtp=True))]
+    assert stage_of(placed, 0, 1, 1).kinds == {"dense": 1, "moe": 1}
+
+
+def test_the_cell_of_a_kind() -> None:
+    placed = [
+        (chunk, 0, StageLayer(2 * chunk + i, full=bool(i), experts=bool(chunk))) for chunk in (0, 1) for i in (0, 1)
+    ]
+    several, one = stage_of(placed, 0, 1, 2).kinds, stage_of(placed[:2], 0, 1, 1).kinds
+    assert [cell_of(kind) for kind in several] == [(0, DENSE), (0, DENSE), (1, "moe"), (1, "moe")]
+    assert [cell_of(kind) for kind in one] == [(0, DENSE), (0, DENSE)]

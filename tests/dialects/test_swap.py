@@ -1,0 +1,323 @@
+"""Swap: the guide's examples to the letter, what it does to recompute values, and what the framework refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.operators import layer_lines
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.swap import check_prefetch
+from ms_tune.dialects.operators import layer_model
+from ms_tune.dialects.plan_result import Effect, FrameworkStop, SwapPlan, Warned
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.plan_result import RecomputePlan
+
+LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
+OPERATORS = [
+    {"op_name": "attention", "backward_prefetch": 20, "layers": [0, 1, 2]},
+    {"op_name": "attention", "backward_prefetch": 10, "layers": [3]},
+    {"op_name": "feed_forward", "backward_prefetch": 15, "layers": [1, 2]},
+]
+
+
+def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> RecomputePlan:  # noqa: ANN401
+    values = RecomputeValues(**(recompute or {}))
+    return normalize(inputs._replace(values=values, swap=SwapValues(**{"swap": True, **swap})))
+
+
+def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> list[str]:  # noqa: ANN401
+    model = layer_model("LlamaForCausalLM", "1.9")
+    assert model is not None
+    full = inputs._replace(values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
+    # The framework's source leaves runs of blanks in its lines; the guide shows one.
+    return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
+
+
+def ids(plan: RecomputePlan) -> set[str]:
+    return {problem.id for problem in plan.problems}
+
+
+def failure(plan: RecomputePlan) -> str:
+    assert plan.failure is not None
+    assert plan.formative is None
+    return f"{plan.failure.exception}: {plan.failure.text}"
+
+
+def test_the_guides_first_example_the_default() -> None:
+    assert lines(default_prefetch=10) == [
+        f"Set op_swap at layer {layer}: attention.flash_attention, value=10" for layer in range(4)
+    ]
+    plan = swapped(default_prefetch=10)
+    assert all(layer.swap == (SwapPlan(r".*\.flash_attention", 10),) for layer in plan.layers)
+
+
+def test_the_guides_second_example_whole_layers() -> None:
+    assert lines(layer_swap=[{"backward_prefetch": 20, "layers": [0, 3]}]) == [
+        "Set layer swap at layer 0 and value is: 20",
+        "Set layer swap at layer 3 and value is: 20",
+    ]
+
+
+def test_the_blanks_of_the_frameworks_lines() -> None:
+    """Lines of 1.9's source (parallel_core/training_graph/transformer/utils.py) go on in the next: 33 blanks, or 29."""
+    model = layer_model("LlamaForCausalLM", "1.9")
+    assert model is not None
+    for layers, blanks in ((True, 33), ([0], 29)):
+        swap = SwapValues(swap=True, layer_swap=[{"backward_prefetch": 20, "layers": layers}])
+        full = LLAMA._replace(swap=swap)
+        assert (
+            layer_lines(full, normalize(full), model)[0] == f"Set layer swap at layer 0{' ' * blanks}and value is: 20"
+        )
+
+
+def test_the_guides_third_example_operators() -> None:
+    assert lines(op_swap=OPERATORS) == [
+        "Set op_swap at layer 0: .attention, value=20",
+        "Set op_swap at layer 1: .attention, value=20, .feed_forward, value=15",
+        "Set op_swap at layer 2: .attention, value=20, .feed_forward, value=15",
+        "Set op_swap at layer 3: .attention, value=10",
+    ]
+
+
+def test_the_guides_fourth_example_with_recompute() -> None:
+    assert lines(recompute={"select_recompute": {"feed_forward": [0, 3]}}, op_swap=OPERATORS) == [
+        "Set select recompute at layer 0: feed_forward",
+        "Set op_swap at layer 0: .attention, value=20",
+        "Set op_swap at layer 1: .attention, value=20, .feed_forward, value=15",
+        "Set op_swap at layer 2: .attention, value=20, .feed_forward, value=15",
+        "Set select recompute at layer 3: feed_forward",
+        "Set op_swap at layer 3: .attention, value=10",
+    ]
+
+
+def test_lists_name_layers_when_swap_is_on() -> None:
+    inputs = RecomputeInputs(layers=8, stages=4)
+    plan = swapped(inputs, recompute={"recompute": [3, 5], "select_comm_recompute": [5, 7]})
+    assert [layer.recompute for layer in plan.layers] == [
+        Effect.FULL if layer in {3, 5} else Effect.COMM if layer == 7 else Effect.NONE for layer in range(8)
+    ]
+    assert plan.formative is not None
+    shown = plan.formative.as_lists()
+    assert shown["layer_recompute"] == [3, 5]
+    assert shown["select_recompute"] == {r"feed_forward\.mul": [], r"feed_forward\.w1\.activation\.silu": []}
+    assert shown["op_swap"] == {r".*\.flash_attention": [{"backward_prefetch": 1, "layers": True}]}
+    assert "swap-recomputed" in ids(plan)
+    assert any(
+        isinstance(line, Warned) and line.startswith(".*\\.flash_attention operator in layer 3") for line in plan.log
+    )
+
+
+@pytest.mark.parametrize(
+    ("swap", "recompute", "words"),
+    [
+        ({"swap": 1}, {}, "TypeError: The 'swap' must be a bool, but got int."),
+        ({"layer_swap": 3}, {}, "ValueError: layer_swap must be a list or dict"),
+        ({"layer_swap": [{"layers": [1]}]}, {}, "KeyError: 'backward_prefetch'"),
+        ({"op_swap": [{"layers": [1], "backward_prefetch": 1}]}, {}, "KeyError: 'op_name'"),
+        ({"layer_swap": [{"backward_prefetch": 0, "layers": [1]}]}, {}, "must be positive, but get 0."),
+        ({"layer_swap": [{"backward_prefetch": "Auto", "layers": [1]}]}, {}, "must be positive, but get Auto."),
+        ({"layer_swap": [{"backward_prefetch": True, "layers": [1]}]}, {}, "but got 'True' with type 'bool'."),
+        ({"layer_swap": [{"backward_prefetch": 1, "layers": [[1]]}]}, {}, "must be int, but get <class 'list'>."),
+        ({"default_prefetch": 0}, {}, "but get <class 'int'> and 0."),
+        (
+            {"layer_swap": [{"backward_prefetch": 1, "layers": True}, {"backward_prefetch": 2, "layers": [1]}]},
+            {},
+            "Inconsistent 'backward_prefetch' values.",
+        ),
+        ({}, {"recompute": [[1]]}, "element of it must be int, but get <class 'list'>."),
+        ({}, {"select_recompute": ["x"]}, "element of it must be int, but get <class 'str'>."),
+        ({}, {"select_recompute": {"x": True}}, "must be list when enabling swap, but get <class 'bool'>."),
+        ({}, {"recompute": 3}, "AttributeError: 'int' object has no attribute 'items'"),
+        ({}, {"recompute": {}}, "ValueError: Illegal input list for select_recompute: {}"),
+    ],
+)
+def test_what_the_framework_refuses(swap: dict[str, Any], recompute: dict[str, Any], words: str) -> None:
+    assert words in failure(swapped(recompute=recompute, **swap))
+
+
+def test_entries_are_read_while_swap_is_off() -> None:
+    assert failure(swapped(swap=False, layer_swap=[{"layers": [1]}])) == "KeyError: 'backward_prefetch'"
+    plan = swapped(swap=False, op_swap=[{"op_name": "attention", "layers": [1]}])
+    assert plan.failure is None
+    assert ids(plan) == {"swap-off"}
+
+
+def test_a_model_that_never_hears_of_swap() -> None:
+    core = RecomputeInputs(layers=8, stages=4, legacy=False)
+    plan = swapped(core, recompute={"recompute": [2, 1, 0, 0]})
+    assert plan.formative is not None
+    assert plan.formative.as_lists()["layer_recompute"] == [[2, 1, 0, 0]]
+    assert not any(layer.swap for layer in plan.layers)
+    assert "swap-dropped" in ids(plan)
+    # The check that runs before still takes the section at its word.
+    assert "must be list when enabling swap" in failure(swapped(core, recompute={"select_recompute": {"x": True}}))
+
+
+def test_such_a_model_swaps_by_its_own_section() -> None:
+    core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True))
+    plan = normalize(core)
+    assert all(layer.swap == (SwapPlan(r".*\.flash_attention", 1),) for layer in plan.layers)
+
+
+@pytest.mark.parametrize(
+    ("swap", "recompute", "expected"),
+    [
+        ({"layer_swap": []}, {}, {"swap-nothing"}),
+        ({"layer_swap": [{"backward_prefetch": 1, "layers": [0, 9]}]}, {}, {"swap-outside"}),
+        ({}, {"select_comm_recompute": [1, 1]}, {"swap-repeated"}),
+        ({}, {"select_recompute_exclude": {"a": [1]}}, {"swap-no-exclude"}),
+        (
+            {"layer_swap": [{"backward_prefetch": 1, "layers": [0]}, {"backward_prefetch": 2, "layers": [0, 1]}]},
+            {},
+            {"swap-shadowed"},
+        ),
+        ({"op_swap": OPERATORS}, {"select_recompute": {"attention": [1]}}, {"swap-select"}),
+    ],
+)
+def test_traps(swap: dict[str, Any], recompute: dict[str, Any], expected: set[str]) -> None:
+    plan = swapped(recompute=recompute, **swap)
+    assert plan.failure is None
+    assert ids(plan) == expected
+
+
+def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
+    """``_check_swap_recompute_conflict`` of mindformers/modules/transformer/transformer.py goes on with the next one."""
+    values = RecomputeValues(recompute=False, select_recompute={"attention": True, "feed_forward": [1]})
+    core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True, op_swap=OPERATORS), values=values)
+    told = [" ".join(line.split()) for line in normalize(core).log if isinstance(line, Warned)]
+    assert told == [
+        "attention operator in all layers that is enabled swap do not work! Because it is enabled recompute.",
+        "feed_forward operator in layer 1 that is enabled swap do not work! Because it is enabled recompute.",
+    ]
+
+
+def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
+    """Each layer that an entry swaps, or all of them do; one that no entry has is none."""
+    words = "operator in layer {} that is enabled swap do not work! Because it is enabled recompute."
+    for layers, told in ((True, [1, 3]), ([3, 0], [3]), ([], []), (False, [])):
+        plan = swapped(recompute={"recompute": [1, 3]}, layer_swap=[{"backward_prefetch": 1, "layers": layers}])
+        lines = [" ".join(line.split()) for line in plan.log if isinstance(line, Warned)]
+        assert lines == [f"All {words.format(layer)}" for layer in told], layers
+
+
+def test_stages_are_not_set_before_1_8() -> None:
+    inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
+    assert "swap-no-stage" in ids(swapped(inputs))
+    assert "swap-no-stage" not in ids(swapped(inputs._replace(version="1.8")))
+
+
+def test_a_prefetch_that_is_a_flag() -> None:
+    assert "prefetch-flag" in ids(swapped(default_prefetch=True))
+    assert "prefetch-flag" in ids(swapped(op_swap=[{**OPERATORS[0], "backward_prefetch": True}]))
+    assert "prefetch-flag" not in ids(swapped(op_swap=OPERATORS))
+
+
+def test_an_empty_name_of_an_operator_swaps_nothing() -> None:
+    swap = SwapValues(swap=True, op_swap={"op_name": "", "backward_prefetch": 1, "layers": [0, 1]})
+    plan = normalize(RecomputeInputs(layers=2, swap=swap))
+    assert plan.failure is None
+    assert [layer.swap for layer in plan.layers] == [(), ()]
+
+
+ENTRY = {"backward_prefetch": 1, "layers": [1]}
+
+
+@pytest.mark.parametrize(
+    ("swap", "recompute", "text"),
+    [
+        ({"layer_swap": "x"}, {}, "ValueError: layer_swap must be a list or dict"),
+        ({"op_swap": 3}, {}, "ValueError: op_swap must be a list or dict"),
+        ({"layer_swap": [3]}, {}, "AttributeError: 'int' object has no attribute 'get'"),
+        (
+            {"layer_swap": [{**ENTRY, "layers": 3}]},
+            {},
+            "ValueError: Invalid layer_swap configuration: 3. Expected 'layers' to be a list, tuple, or bool.",
+        ),
+        (
+            {"layer_swap": [ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": True}]},
+            {},
+            "Invalid layer_swap configuration at index 1: {'backward_prefetch': 2, 'layers': True}. Inconsistent 'backward_prefetch' values.",
+        ),
+        ({"default_prefetch": "x"}, {}, "Type of default_prefetch must be int and value of it must be positive, but get <class 'str'> and x."),
+        ({"op_swap": [{**ENTRY, "op_name": "a", "backward_prefetch": 0}]}, {}, "Type of op_swap(a).backward_prefetch must be int and the value of op_swap(a).backward_prefetch must be positive, but get 0."),
+        ({"op_swap": [{**ENTRY, "op_name": "a", "layers": [True, "x"]}]}, {}, "Expected 'layers' to be a list of ints or list of lists of ints."),
+        ({}, {"select_recompute": {1: [1]}}, "ValueError: Op_name of select_recompute must be str when enabling swap, but get <class 'int'>."),
+    ],
+)  # fmt: skip
+def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[str, Any], text: str) -> None:
+    assert failure(swapped(recompute=recompute, **swap)).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "told"),
+    [
+        ("Auto", None),
+        (0, None),
+        (7, None),
+        ("auto", "ValueError: For 'Cell', the 'backward_prefetch' must be str and must be in '['Auto']', but got 'auto'."),
+        (-1, "ValueError: The input value must be int and must >= 0, but got '-1' with type 'int'."),
+        (True, "TypeError: The input value must be int and must >= 0, but got 'True' with type 'bool'."),
+        (False, "TypeError: The input value must be int and must >= 0, but got 'False' with type 'bool'."),
+        (1.5, "TypeError: The input value must be int, but got 'float'"),
+        (None, "TypeError: The input value must be int, but got 'NoneType'"),
+    ],
+)  # fmt: skip
+def test_what_offload_says_to_a_prefetch(prefetch: object, told: str | None) -> None:
+    if told is None:
+        check_prefetch(prefetch)
+        return
+    with pytest.raises(FrameworkStop) as caught:
+        check_prefetch(prefetch)
+    assert str(caught.value) == told
+
+
+def test_entries_of_one_operator_that_agree_are_one() -> None:
+    both = [{**ENTRY, "op_name": ["a", "b"], "layers": True}, {**ENTRY, "op_name": "a"}]
+    formative = swapped(op_swap=both).formative
+    assert formative is not None
+    assert formative.as_lists()["op_swap"] == {
+        "a": [{"backward_prefetch": 1, "layers": True}],
+        "b": [{"backward_prefetch": 1, "layers": True}],
+    }
+
+
+def traps(*entries: dict[str, Any], recompute: dict[str, Any] | None = None, **swap: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+    plan = swapped(RecomputeInputs(layers=12), recompute=recompute, **({"layer_swap": [*entries]} | swap))
+    assert plan.failure is None
+    return {problem.id: dict(problem.message.params) for problem in plan.problems}
+
+
+def test_traps_tell_their_layers() -> None:
+    numbers = [11, 12, 13, -1, 3, 3]
+    assert traps({**ENTRY, "layers": numbers}) == {
+        "swap-outside": {"name": "layer_swap", "layers": "12, 13, -1", "last": 11},
+        "swap-repeated": {"name": "layer_swap", "layers": "3"},
+    }
+    assert traps({**ENTRY, "layers": [0, 11]}) == {}
+    assert traps({**ENTRY, "layers": [*range(12, 20)]})["swap-outside"]["layers"] == "12, 13, 14, 15, 16, 17, 18, 19"
+    assert traps({**ENTRY, "layers": [*range(12, 21)]})["swap-outside"]["layers"].endswith("19, …")
+    assert traps(ENTRY, {**ENTRY, "layers": [1, 2]}) == {}  # the same once more
+    shadowed = traps(ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": [5, 1]})
+    assert shadowed == {"swap-shadowed": {"name": "layer_swap", "layers": "1"}}
+    assert traps(ENTRY, recompute={"recompute": [1, 2]}) == {"swap-recomputed": {"layers": "1"}}
+    assert traps(ENTRY, recompute={"recompute": [2]}) == {}
+    both = traps(recompute={"select_recompute": {"a": [1, 2]}}, op_swap=[{**ENTRY, "op_name": "a"}])
+    assert both == {"swap-select": {"pattern": "a", "layers": "1"}}
+    repeated = traps(ENTRY, recompute={"select_recompute": [4, 4]})
+    assert repeated == {"swap-repeated": {"name": "select_recompute", "layers": "4"}}
+    repeated = traps(ENTRY, recompute={"select_recompute": {"a": [1], "b": [2, 2]}})
+    assert repeated == {"swap-repeated": {"name": "select_recompute['b']", "layers": "2"}}
+
+
+def test_swap_over_stages_and_beside_excludes() -> None:
+    """Before 1.8 no layer gets a stage while swap is on; excludes never count beside it."""
+    for version, stages, told in (("1.7", 1, False), ("1.7", 2, True), ("1.8", 2, False)):
+        plan = swapped(RecomputeInputs(layers=4, stages=stages, version=version))
+        assert ("swap-no-stage" in ids(plan)) is told
+    plan = swapped(recompute={"select_recompute_exclude": True, "select_comm_recompute_exclude": [1]})
+    (problem,) = (problem for problem in plan.problems if problem.id == "swap-no-exclude")
+    assert problem.message.params == {"keys": "select_recompute_exclude, select_comm_recompute_exclude"}

@@ -1,0 +1,122 @@
+"""The data files have the form that their schema says, and facts stand in them alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ms_tune.facts import query
+from ms_tune.facts.query import load
+from tests.sources import modules, nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = query._FOLDER
+FILES = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "schemas")
+SCHEMAS = json.loads((FOLDER / "schemas.json").read_text(encoding="utf-8"))
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    found = SCHEMAS["files"]["keys" if name.startswith("keys_") else name]
+    return {"$schema": SCHEMAS["$schema"], "$defs": SCHEMAS["$defs"], **found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_data_file_has_the_form_that_its_schema_says(name: str) -> None:
+    Draft202012Validator.check_schema(schema_of(name))
+    errors = [
+        f"{list(error.path)}: {error.message[:200]}"
+        for error in Draft202012Validator(schema_of(name)).iter_errors(load(name))
+    ]
+    assert errors == []
+
+
+def test_the_schemas_are_strict() -> None:
+    for name, spoilt in (
+        ("models", {**load("models"), "classes": {"x": {}}}),
+        ("models", {**load("models"), "fields": {"x": {"since": 1}}}),
+        ("releases", {"mindformers": {"served": []}}),
+        ("trees", {**load("trees"), "static": {"x": {"": {"1.6": ["a"]}}}}),
+        ("keys_mindformers", {"keys": [{"path": "a", "en": "a", "zh": ""}]}),
+    ):
+        assert list(Draft202012Validator(schema_of(name)).iter_errors(spoilt)), name
+
+
+def names() -> frozenset[str]:
+    """Every model type and every network that the data know."""
+    found = set()
+    for kind, one in load("models")["classes"].items():
+        found.add(kind)
+        for part in ("names", "architectures"):
+            found |= {name for names_ in one[part].values() if isinstance(names_, list) for name in names_}
+    return frozenset(found)
+
+
+def tables(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """The displays (dicts, sets, tuples, lists) that hold two models or more."""
+    known = names()
+    for node in ast.walk(tree):
+        items: list[ast.expr] = []
+        if isinstance(node, ast.Dict):
+            items = [key for key in node.keys if key is not None]
+        elif isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+            items = list(node.elts)
+        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        models = sorted({text for text in texts if text in known})
+        if len(models) > 1:
+            yield getattr(node, "lineno", 0), models
+
+
+@pytest.mark.slow
+def test_no_table_of_models_stands_outside_this_room() -> None:
+    found = {
+        module.name: list(tables(module.tree))
+        for module in modules()
+        if not module.name.startswith(("ms_tune.frameworks", "ms_tune.text"))
+    }
+    assert {name: rows for name, rows in found.items() if rows} == {}
+
+
+def one_field() -> dict[str, str]:
+    """Every key that is another name for a field of the model, and the field's own, with the field."""
+    aliases = load("models")["aliases"].items()
+    fields = {key: rule[0] for key, history in aliases for rule in history.values() if isinstance(rule, list)}
+    return {**{field: field for field in fields.values()}, **fields}
+
+
+def constants_elsewhere() -> Iterator[tuple[str, list[Any]]]:
+    """Where a list stands in another room, and the constants in it."""
+    for module in modules():
+        if module.name.startswith("ms_tune.frameworks"):
+            continue
+        for node in nodes(module):
+            if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+                constants = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+                yield f"{module.name}:{node.lineno}", constants
+
+
+@pytest.mark.slow
+def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
+    fields, found = one_field(), []
+    for place, texts in constants_elsewhere():
+        named = [fields[text] for text in texts if text in fields]
+        if len(texts) > 1 and len(named) == len(texts) and len(set(named)) == 1:
+            found.append((place, texts))
+    assert found == []
+
+
+@pytest.mark.slow
+def test_no_list_of_releases_stands_outside_this_room() -> None:
+    served = {release for one in load("releases").values() for release in one["served"]}
+    found = [
+        place
+        for place, texts in constants_elsewhere()
+        if len(texts) > 3 and served.issuperset(map(str, texts))  # fewer are where rules changed
+    ]
+    assert found == []

@@ -1,0 +1,99 @@
+"""What cards leave free, and what MindSpore takes of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.facts.devices import (
+    chip_named,
+    chips,
+    communicator_bytes,
+    default_chip,
+    fastest_peak,
+    free_of_card,
+    peak_named,
+    pool_of,
+    workspace_bytes,
+)
+from ms_tune.units import GIB, MIB
+
+
+@pytest.mark.parametrize("name", ["910B2", "Ascend910B2", "ascend910b2", "910b2 ", "910B"])
+def test_a_chip_goes_by_all_its_names(name: str) -> None:
+    chip = chip_named(name)
+    assert chip is not None
+    assert (chip.name, chip.card_bytes, chip.published) == ("910B", 64 * GIB, True)
+
+
+def test_what_nothing_is_known_about_is_none() -> None:
+    assert chip_named("910Z") is None
+    assert default_chip() is chip_named("910B")
+    assert len({name for chip in chips() for name in (chip.name, *chip.names)}) == sum(
+        1 + len(c.names) for c in chips()
+    )
+
+
+def test_the_pool_is_what_mindspore_logged() -> None:
+    # "Device MOC memory size: 65536M, MindSpore Used memory size: 61430M"; a card of 64 GB with 62,055 MiB free: 58,166M.
+    assert pool_of(65536 * MIB) == 61430 * MIB
+    assert pool_of(62055 * MIB) == 58166 * MIB
+    assert pool_of(5 * MIB) == 0
+
+
+@given(st.integers(0, 1 << 42), st.integers(0, 1 << 42))
+def test_more_free_is_never_a_smaller_pool(one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    assert pool_of(small) <= pool_of(large) <= large
+
+
+def test_a_card_that_is_known_by_its_size_leaves_the_least_that_is_known() -> None:
+    for chip in chips():
+        alike = [other.free_bytes for other in chips() if other.card_bytes == chip.card_bytes]
+        assert free_of_card(chip.card_bytes) == min(alike)
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_a_larger_card_never_leaves_less(one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    assert free_of_card(small * GIB) <= free_of_card(large * GIB) < large * GIB
+
+
+def test_reserves_are_those_that_were_published() -> None:
+    assert communicator_bytes() == 400 * MIB  # CANN: two buffers of HCCL_BUFFSIZE, 200 MB by default
+    assert communicator_bytes(100) == 200 * MIB
+    assert workspace_bytes() == 454 * MIB
+
+
+def test_a_sixteenth_and_ten_mebibytes_are_left_to_others() -> None:
+    for free, pool in ((32, 20), (34, 20), (12, 0), (11, 0), (64, 50), (1024, 950)):
+        assert pool_of(free * MIB) == pool * MIB, free
+
+
+def test_a_size_that_no_card_has_leaves_the_smallest_share_and_no_less_than_a_smaller_card() -> None:
+    assert free_of_card(48 * GIB) == int(48 * GIB * Fraction(91, 100))
+    assert free_of_card(32 * GIB) == free_of_card(32 * GIB + 1) == 29843 * MIB
+    assert free_of_card(64 * GIB) == 62055 * MIB
+    assert free_of_card(16 * GIB) == int(16 * GIB * Fraction(91, 100))
+    assert communicator_bytes(0) == communicator_bytes() == 400 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "tflops"),
+    [
+        ("910B2", "910B2", 353.89),
+        ("Ascend910B2C", "910B2", 353.89),
+        ("910b1", "910B1", 378.88),
+        (" 910A", "910A", 256.0),
+        ("910", "910A", 256.0),
+        ("910c ", "A3", 376.0),
+        ("910B", None, 0),  # a family of several peaks
+    ],
+)
+def test_how_fast_a_device_is(text: str, name: str | None, tflops: float) -> None:
+    found = peak_named(text)
+    assert (found and (found.name, found.tflops)) == ((name, tflops) if name else None)
+    assert fastest_peak() == 378.88

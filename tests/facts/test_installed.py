@@ -1,0 +1,57 @@
+"""The installed release of a package, compared with what ``importlib.metadata`` says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.facts.releases import installed_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    installed_version.cache_clear()
+    yield
+    installed_version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "package", ["pytest", "PyYAML", "hypothesis", "jsonschema", "mindspore", "mindformers", "no-such"]
+)
+def test_it_agrees_with_the_standard_library(package: str) -> None:
+    try:
+        wanted = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        wanted = None
+    assert installed_version(package) == wanted
+
+
+@pytest.mark.parametrize(
+    ("folder", "version"),
+    [
+        ("mindformers-1.8.0.dist-info", "1.8.0"),
+        ("MindFormers-2.1.0rc1+ascend.dist-info", "2.1.0rc1+ascend"),
+        ("mindformers-1.3.0-py3.9.egg-info", "1.3.0"),
+        ("mindformers_extra-1.0.dist-info", None),
+        ("mindformers-extra-1.0.dist-info", None),
+        ("mindformers", None),
+    ],
+)
+def test_the_folder_tells(folder: str, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / folder).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "missing.zip"), str(tmp_path)])
+    assert installed_version("mindformers") == version
+
+
+def test_the_first_of_two_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("1.7.0", "1.9.0"):
+        (tmp_path / version / f"mindformers-{version}.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / version) for version in ("1.9.0", "1.7.0")])
+    assert installed_version("mindformers") == "1.9.0"

@@ -1,0 +1,28 @@
+"""Which configs have a legacy network; ``tests/oracle/test_legacy.py`` asks the releases themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ms_tune.facts.legacy import fills_experts, is_legacy
+
+
+@pytest.mark.parametrize(
+    ("data", "legacy", "fills"),
+    [
+        ({}, True, True),
+        ({"use_legacy": None}, True, False),
+        ({"use_legacy": "False"}, True, True),
+        ({"use_legacy": 1}, True, True),
+        ({"use_legacy": 0}, False, False),
+        ({"use_legacy": ""}, False, False),
+        ({"use_legacy": []}, False, False),
+        ({"context": {"use_legacy": False}}, False, True),
+        ({"use_legacy": False, "context": {"use_legacy": None}}, True, False),
+        ({"use_legacy": False, "context": None}, False, False),
+    ],
+)
+def test_what_counts_as_legacy(data: dict[str, Any], *, legacy: bool, fills: bool) -> None:
+    assert (is_legacy(data), fills_experts(data)) == (legacy, fills)

@@ -1,0 +1,101 @@
+"""Which library trains dynamic-graph configs here: told by files that every release has or lacks, never by importing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.enums import Dialect
+from ms_tune.errors import UnsupportedError
+from ms_tune.facts.releases import default_release, release_of, release_or_default, served
+from ms_tune.facts.training import Framework, mindspeed_framework, package_folder, pynative_framework
+from ms_tune.text import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+READS = "def init_configs_from_yaml(path): ...\n"
+TRAINS = "from hyper_parallel import enable_mindspore_backward_compat\n"
+PACKAGES = ("mindformers", "mindspeed_ms", "hyper_parallel")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages in front of all others, which have none of the three."""
+    places = [place for place in sys.path if "site-packages" not in place]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *places])
+    for name in PACKAGES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def write(site: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = site / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        (site / name.split("/", maxsplit=1)[0] / "__init__.py").write_text("raise RuntimeError('imported')\n")
+
+
+def test_mindspeed_comes_before_the_mindformers_that_still_holds_it(site: Path) -> None:
+    assert mindspeed_framework() is None
+    write(site, {"mindformers/experimental/parallel_core/pynative/config.py": "nothing"})
+    assert mindspeed_framework() is None
+    write(site, {"mindformers/experimental/parallel_core/pynative/config.py": READS})
+    found = mindspeed_framework()
+    assert found is not None
+    assert found.package == "mindformers.experimental.parallel_core.pynative"
+    write(site, {"mindspeed_ms/core/config.py": READS})
+    assert mindspeed_framework() == Framework("mindspeed_ms", "MindSpeed-Core-MS")
+
+
+def test_what_a_dynamic_trainer_lacks_is_named(site: Path) -> None:
+    def lacking() -> tuple[str, object]:
+        found = pynative_framework()
+        assert isinstance(found, Message)
+        return found.id, found.params.get("module")
+
+    assert lacking() == ("pynative.no-mindformers", None)
+    write(site, {"mindformers/pynative/trainer/trainer.py": "an earlier form"})
+    assert lacking() == ("pynative.no-trainer", None)
+    write(site, {"mindformers/pynative/trainer/trainer.py": TRAINS})
+    assert lacking() == ("pynative.no-hyper-parallel", None)
+    write(site, {"hyper_parallel/core/dtensor/dtensor.py": ""})
+    assert lacking() == ("pynative.other-hyper-parallel", "hyper_parallel/platform/mindspore/autograd_compat.py")
+    write(site, {"hyper_parallel/platform/mindspore/autograd_compat.py": ""})
+    assert pynative_framework() == Framework("mindformers.pynative", "MindFormers")  # without metadata: no number
+
+
+def test_the_release_is_told_where_it_is_known(site: Path) -> None:
+    write(site, {"mindformers/pynative/trainer/trainer.py": TRAINS, "hyper_parallel/core/dtensor/dtensor.py": ""})
+    write(site, {"hyper_parallel/platform/mindspore/autograd_compat.py": ""})
+    metadata = site / "mindformers-2.1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: mindformers\nVersion: 2.1.0\n")
+    assert pynative_framework() == Framework("mindformers.pynative", "MindFormers 2.1.0")
+
+
+def test_a_folder_is_that_of_a_package(site: Path) -> None:
+    write(site, {"mindspeed_ms/core/config.py": READS})
+    assert package_folder("mindspeed_ms") == site / "mindspeed_ms"
+    (site / "single.py").write_text("")
+    assert package_folder("single") is None
+    assert package_folder("no_such_package") is None
+    assert package_folder("no_such_package.inside") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [("1.9", "1.9"), ("1.9.0", "1.9"), ("2.1.0rc1", "2.1"), ("1", None), ("1.5.0", None), ("1.90", None), ("", None)],
+)
+def test_served_releases(text: str, release: str | None) -> None:
+    default = default_release(Dialect.MINDFORMERS)
+    assert default in served(Dialect.MINDFORMERS)
+    assert release_or_default(text, Dialect.MINDFORMERS) == (release or default)
+    if release is None:
+        with pytest.raises(UnsupportedError):
+            release_of(text, Dialect.MINDFORMERS)
+    else:
+        assert release_of(text, Dialect.MINDFORMERS) == release

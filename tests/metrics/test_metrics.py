@@ -1,0 +1,302 @@
+"""Figures of runs: worked out by hand, compared, and refused where they cannot be true."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune import api
+from ms_tune.cli.main import main
+from ms_tune.errors import TraceError, UsageError
+from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.steps import median_interval
+from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.metrics.result import RunMetrics
+
+
+def run_of(folder: Path, text: str, request: MetricsRequest | None = None) -> RunMetrics:
+    file = folder / "train.log"
+    file.write_text(text, "utf-8")
+    return api.metrics(file, request=request).runs[-1]
+
+
+def ids(run: RunMetrics) -> list[str]:
+    return [problem.id for problem in run.problems]
+
+
+class TestFigures:
+    def test_all_of_them(self, tmp_path: Path) -> None:
+        times = [9000, 2000, 2010, 1990, 2000, 2020, 1980, 2000]
+        text = megatron_log(times, total=8, batch=64, tflops=100.0)  # wrong on purpose: see below
+        request = MetricsRequest(cards=16, tokens=4096, peak_tflops=400.0)
+        run = run_of(tmp_path, text, request)
+        assert run.times.median == 2.0
+        assert run.times.mad == pytest.approx(0.01)
+        assert (run.times.first, run.times.count, run.times.shortest, run.times.longest) == (9.0, 7, 1.98, 2.02)
+        assert run.value("samples_per_second") == 32
+        assert run.value("samples_per_second_per_card") == 2
+        assert run.value("tokens_per_second") == 32 * 4096
+        assert run.value("tokens_per_second_per_card") == 2 * 4096
+        assert run.value("tflops_per_card") == 100
+        assert run.value("mfu") == 0.25
+        # The first step claims 100 TFLOP/s in 9 s, the others in 2 s: that is not the same work.
+        assert "mixed-runs" in ids(run)
+
+    def test_the_log_tells_the_rate_of_a_card(self, tmp_path: Path) -> None:
+        text = "".join(static_line(step, 500, rate=4.0) for step in range(1, 9))
+        run = run_of(tmp_path, text, MetricsRequest(tokens=1024))
+        assert run.value("samples_per_second_per_card") == 4
+        assert run.value("tokens_per_second_per_card") == 4096
+        samples = run.figure("samples_per_second")
+        assert samples is not None
+        assert (samples.value, samples.missing) == (None, ("--gbs",))
+        assert ids(run) == ["coarse-clock", "unfinished"]
+
+    def test_tokens_that_the_log_counts(self, tmp_path: Path) -> None:
+        text = "".join(megatron_line(step, 1000, total=9, tokens=32768 * step) for step in range(1, 10))
+        run = run_of(tmp_path, text, MetricsRequest(cards=8))
+        assert run.value("tokens_per_second") == 32768
+        assert run.value("tokens_per_second_per_card") == 4096
+        assert ids(run) == []
+
+    def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
+        run = run_of(tmp_path, megatron_log([900, 100, 100]))
+        assert {one.name: one.missing for one in run.figures if one.value is None} == {
+            "samples_per_second_per_card": ("--cards",),
+            "tokens_per_second": ("--seq",),
+            "tokens_per_second_per_card": ("--seq", "--cards"),
+            "tflops_per_card": ("--config",),
+            "mfu": ("--config", "--chip"),
+        }
+
+    def test_a_slow_step_and_what_it_coincides_with(self, tmp_path: Path) -> None:
+        lines = [megatron_line(step, 5000 if step == 6 else 1000, total=12) for step in range(1, 13)]
+        lines.insert(5, "saving checkpoint at iteration 5 to x\n")
+        (slow,) = run_of(tmp_path, "".join(lines)).times.outliers
+        assert (slow.number, slow.line, slow.seconds, slow.kinds) == (6, 7, 5.0, ("checkpoint",))
+
+    def test_a_unit_of_a_coarse_clock_is_no_slow_step(self, tmp_path: Path) -> None:
+        times = [900, *[7] * 9, 8, *[7] * 9, 9]
+        lines = [static_line(step, milliseconds) for step, milliseconds in enumerate(times, start=1)]
+        assert [one.number for one in run_of(tmp_path, "".join(lines)).times.outliers] == [21]
+
+    def test_a_chip_by_its_name(self, tmp_path: Path) -> None:
+        text = megatron_log([1000] * 8, total=8, tflops=200)
+        run = run_of(tmp_path, text, MetricsRequest(chip="Ascend910B2"))
+        assert run.value("mfu") == pytest.approx(200 / 353.89)
+        with pytest.raises(UsageError, match="'H100' is not known; known are 910B1"):
+            run_of(tmp_path, text, MetricsRequest(chip="H100"))
+
+    def test_ranks_of_a_folder(self, tmp_path: Path) -> None:
+        for rank in range(3):
+            text = megatron_log([900, *[100 + 10 * rank] * 7], total=8)
+            (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
+        (run,) = api.metrics(tmp_path).runs
+        assert (run.ranks.count, run.ranks.fastest, run.ranks.slowest, run.ranks.slowest_rank) == (3, 0.1, 0.12, 2)
+
+    def test_only_the_last_rank_of_megatron_writes_steps(self, tmp_path: Path) -> None:
+        for rank in range(3):
+            (tmp_path / f"worker_{rank}.log").write_text("building the model\n", "utf-8")
+        with pytest.raises(TraceError, match=r"worker_0\.log: no line of this log"):
+            api.metrics(tmp_path)
+        (tmp_path / "worker_3.log").write_text(megatron_log([900, 100, 100]), "utf-8")
+        (run,) = api.metrics(tmp_path).runs
+        assert (run.ranks.count, run.times.median) == (1, 0.1)
+
+
+class TestDoubts:
+    def test_more_than_the_peak_is_impossible(self, tmp_path: Path) -> None:
+        run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1528.6), MetricsRequest(chip="910B2"))
+        assert ids(run) == ["impossible-mfu"]
+        assert run.value("mfu") is None
+        assert "above the peak of 353.89" in str(run.problems[0].message)
+
+    def test_without_a_chip_more_than_any_has_is(self, tmp_path: Path) -> None:
+        run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=380))
+        assert ids(run) == ["impossible-mfu"]
+        assert {one.name: one.value for one in run.figures}["tflops_per_card"] is None
+        assert ids(run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=370))) == []
+
+    def test_legacy_models_log_all_cards(self, tmp_path: Path) -> None:
+        request = MetricsRequest(cards=8, chip="910B2")
+        text = "".join(static_line(step, 1000, total=8, tflops=1600) for step in range(1, 9))
+        problem = next(one for one in run_of(tmp_path, text, request).problems if one.id == "impossible-mfu")
+        assert "divided by the cards it is 200" in str(problem.hint)
+        (problem,) = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1600), request).problems
+        assert "divided" not in str(problem.hint)  # MindFormers' own
+
+    def test_work_that_changes(self, tmp_path: Path) -> None:
+        lines = [megatron_line(step, 1000, total=10, tflops=100 if step < 6 else 150) for step in range(1, 11)]
+        (problem,) = run_of(tmp_path, "".join(lines)).problems
+        assert (problem.id, problem.serious, problem.line) == ("mixed-runs", True, 6)
+        assert "at least 49.9%" in str(problem.message)
+
+    def test_work_that_changes_with_the_batch(self, tmp_path: Path) -> None:
+        lines = [
+            megatron_line(step, 1000, total=10, tflops=100 if step < 6 else 200, batch=8 if step < 6 else 16)
+            for step in range(1, 11)
+        ]
+        run = run_of(tmp_path, "".join(lines))
+        assert ids(run) == ["sizes-changed", "flops-changed"]
+        assert run.value("samples_per_second") is None
+
+    def test_digits_are_no_change_of_work(self, tmp_path: Path) -> None:
+        random = Random(7)  # noqa: S311 - the same each time
+        lines = []
+        for step in range(1, 51):
+            milliseconds = round(random.uniform(150, 250), 1)
+            lines.append(megatron_line(step, milliseconds, total=50, tflops=round(1000 / milliseconds, 1)))
+        assert ids(run_of(tmp_path, "".join(lines))) == []
+
+    def test_a_loss_of_infinity_is_no_number(self, tmp_path: Path) -> None:
+        line = megatron_line(2, 100).replace("lm loss: 9.980000E+00", "lm loss: inf")
+        run = run_of(tmp_path, megatron_line(1, 100) + line)
+        assert run.curve.loss == (9.99, None)
+        assert run.losses == (9.99, 9.99)
+
+    def test_few_steps(self, tmp_path: Path) -> None:
+        assert ids(run_of(tmp_path, megatron_log([1000], total=1))) == ["too-few-steps"]
+        assert ids(run_of(tmp_path, megatron_log([1000] * 6, total=6))) == ["few-steps"]
+        assert run_of(tmp_path, megatron_log([1000], total=1)).times.median is None
+
+    def test_lines_that_stand_for_several_steps(self, tmp_path: Path) -> None:
+        text = "".join(megatron_line(step, 1000, total=100) for step in range(10, 101, 10))
+        run = run_of(tmp_path, text)
+        assert ids(run) == ["averaged-steps"]
+        assert run.times.averaged == 10
+
+    def test_doubts_about_files(self, tmp_path: Path) -> None:
+        file = tmp_path / "x.log"
+        file.write_text(megatron_log([1000] * 8) * 2 + megatron_line(9, 1000)[:90], "utf-8")
+        assert [problem.id for problem in api.metrics(file).problems] == ["several-runs", "truncated"]
+
+
+class TestComparison:
+    def test_ratio_and_linearity(self, tmp_path: Path) -> None:
+        one, many = tmp_path / "one.log", tmp_path / "many.log"
+        one.write_text(megatron_log([9000, *[1000] * 9], total=10, batch=8), "utf-8")
+        many.write_text(megatron_log([9000, *[1100] * 9], total=10, batch=64), "utf-8")
+        request = MetricsRequest(cards=64, baseline_cards=8)
+        found = api.metrics(many, request=request, baseline=one).comparison
+        assert found is not None
+        assert found.ratio == pytest.approx(1.1)
+        assert found.low == found.high == pytest.approx(1.1)
+        assert found.told
+        assert found.linearity is not None
+        assert found.guide is not None
+        assert found.linearity.value == pytest.approx(1 / 1.1)
+        # The guide's formula is too small by the cards of the baseline.
+        assert found.guide.value == pytest.approx(1 / 1.1 / 8)
+
+    def test_too_few_steps_tell_nothing(self, tmp_path: Path) -> None:
+        one, other = tmp_path / "one.log", tmp_path / "other.log"
+        one.write_text(megatron_log([900, 100, 101, 102]), "utf-8")
+        other.write_text(megatron_log([900, 200, 201, 202]), "utf-8")
+        found = api.metrics(other, baseline=one).comparison
+        assert found is not None
+        assert (found.low, found.told) == (None, False)
+        assert found.ratio == pytest.approx(201 / 101)
+
+    def test_noise_is_no_difference(self, tmp_path: Path) -> None:
+        random = Random(3)  # noqa: S311 - the same each time
+        files = [tmp_path / name for name in ("a.log", "b.log")]
+        for file in files:
+            file.write_text(megatron_log([900, *(random.uniform(90, 110) for _ in range(40))], total=41), "utf-8")
+        found = api.metrics(files[0], baseline=files[1]).comparison
+        assert found is not None
+        assert found.low is not None
+        assert not found.told
+
+
+class TestInterval:
+    def test_of_nine(self) -> None:
+        values = [float(value) for value in range(9)]
+        assert median_interval(values, 0.95) == (1, 7)  # 1 - 2 x (1 + 9) / 512 = 96.1 %
+        assert median_interval(values, 0.975) == (0, 8)
+        assert median_interval(values[:5], 0.95) is None
+        assert median_interval([], 0.95) is None
+
+    def test_it_holds_the_median_often_enough(self) -> None:
+        random = Random(5)  # noqa: S311 - the same each time
+        held = 0
+        for _ in range(400):
+            sample = sorted(random.expovariate(1) for _ in range(20))
+            low, high = median_interval(sample, 0.95) or (0, 0)
+            held += low <= 0.6931471805599453 <= high
+        assert held / 400 > 0.93
+
+    def test_many_values_are_as_few(self) -> None:
+        values = [float(value) for value in range(5001)]
+        few, many = median_interval(values[:5000], 0.95), median_interval(values, 0.95)
+        assert few is not None
+        assert many is not None
+        assert abs(few[0] - many[0]) < 3
+        assert few[0] < median(values) < few[1]
+
+
+class TestCommand:
+    def test_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "x.log"
+        file.write_text(megatron_log([9000, *[1000] * 9], total=10, tflops=900), "utf-8")
+        assert main(["metrics", str(file), "--baseline", str(file), "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)
+        (run,) = found["runs"]
+        assert (run["steps"], run["step_seconds"]["median"], run["step_seconds"]["first"]) == (10, 1.0, 9.0)
+        assert "impossible-mfu" in [problem["id"] for problem in run["problems"]]
+        assert run["mfu"] is None
+        assert (found["comparison"]["ratio"], found["comparison"]["interval"]) == (1.0, [1.0, 1.0])
+
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    def test_text(self, tmp_path: Path, language: str, capsys: pytest.CaptureFixture[str]) -> None:
+        log = tmp_path / "worker_3.log"
+        remarks = "saving checkpoint at iteration 9 to x\n"
+        log.write_text(
+            megatron_log([9000, *[1000] * 8, 9000], total=10).replace(" [2026", remarks + " [2026", 1), "utf-8"
+        )
+        code = main(["metrics", str(log), "--cards", "8", "--seq", "64", "--lang", language])
+        shown = capsys.readouterr().out
+        assert code == 0
+        for text in ("1.0000 s", "9.0000 s", "--chip", "8.0 x" if language == "en" else "9.0 倍"):
+            assert text.replace("8.0 x", "9.0 x") in shown
+
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    def test_page(self, tmp_path: Path, language: str) -> None:
+        log, page = tmp_path / "<b>.log", tmp_path / "x.html"
+        log.write_text(megatron_log([9000, *[1000 + one for one in range(9)]], total=10, tflops=900), "utf-8")
+        arguments = ["metrics", str(log), "--baseline", str(log), "--html", str(page), "--lang", language, "--json"]
+        assert main(arguments) == 1
+        text = page.read_text("utf-8")
+        assert text.count("<polyline") == 4
+        assert "default-src &#x27;none&#x27;" in text
+        assert "<script" not in text
+        assert "<b>" not in text
+        assert "[impossible-mfu]" in text
+        assert main(arguments) == 2
+
+    def test_no_log(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "x.log"
+        file.write_text("nothing\n", "utf-8")
+        assert main(["metrics", str(file)]) == 2
+        assert "x.log: error: no line of this log" in capsys.readouterr().err
+        assert main(["metrics", str(file), "--peak", "nan"]) == 2
+        assert main(["metrics", str(tmp_path / "none.log")]) == 2
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")
+@pytest.mark.parametrize(("test", "ratio"), [("qwen_sft", 2.00), ("ds3_sft", 1.44), ("ds3_pretrain", 1.17)])
+def test_determinism_costs_what_it_did(test: str, ratio: float) -> None:
+    names = [
+        PUBLIC / "logs" / f"mindspeed-core-ms_feature-0.2_test_{test}_pta_{kind}.txt" for kind in ("det", "non_det")
+    ]
+    found = api.metrics(names[0], baseline=names[1]).comparison
+    assert found is not None
+    assert round(found.ratio, 2) == ratio
+    assert found.told

@@ -1,0 +1,415 @@
+"""Verdicts on profiles whose causes are known, and captures that are cut off, partial or broken."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune import api
+from ms_tune.cli.main import main
+from ms_tune.errors import TraceError
+from ms_tune.profile.result import Bound, Cause
+from ms_tune.readers import profile_export
+from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.scopes import Pass
+from tests.metrics.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
+from tests.readers.training_logs import PUBLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ms_tune.profile.result import ProfileReport
+
+ALEXNET = PUBLIC / "profiler" / "alexnet_level1"
+CLUSTER = PUBLIC / "profiler" / "cluster_step_trace_time_msinsight.csv"
+
+
+def ids(report: ProfileReport) -> list[str]:
+    return [problem.id for problem in report.problems]
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("make", "bound"),
+        [
+            (host_bound, Bound.HOST),
+            (operator_bound, Bound.OPERATOR),
+            (network_bound, Bound.NETWORK),
+            (waiting, Bound.RANKS),
+            (pipeline, Bound.IMBALANCE),
+        ],
+    )
+    def test_of_a_known_cause(self, tmp_path: Path, make: Callable[[], Step], bound: Bound) -> None:
+        make().write(tmp_path)
+        report = api.profile(tmp_path)
+        assert report.verdict.bound is bound
+        assert sum(report.shares.values()) == pytest.approx(1)
+        assert report.identity_error_us == pytest.approx(0, abs=1e-6)
+        assert ids(report) == []
+        assert report.verdict.evidence
+        assert report.verdict.next_steps
+
+    def test_ranks_of_a_group_that_are_not_there(self, tmp_path: Path) -> None:
+        def problems() -> list[str]:
+            return [str(one.message) for one in api.profile(tmp_path).problems if one.id == "missing-ranks"]
+
+        metadata = waiting().write(tmp_path, 1).parent / "profiler_metadata.json"
+        groups = {"a": {"group_name": "hccl_world_group", "global_ranks": [0, 1, 2, 3]}, "b": {"global_ranks": [1, 5]}}
+        for text in (
+            '{"parallel_group_info": [1]}',
+            '{"parallel_group_info": {"a": {"global_ranks": "x"}}}',
+            "[",
+            "[1]",
+        ):
+            metadata.write_text(text, "utf-8")
+            assert not problems()
+        metadata.write_text(json.dumps({"parallel_group_info": groups}), "utf-8")
+        (told,) = problems()
+        assert "4 rank(s)" in told
+        assert "(0, 2, 3, 5)" in told
+        for rank in (0, 2, 3, 5):
+            waiting().write(tmp_path, rank)
+        assert not problems()
+
+    def test_two_equal_shares_are_mixed(self, tmp_path: Path) -> None:
+        Step().kernel(5000.0).collective(4600.0, 4600.0).kernel(100.0).write(tmp_path)
+        assert api.profile(tmp_path).verdict.bound is Bound.MIXED
+
+    def test_of_many_ranks_one_that_computes_longer(self, tmp_path: Path) -> None:
+        # Three of four compute 5 of 9.3 ms and wait for the fourth: computing is the largest share of the mean all the same.
+        for rank, compute in enumerate((5000.0, 5000.0, 5000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path, rank)
+        report = api.profile(tmp_path)
+        assert report.shares[Cause.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
+        assert report.verdict.bound is Bound.IMBALANCE
+        # One that takes a little longer is no reason.
+        for rank, compute in enumerate((8000.0, 9000.0)):
+            Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
+        assert api.profile(tmp_path / "little").verdict.bound is Bound.OPERATOR
+
+    def test_waiting_for_ranks_that_compute_longer_is_imbalance(self, tmp_path: Path) -> None:
+        for rank, more in enumerate((0.0, 0.0, 1500.0)):
+            Step().kernel(2000.0 + more).collective(8000.0 - more, 100.0).write(tmp_path, rank)
+        report = api.profile(tmp_path)
+        assert report.verdict.bound is Bound.IMBALANCE
+        assert report.imbalance == pytest.approx(3500 / 2500)
+        assert any("(2) takes 1.400 x" in str(line) for line in report.verdict.evidence)
+
+    def test_never_the_network_where_hosts_are_late(self, tmp_path: Path) -> None:
+        host_bound().write(tmp_path)
+        report = api.profile(tmp_path)
+        assert report.shares[Cause.WAITING] > report.shares[Cause.HOST]
+        assert any("for ranks whose hosts are late too" in str(line) for line in report.verdict.evidence)
+
+    def test_advice_from_kernels_and_gaps(self, tmp_path: Path) -> None:
+        step = Step()
+        for _ in range(10):
+            step.kernel(5.0, core="AI_CPU").idle(200.0, late=190.0, doing="enumerate(DataLoader)#next")
+        step.write(tmp_path)
+        lines = " ".join(map(str, api.profile(tmp_path).verdict.next_steps))
+        assert "10 of 20 kernels take less than 10 microseconds" in lines
+        assert "10 kernels run on the AI CPU" in lines
+        assert "data is loaded in 9 of the longest gaps" in lines or "data is loaded in 10 of the longest gaps" in lines
+
+
+class TestLayers:
+    def test_scopes_of_a_graph_tell_layers_and_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        scope = "Default/network-Trainer/model-Model/layers-CellList/{}-Block/attention-Attention/MatMul-op{}"
+        step = Step()
+        # As MindSpore 2.9 names them: what is recomputed in its first run, too, and its gradients.
+        for layer, mark in ((0, "recompute_"), (11, "")):
+            step.kernel(30.0, mark + scope.format(layer, 0))
+            if mark:
+                step.kernel(31.0, mark + scope.format(layer, 1))
+            step.kernel(60.0, f"Gradients/{mark}{scope.format(layer, 2)}")
+        step.kernel(5.0, "Default/network-Trainer/optimizer-AdamW/Adam-op7").write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert rank.kernels is not None
+        assert [(one.name, one.count, dict(one.microseconds)) for one in rank.kernels.layers] == [
+            ("layers.0", 3, {Pass.BACKWARD: 60.0, Pass.RECOMPUTE: 61.0}),
+            ("layers.11", 2, {Pass.FORWARD: 30.0, Pass.BACKWARD: 60.0}),
+        ]
+        main(["profile", str(tmp_path), "--json"])
+        (told,) = json.loads(capsys.readouterr().out)["ranks"]
+        assert told["kernels"]["layers"][1] == {
+            "name": "layers.11",
+            "count": 2,
+            "forward_us": 30.0,
+            "backward_us": 60.0,
+            "recompute_us": 0.0,
+        }
+        main(["profile", str(tmp_path)])
+        assert "layers.11" in capsys.readouterr().out
+
+    def test_without_scopes_there_are_no_layers(self, tmp_path: Path) -> None:
+        operator_bound().write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert rank.kernels is not None
+        assert rank.kernels.layers == ()
+
+
+class TestParts:
+    def test_idle_time_is_split_at_the_launch(self, tmp_path: Path) -> None:
+        Step().kernel(100.0).idle(300.0, late=240.0).idle(100.0, late=-5.0).write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert rank.times[Cause.HOST] == pytest.approx(240)
+        assert rank.times[Cause.DEPENDENCY] == pytest.approx(160)
+        assert rank.linked == 1
+
+    def test_collectives_are_split_by_their_transit(self, tmp_path: Path) -> None:
+        step = Step().kernel(100.0).collective(1000.0, 250.0).collective(3000.0, 250.0, point_to_point=True)
+        step.write(tmp_path)
+        report = api.profile(tmp_path)
+        (rank,) = report.ranks
+        assert rank.times[Cause.TRANSFER] == pytest.approx(500)
+        assert rank.times[Cause.WAITING] == pytest.approx(750)
+        assert rank.times[Cause.BUBBLE] == pytest.approx(2750)
+        assert [(one.name, one.elapsed, one.transit) for one in report.collectives] == [
+            ("hcom_receive", 3000.0, 250.0),
+            ("hcom_allReduce", 1000.0, 250.0),
+        ]
+
+    def test_hidden_sends_are_no_bubble(self, tmp_path: Path) -> None:
+        """A receive beside kernels takes no part of the step; the collective alone does."""
+        step = Step().kernel(4000.0).collective(1000.0, 100.0)
+        step.event(11, "hcom_receive__9_9_9", 0.0, 3000.0, data_type="FP32")
+        times = {"Elapse Time(ms)": 3.0, "Transit Time(ms)": 0.1}
+        step.communication["p2p"]["hcom_receive__9_9_9@1"] = {"Communication Time Info": times}
+        step.write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert Cause.BUBBLE not in rank.times
+        assert rank.times[Cause.WAITING] == pytest.approx(900)
+
+    def test_the_longest_gap_has_its_place_neighbours_and_host_event(self, tmp_path: Path) -> None:
+        step = Step().kernel(100.0, "Conv_7").idle(300.25, late=290.0, doing="train.py(3): forward")
+        step.event(13, "ProfilerStep#50", -100.0, 5000.0)
+        step.write(tmp_path)
+        (gap,) = api.profile(tmp_path, gaps=3).gaps
+        assert gap.start == f"{BASE + 100}.000"
+        assert gap.microseconds == pytest.approx(300.25)
+        assert (gap.cause, gap.before, gap.after) == (Cause.HOST, "Conv_7", "Add_2")
+        assert gap.host == "train.py(3): forward"
+
+    def test_density_is_that_of_each_queue(self, tmp_path: Path) -> None:
+        Step().kernel(1000.0).collective(9000.0, 9000.0).write(tmp_path)
+        (rank,) = api.profile(tmp_path).ranks
+        assert list(rank.queues) == ["2"]
+        assert rank.queues["2"][1] == pytest.approx(0.1)
+
+    def test_a_clusters_table(self, tmp_path: Path) -> None:
+        table = tmp_path / "cluster_step_trace_time.csv"
+        table.write_text(
+            "Step,Type,Index,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble\n"
+            '2,rank,0,70,20,0,20,10,100,0\n2,rank,1,20,70,0,70,10,40,60\n2,stage,"(0, 1)",70,70,0,70,10,100,60\n',
+            "utf-8",
+        )
+        report = api.profile(table)
+        assert report.verdict.bound is Bound.IMBALANCE
+        assert [rank.rank for rank in report.ranks] == [0, 1]
+        assert report.identity_error_us == 0
+        assert any("rank 1 waits 60.0%" in str(line) for line in report.verdict.evidence)
+
+
+class TestDoubts:
+    def test_a_table_that_does_not_add_up(self, tmp_path: Path) -> None:
+        file = operator_bound().write(tmp_path) / "step_trace_time.csv"
+        head, row = file.read_text().splitlines()
+        fields = row.split(",")
+        fields[6] = str(float(fields[6]) + 5)
+        file.write_text(f"{head}\n{','.join(fields)}\n")
+        report = api.profile(tmp_path)
+        assert report.identity_error_us == pytest.approx(5)
+        assert ids(report) == ["identity"]
+
+    def test_a_cut_trace_says_so(self, tmp_path: Path) -> None:
+        file = host_bound().write(tmp_path) / "trace_view.json"
+        file.write_text(file.read_text()[:-700])
+        report = api.profile(tmp_path)
+        assert "truncated" in ids(report)
+        assert report.verdict.bound is Bound.UNKNOWN
+
+    def test_without_a_trace_gaps_cannot_be_told(self, tmp_path: Path) -> None:
+        output = host_bound().write(tmp_path)
+        (output / "trace_view.json").unlink()
+        (output / "communication.json").unlink()
+        report = api.profile(tmp_path)
+        assert ids(report) == ["no-trace"]
+        assert report.verdict.bound is Bound.UNKNOWN
+        assert report.gaps == ()
+        assert set(report.shares) == {Cause.COMPUTE, Cause.COMMUNICATION, Cause.FREE}
+
+    @pytest.mark.parametrize("missing", ["file", "flows"])
+    def test_what_a_late_host_would_change_is_unknown_without_launches(self, tmp_path: Path, missing: str) -> None:
+        def seen(step: Step) -> ProfileReport:
+            folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+            trace = step.write(folder) / "trace_view.json"
+            if missing == "file":
+                trace.unlink()
+            else:
+                events = [event for event in json.loads(trace.read_text("utf-8")) if event["name"] != "HostToDevice"]
+                trace.write_text(json.dumps(events), "utf-8")
+            return api.profile(folder)
+
+        late = host_bound()
+        assert seen(late).verdict.bound is Bound.UNKNOWN  # ranks that wait, or hosts that are late on all of them
+        assert any("capture the host too" in str(line) for line in seen(late).verdict.next_steps)
+        assert max(seen(late).shares, key=seen(late).shares.__getitem__) is Cause.WAITING
+        assert seen(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
+
+    def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
+        operator_bound().write(tmp_path / "a", 0, level=0)
+        operator_bound().write(tmp_path / "b", 0, level=2, stacks=True)
+        assert ids(api.profile([tmp_path / "a", tmp_path / "b"])) == ["stacks", "levels", "several-captures"]
+
+    def test_an_idle_window(self, tmp_path: Path) -> None:
+        Step().kernel(10.0).idle(5000.0, late=4990.0).write(tmp_path / "nothing")
+        report = api.profile(tmp_path / "nothing")
+        assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.UNKNOWN)
+        Step().kernel(10.0).idle(5000.0, late=4990.0, doing="enumerate(DataLoader)#next").write(tmp_path / "data")
+        report = api.profile(tmp_path / "data")
+        assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.HOST)
+
+    @pytest.mark.parametrize(
+        "name", ["trace_view.json", "step_trace_time.csv", "kernel_details.csv", "communication.json"]
+    )
+    @pytest.mark.parametrize("text", ["", "{", "nothing\n", "[1, 2", '{"a": "' + "x" * 100, "\x00\xff"])
+    def test_a_broken_file_does_not_stop_the_others(self, tmp_path: Path, name: str, text: str) -> None:
+        (host_bound().write(tmp_path) / name).write_text(text)
+        report = api.profile(tmp_path)
+        assert report.problems or name == "communication.json"
+
+    def test_no_profile(self, tmp_path: Path) -> None:
+        with pytest.raises(TraceError, match="no profile in this folder"):
+            api.profile(tmp_path)
+        with pytest.raises(TraceError, match="no such file or folder"):
+            api.profile(tmp_path / "absent")
+
+
+class TestEvents:
+    @pytest.mark.parametrize("form", ["one line", "lines", "object", "blanks"])
+    def test_forms_of_the_file(self, tmp_path: Path, form: str) -> None:
+        events = Step().kernel(10.0, 'odd "}, {" name').idle(30.5, late=20.0).events
+        text = {
+            "one line": json.dumps(events),
+            "lines": "[" + ",\n".join(map(json.dumps, events)) + "]\n",
+            "object": json.dumps({"schemaVersion": 1, "traceEvents": events}),
+            "blanks": "\n " + json.dumps(events, indent=1),
+        }[form]
+        file = tmp_path / "trace_view.json"
+        file.write_text(text, "utf-8")
+        found = read_events(file)
+        assert (found.events, found.truncated) == (len(events), False)
+        assert list(found.overlap["free"].length) == [30.5]
+        assert len(found.launches) == 2
+
+    def test_blocks_end_anywhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        step = Step()
+        for _ in range(30):
+            step.kernel(10.0, 'a "}, {" b').idle(30.0, late=20.0)
+        file = tmp_path / "trace_view.json"
+        file.write_text(json.dumps(step.events), "utf-8")
+        whole = read_events(file)
+        for size in (997, 1013, 4099):
+            monkeypatch.setattr("ms_tune.readers.profile_events._BLOCK", size)
+            assert read_events(file) == whole
+
+    def test_time_stamps_keep_their_digits(self, tmp_path: Path) -> None:
+        file = tmp_path / "trace_view.json"
+        event = {"name": "Computing", "ph": "X", "pid": 1, "ts": "1736408883704643.212", "dur": 1}
+        other = event | {"ts": "1736408883704643.215"}
+        file.write_text(json.dumps([event, other]), "utf-8")
+        starts = read_events(file).overlap["compute"].start
+        assert starts[1] - starts[0] == pytest.approx(0.003)
+
+
+class TestCommand:
+    def test_json_and_page(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        host_bound().write(tmp_path / "p")
+        page = tmp_path / "x.html"
+        assert main(["profile", str(tmp_path / "p"), "--json", "--html", str(page)]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["verdict"] == "host-bound"
+        assert set(found) >= {
+            "shares",
+            "gaps",
+            "identity_error_us",
+            "problems",
+            "ranks",
+            "collectives",
+            "evidence",
+            "next",
+        }
+        assert len(found["gaps"]) == 10
+        text = page.read_text("utf-8")
+        assert "default-src &#x27;none&#x27;" in text
+        assert "<script" not in text
+        assert "http" not in text.replace("http-equiv", "")
+        assert main(["profile", str(tmp_path / "p"), "--html", str(page)]) == 2
+
+    @pytest.mark.parametrize(("language", "word"), [("en", "host-bound: the device"), ("zh", "Host 瓶颈")])
+    def test_text(self, tmp_path: Path, language: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+        host_bound().write(tmp_path)
+        assert main(["profile", str(tmp_path), "--lang", language]) == 0
+        shown = capsys.readouterr().out
+        assert word in shown
+        assert f"{BASE + 5}.000" in shown
+
+    def test_names_are_escaped_on_the_page(self, tmp_path: Path) -> None:
+        Step().kernel(10.0, "<script>alert(1)</script>").idle(50.0, late=40.0, doing="<b>").write(tmp_path / "p")
+        page = tmp_path / "x.html"
+        assert main(["profile", str(tmp_path / "p"), "--html", str(page), "--json"]) == 0
+        assert "<script" not in page.read_text("utf-8")
+        assert "<b>" not in page.read_text("utf-8")
+
+
+def test_damaged_exports_give_shares_of_a_whole_or_a_problem(tmp_path: Path) -> None:
+    random = Random(11)  # noqa: S311 - the same each time
+    output = host_bound().write(tmp_path)
+    files = {file: file.read_bytes() for file in output.iterdir()}
+    for _ in range(60):
+        file = random.choice(sorted(files))
+        content = bytearray(files[file])
+        for _ in range(random.randint(1, 20)):
+            content[random.randrange(len(content))] = random.randrange(256)
+        file.write_bytes(content[: random.randrange(len(content))] if random.random() < 0.4 else content)
+        report = api.profile(tmp_path)
+        assert report.shares or report.problems, file
+        assert report.verdict.bound is Bound.UNKNOWN or sum(report.shares.values()) == pytest.approx(1), file
+        assert all(0 <= share <= 1 for share in report.shares.values()), file
+        file.write_bytes(files[file])
+    assert api.profile(tmp_path).verdict.bound is Bound.HOST
+
+
+@pytest.mark.skipif(not ALEXNET.is_dir(), reason="the public profiles are not here")
+class TestPublic:
+    def test_alexnet(self) -> None:
+        report = api.profile(ALEXNET)
+        assert report.verdict.bound is Bound.HOST
+        assert report.identity_error_us is not None
+        assert report.identity_error_us < 1
+        first, second = report.ranks
+        assert (first.rank, second.rank, first.level) == (0, 1, "1")
+        assert first.share(Cause.COMPUTE) == pytest.approx(0.065, abs=0.001)
+        assert first.times[Cause.HOST] + first.times[Cause.DEPENDENCY] == pytest.approx(25744, abs=1)
+        assert first.linked > 0.99
+
+    def test_a_cluster_of_two_stages(self) -> None:
+        report = api.profile(CLUSTER)
+        assert report.verdict.bound is Bound.IMBALANCE
+        assert len(report.ranks) == 16
+        assert report.identity_error_us is not None
+        assert report.identity_error_us < 1
+
+
+def test_no_more_folders_are_looked_into_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(profile_export, "_MOST_FOLDERS", 3)
+    assert not profile_export.holds_profile(tmp_path)
+    (tmp_path / "c").mkdir()
+    with pytest.raises(TraceError):
+        profile_export.holds_profile(tmp_path)

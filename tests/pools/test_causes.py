@@ -1,0 +1,62 @@
+"""Why a pool took what it took, counted plainly block by block."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+
+from ms_tune.pools.causes import causes_of
+from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
+from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
+from ms_tune.pools.replay import replay
+from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.units import GIB
+from tests.pools.strategies import workloads
+
+
+@pytest.mark.parametrize("kind", [MindSporePool, MindSporeBestFitPool])
+@settings(max_examples=30, deadline=None)
+@given(work=workloads(releases=True))
+def test_units_hold_the_blocks_that_live_at_the_peak(
+    kind: type[MindSporePool | MindSporeBestFitPool], work: Workload
+) -> None:
+    result = replay(work, kind(MindSporeSettings()))
+    causes = causes_of(work, result)
+    peak = max(range(len(work.requests)), key=lambda index: (result.used[index], -index))
+    now = work.requests[peak].start
+    alive = [
+        (index, request)
+        for index, request in enumerate(work.requests)
+        if request.start <= now < (math.inf if request.end is None else request.end)
+    ]
+    held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
+    assert {pin.unit.base for pin in causes.pins} == {unit.base for unit in held}
+    for pin in causes.pins:
+        unit = pin.unit
+        inside = [one for one in alive if unit.base <= result.addresses[one[0]] < unit.base + unit.size]
+        assert pin.live == sum(request.size for _, request in inside)
+        assert pin.touched == unit.high - unit.low
+        last = max(inside, key=lambda one: (one[1].end or math.inf, one[1].size, one[0]), default=(None, None))
+        assert pin.request == last[0]
+    idle = [pin.touched - pin.live for pin in causes.pins]
+    assert idle == sorted(idle, reverse=True)
+    assert causes.idle_at_peak == sum(idle)
+    assert causes.untouched == result.reserved_peak - result.actual_peak
+    assert causes.spilled == result.spilled
+    assert causes.growths == result.growths
+    assert causes.missed == tuple(one for one in result.growths if one.free_bytes >= one.request_bytes)
+
+
+def test_nothing_asked_for_is_nothing_taken() -> None:
+    work = workload([])
+    causes = causes_of(work, replay(work, MindSporePool(MindSporeSettings())))
+    assert (causes.pins, causes.growths, causes.idle_at_peak, causes.untouched) == ((), (), 0, 0)
+
+
+def test_units_that_no_block_is_in() -> None:
+    work = workload([Request(GIB, 1, None)])
+    causes = causes_of(work, replay(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB))))
+    assert {(pin.touched, pin.live, pin.request) for pin in causes.pins} == {(0, 0, None), (GIB, GIB, 0)}
+    assert (causes.untouched, causes.idle_at_peak) == (3 * GIB, 0)

@@ -1,0 +1,119 @@
+"""STAlloc's figures against an account kept by the generator of the trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.packing.placement import lower_bound
+from ms_tune.pools.memlog_report import Kind, MemLogReport, Share, analyse, kind_of, problem_of, rounded
+from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
+from tests.readers.memlogs import training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.readers.memlogs import Writer
+
+PLANNED = {"weights", "optimizer", "init", "saved", "temporary"}
+
+
+def curve(writer: Writer, kinds: set[str]) -> list[int]:
+    """Live bytes after every event, in units of 512 bytes rounded up, block by block."""
+    live = [0] * writer.events
+    for size, kind, begin, end in writer.blocks.values():
+        assert isinstance(size, int)
+        assert isinstance(begin, int)
+        if kind in kinds:
+            for tick in range(begin, writer.events if end is None else int(str(end))):
+                live[tick] += (size + 511) // 512 * 512
+    return live
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
+    writer = training(seed, micro_batches=1 + seed % 3)
+    path = tmp_path / "mem_log_dev0.txt"
+    path.write_text(writer.text(), encoding="utf-8")
+    log = read_memlog(path)
+    kinds = [kind_of(block, log, 0).value for block in log.blocks]
+    assert kinds == [kind for _, kind, _, _ in writer.blocks.values()]
+
+    report = analyse(log)
+    total = curve(writer, PLANNED)
+    assert report.peak == max(total)
+    assert report.peak_time == total.index(max(total))
+    for share in report.shares:
+        own = curve(writer, {share.kind.value})
+        assert (share.at_peak, share.own_peak) == (own[report.peak_time], max(own))
+        assert share.blocks == kinds.count(share.kind.value)
+    both = curve(writer, {"saved", "temporary"})
+    assert (report.activations.at_peak, report.activations.own_peak) == (both[report.peak_time], max(both))
+    assert sum(share.at_peak for share in report.shares if share.kind.value in PLANNED) == report.peak
+
+
+def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
+    writer = training(1)
+    path = tmp_path / "mem_log_dev0.txt"
+    path.write_text(writer.text(), encoding="utf-8")
+    log = read_memlog(path)
+    report, npu = analyse(log), analyse(log, npu=True)
+    everything = max(curve(writer, {kind.value for kind in Kind}))
+    assert lower_bound(problem_of(log)) == everything
+    assert everything <= report.torch_allocated <= report.torch_reserved
+    assert 0 < report.torch_utilisation <= 1
+    assert npu.torch_allocated >= report.torch_allocated
+
+
+def test_torch_npu_asks_for_32_bytes_more() -> None:
+    """A block of 1024 bytes takes 1024 of PyTorch's pool, and 1536 of torch_npu's."""
+    log = made((1024, 0, None, HEAD, None))
+    assert (analyse(log).torch_allocated, analyse(log, npu=True).torch_allocated) == (1024, 1536)
+    assert (analyse(log).torch_reserved, analyse(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
+    nothing = Share(Kind.SMALL, 0, 0, 0)
+    assert MemLogReport(0, 0, (), nothing, 0, 0).torch_utilisation == 1
+
+
+def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str, str] = ("0F", "0F")) -> MemLog:
+    """A log of blocks: size, first and last event, first and last iteration; the last of all iterations is 2."""
+    blocks = [LogBlock(size, start, end, begin, last, *phases, "") for size, start, end, begin, last in rows]
+    return MemLog(**{**dict.fromkeys(MemLog._fields, 0), "blocks": blocks, "events": 10, "tail": 3})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "begin", "end", "phases", "kind"),
+    [
+        (512, HEAD, None, ("", ""), Kind.SMALL),
+        (513, HEAD, None, ("", ""), Kind.WEIGHTS),
+        (513, HEAD, 3, ("", ""), Kind.WEIGHTS),
+        (513, HEAD, HEAD, ("", ""), Kind.INIT),
+        (513, HEAD, 1, ("", ""), Kind.UNRELEASED),
+        (513, 0, None, ("", ""), Kind.OPTIMIZER),
+        (513, 0, 3, ("", ""), Kind.OPTIMIZER),
+        (513, 1, None, ("0F", ""), Kind.SAVED),
+        (513, 1, 1, ("0F", "0F"), Kind.TEMPORARY),
+        (513, 1, 1, ("0F", "0B"), Kind.SAVED),
+        (513, 1, 2, ("0F", "0F"), Kind.SAVED),
+        (513, 0, 0, ("0F", "0F"), Kind.TEMPORARY),
+    ],
+)
+def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: Kind) -> None:
+    log = made((size, 0, None, begin, end), phases=phases)
+    assert kind_of(log.blocks[0], log, 0) is kind
+
+
+def test_the_peak_by_hand() -> None:
+    """Weights of 1024, two saved blocks of 600 (1024), one small one: the peak is where both live."""
+    log = made((1024, 0, None, HEAD, None), (600, 1, 4, 0, 1), (600, 3, 6, 0, 1), (100, 5, 9, 0, 1))
+    found = analyse(log)
+    assert (found.peak, found.peak_time, found.activations) == (3072, 3, Share(Kind.SAVED, 2, 2048, 2048))
+    told = {share.kind: share[1:] for share in found.shares if share.blocks}
+    assert told == {Kind.WEIGHTS: (1, 1024, 1024), Kind.SAVED: (2, 2048, 2048), Kind.SMALL: (1, 0, 512)}
+    assert [rounded(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
+    problem = problem_of(log)
+    assert [list(column) for column in (problem.lower, problem.upper, problem.size)] == [
+        [0, 1, 3, 5],
+        [10, 4, 6, 9],
+        [1024, 1024, 1024, 512],
+    ]

@@ -1,0 +1,168 @@
+"""Recordings of PyTorch's and torch_npu's allocator beside their replay: exact, or refused with the first difference."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.pools.torch_replay import _tried, replay_recording
+from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_start import Ranges
+from ms_tune.readers.torch_snapshot import read_torch_snapshot
+from ms_tune.units import MIB
+from tests.pools.torch_recordings import Program, Recording
+
+if TYPE_CHECKING:
+    from ms_tune.pools.torch_replay import TorchReplay
+
+REAL = Path(__file__).parents[3] / "shared" / "fixtures" / "torch_npu" / "snapshots"
+NPU = TorchSettings(padding=NPU_PADDING)
+NPU_EXPANDABLE = TorchSettings(padding=NPU_PADDING, expandable=True, base_alignment=NPU_BASE_ALIGNMENT)
+SETTINGS = [
+    TorchSettings(),
+    NPU,
+    NPU_EXPANDABLE,
+    TorchSettings(expandable=True),
+    TorchSettings(padding=NPU_PADDING, max_split=64 * MIB),
+]
+
+
+def replayed(recording: Recording, folder: Path, told: TorchSettings | None = None) -> TorchReplay:
+    path = folder / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(recording, protocol=4))
+    return replay_recording(read_torch_snapshot(path).devices[0], told or TorchSettings())
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_recording_from_the_start_is_replayed_exactly(
+    settings: TorchSettings, tmp_path: Path, *, emptied: bool
+) -> None:
+    program = Program(settings, seed=5).run(emptied=emptied)
+    found = replayed(program.snapshot(), tmp_path)
+    assert (found.differences, found.first) == (0, None)
+    assert (found.settings.padding, found.settings.expandable) == (settings.padding, settings.expandable)
+    assert found.reserved[-1] == program.pool.state.reserved
+    assert found.used[-1] == program.pool.state.used
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: int, tmp_path: Path) -> None:
+    program = Program(settings, seed=seed).run(emptied=seed == 1)
+    starts = [at for at, event in enumerate(program.events) if event["action"] == "free_completed"]
+    exact = 0
+    for first in starts[:: max(1, len(starts) // 6)]:
+        found = replayed(program.snapshot(first=first + 1), tmp_path)
+        # A block of before that was freed later tells only what was asked for, not what was not split off.
+        assert found.exact or not settings.expandable
+        exact += found.exact
+        if found.exact and len(found.reserved):
+            assert found.reserved[-1] == program.pool.state.reserved
+    assert exact > 0
+
+
+def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
+    program = Program(NPU, seed=9).run()
+    plain = program.snapshot()
+    allocations = [at for at, event in enumerate(plain["device_traces"][0]) if event["action"] == "alloc"]
+    grown = [at for at, event in enumerate(plain["device_traces"][0]) if event["action"] == "segment_alloc"]
+    for place, key, change in (
+        (allocations[40], "size", 700_000),
+        (allocations[70], "stream", 1),
+        (grown[3], "size", 2 * MIB),
+    ):
+        events = [dict(event) for event in plain["device_traces"][0]]
+        events[place][key] += change
+        found = replayed({**plain, "device_traces": [events]}, tmp_path)
+        assert found.differences > 0
+        assert found.first is not None
+        assert found.first.event <= len(events)
+    twice = [*plain["device_traces"][0], plain["device_traces"][0][allocations[-1]]]
+    found = replayed({**plain, "device_traces": [twice]}, tmp_path)
+    assert found.first is not None
+    assert found.first.what == "alloc"
+
+
+def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
+    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - beside its use
+
+    programs = {}
+    for name, settings in (("classic", NPU), ("expandable", NPU_EXPANDABLE)):
+        programs[name] = Program(settings, seed=11).run(emptied=True)
+        (tmp_path / name).write_bytes(pickle.dumps(programs[name].snapshot(), protocol=4))
+    for name, other in (("classic", "expandable"), ("expandable", "classic")):
+        asked = TorchWhatIfRequest(expandable=other == "expandable")
+        result = torch_what_if(tmp_path / name, asked, lambda _what, _share: None)
+        recorded, foretold = result.outcomes
+        assert result.error_bytes == 0
+        assert recorded.peak_bytes == result.report.reserved_peak_bytes
+
+        def after_allocations(curve: list[int], program: Program) -> list[int]:
+            return [held for held, event in zip(curve, program.events, strict=True) if event["action"] == "alloc"]
+
+        held: list[int] = []
+        at = dict(foretold.curve)
+        for event in range(len(programs[name].events)):
+            held.append(at.get(event, held[-1] if held else 0))
+        truth = replayed(programs[other].snapshot(), tmp_path).reserved.tolist()
+        assert after_allocations(held, programs[name]) == after_allocations(truth, programs[other])
+
+
+@pytest.mark.parametrize(
+    ("name", "allocations", "used", "reserved", "growths"),
+    [
+        ("snapshot_1768383987920985470.pkl", 3216, 494_000_128, 551_550_976, 52),
+        ("snapshot_expandable.pkl", 2899, 597_800_960, 643_825_664, 45),
+        ("snapshot_with_empty_cache.pkl", 2899, 616_078_336, 662_700_032, 79),
+        ("silmont_mem_snapshot.pickle", 36, 3_249_144_832, 3_781_165_056, 9),
+        ("silmont_memory_forward_fp32_128.pickle", 681, 560_939_008, 610_271_232, 0),
+    ],
+)
+def test_real_recordings(name: str, allocations: int, used: int, reserved: int, growths: int) -> None:
+    if not (REAL / name).is_file():
+        pytest.skip("data of other projects, not on this machine; the tests above have recordings of our own")
+    snapshot = read_torch_snapshot(REAL / name)
+    device = max(snapshot.devices, key=lambda one: len(one.events))
+    found = replay_recording(device, TorchSettings(max_split=snapshot.max_split))
+    assert (found.allocations, found.differences) == (allocations, 0)
+    assert (max(found.used), max(found.reserved), len(found.growths)) == (used, reserved, growths)
+
+
+def test_a_made_up_recording_is_refused() -> None:
+    if not (REAL / "mosaic.pickle").is_file():
+        pytest.skip("data of another project, not on this machine; the tests above have recordings of our own")
+    found = replay_recording(read_torch_snapshot(REAL / "mosaic.pickle").devices[0], TorchSettings())
+    assert found.first is not None
+    assert found.differences >= found.allocations == 520
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_are_a_set(seed: int) -> None:
+    random, ranges, plain = Random(seed), Ranges(), set[int]()  # noqa: S311 - cases of a test
+    for _ in range(60):
+        start = random.randrange(60)
+        end = start + random.randrange(15)
+        if random.random() < 0.6:
+            ranges.add(start, end)
+            plain |= set(range(start, end))
+        else:
+            ranges.remove(start, end)
+            plain -= set(range(start, end))
+        inside = [at for low, high in ranges.between(start, end + 9) for at in range(low, high)]
+        assert inside == [at for at in range(start, end + 9) if at in plain]
+        outside = [at for low, high in ranges.missing(start, end + 9) for at in range(low, high)]
+        assert outside == [at for at in range(start, end + 9) if at not in plain]
+
+
+def test_how_far_a_replay_is_is_told_now_and_then(tmp_path: Path) -> None:
+    path, told = tmp_path / "snapshot.pickle", list[float]()
+    path.write_bytes(pickle.dumps(Program(SETTINGS[0], seed=5).run(emptied=False).snapshot(), protocol=4))
+    device = read_torch_snapshot(path).devices[0]
+    assert 1 < len(device.events) < 4096
+    _tried(device, TorchSettings(), told.append, stop=False)
+    assert told == [0.0]

@@ -1,0 +1,98 @@
+"""How requests are read out of a trace: continuous allocations that an older pool wrote as one size are cut again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ms_tune.pools.workload import Recorded, Request, _batches, _cut, _likely_batches, pools_of, schedule_of
+from ms_tune.readers.block_table import read_block_table
+from tests.pools.recorded import PACKED
+
+Block = list[int]  # the sizes of its parts; one part is an ordinary allocation
+
+
+def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:
+    """What the older pool writes: the first row of a continuous allocation has the size of the whole."""
+    requests, recorded = [], []
+    address = used = 0
+    for tick, parts in enumerate(blocks):
+        used += sum(parts)
+        for part, size in enumerate(parts):
+            requests.append(Request(size if part else sum(parts), tick, None))
+            recorded.append(Recorded(address, used, None))
+            address += size
+        address += 512  # another hole
+    return requests, recorded
+
+
+def test_a_continuous_allocation_has_the_sizes_of_its_rows_again() -> None:
+    for parts in ([512, 1024], [512, 1024, 1536], [512, 1024, 1536, 2048], [512] * 5):
+        requests, recorded = written([[4096], parts, [512]])
+        assert [request.size for request in _cut(tuple(requests), recorded)] == [4096, *parts, 512]
+
+
+@given(st.lists(st.lists(st.integers(1, 9).map(lambda size: 512 * size), min_size=1, max_size=5), max_size=6))
+def test_every_row_has_its_own_size(blocks: list[Block]) -> None:
+    requests, recorded = written(blocks)
+    assert [request.size for request in _cut(tuple(requests), recorded)] == [size for parts in blocks for size in parts]
+
+
+def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
+    requests, recorded = written([[512, 1024, 1536]])
+    short = (requests[0]._replace(size=requests[0].size - 512), *requests[1:])
+    assert _cut(short, recorded) == short
+    gap = [recorded[0], recorded[1], recorded[2]._replace(address=recorded[2].address + 512)]
+    assert _cut(tuple(requests), gap) == tuple(requests)
+    later = [recorded[0], recorded[1]._replace(used=recorded[0].used + 512 if recorded[0].used else 0), recorded[2]]
+    assert _cut(tuple(requests), later) == tuple(requests)
+
+
+@pytest.mark.parametrize(
+    ("run", "batches"), [("continuous", 36), ("older_continuous", 36), ("graph_set_memory", 0), ("older_streams", 0)]
+)
+def test_continuous_allocations_are_known_with_and_without_the_use(run: str, batches: int) -> None:
+    table = read_block_table(PACKED / run / "memory_block.csv")
+    ((told, _),) = pools_of(table).values()
+    ((guessed, _),) = pools_of(replace(table, used_after=np.full_like(table.used_after, -1))).values()
+    assert guessed.requests == told.requests
+    assert sum(request.batch > 1 for request in told.requests) == batches
+    assert sum(request.batch for request in told.requests) == len(told.requests)
+
+
+def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
+    table = read_block_table(PACKED / "continuous" / "memory_block.csv")
+    ((told, rows),) = pools_of(table).values()
+    first = next(row for row, request in enumerate(told.requests) if request.batch > 1)
+    last = first + told.requests[first].batch - 1
+    for column, more in (("start", 1), ("stream", 1), ("address", 512)):
+        moved = getattr(table, column).copy()
+        moved[rows[last]] += more
+        columns = {"used_after": np.full_like(table.used_after, -1), column: moved}
+        ((work, _),) = pools_of(replace(table, **columns)).values()
+        assert work.requests[last].batch == 1
+        assert sum(request.batch for request in work.requests[first:last]) == last - first
+
+
+def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
+    requests = [Request(512, tick, None) for tick in range(4)]
+    recorded = [Recorded(512 * place, 1536 if place < 3 else 2048, None) for place in range(4)]
+    assert _likely_batches(requests, recorded, [True] * 4) == {0: 3, 1: 0, 2: 0}
+    assert _likely_batches(requests, recorded, [False, *[True] * 3]) == {1: 2, 2: 0}
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) -> None:
+    """Three rows side by side that show 1536, wherever they are; two more that each show their own use."""
+    sizes = [512] * (before + 5)
+    requests = [Request(size, tick, None) for tick, size in enumerate(sizes)]
+    used = [512 * (place + 1) for place in range(len(sizes))]
+    used[before : before + 3] = [512 * (before + 3)] * 3
+    recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
+    assert _batches(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
+    assert _batches(requests, apart, schedule_of(requests)) == {}

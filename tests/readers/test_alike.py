@@ -1,0 +1,150 @@
+"""Lines and events that are read many at a time come out as those that are read one by one."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune.errors import TraceError
+from ms_tune.readers import kept_events, log_lines, training_log
+from ms_tune.readers.log_lines import chosen
+from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.step_lines import layout_of, rank_before, steps_in
+from ms_tune.readers.training_log import read_training_log
+from tests.metrics.profiles import host_bound
+from tests.readers.training_logs import dynamic_line, megatron_line, static_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ms_tune.readers.logged_steps import TrainingLog
+
+OLD = "Epoch: {}, Step: {}, Loss: [{:.3f}], x: 1, Time: {} ms\n"
+NOISE = ["nothing\n", "......Saving ckpt......\n", "==> log/worker_3.log <==\n", "\x1b[32mcoloured\x1b[0m\n", "\n"]
+
+
+def lines_of(form: int, draw: random.Random) -> list[str]:
+    """A log of one form, with the disorder of real ones."""
+    found = []
+    for step in range(1, draw.randrange(3, 40)):
+        time = draw.choice([100, draw.randrange(1, 10**6)])
+        more: dict[str, Any] = {"total": draw.choice([100, 100, 100, 7]), "norm": draw.choice([1.0, step])}
+        line = [
+            lambda: static_line(step, time, epoch=1 + step // 9, loss=draw.uniform(0, 12), **more),  # noqa: B023
+            lambda: dynamic_line(step, time, last=draw.random() < 0.8),  # noqa: B023
+            lambda: megatron_line(step, time / 10, tflops=draw.uniform(1, 999), tokens=step * 4096, **more),  # noqa: B023
+            lambda: OLD.format(step // 9, step % 9 + 1, draw.uniform(0, 9), time),  # noqa: B023
+        ][form]()
+        prefix = draw.choice(["", "", f"[rank{step % 3}]:"]) if form == 2 else ""
+        found += [prefix + line] * draw.choice([1, 1, 1, 1, 2])
+        if draw.random() < 0.2:
+            found.append(draw.choice(NOISE))
+    return found
+
+
+def damaged(text: str, draw: random.Random) -> str:
+    for _ in range(draw.choice([0, 0, 1, 4])):
+        at = draw.randrange(len(text))
+        text = (
+            text[:at] + draw.choice(["", "nan", "-", "1e999", "9" * 18, "\n", "٣", "/2.5", " (avg 3)"]) + text[at + 1 :]
+        )
+    return text
+
+
+def told(log: TrainingLog) -> object:
+    return repr((log.runs, log.damaged, log.damaged_count, log.dropped, log.orphans, log.cut_off))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", range(4))
+def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
+    """Line by line, a few at a time, by the search for bytes and by numpy's."""
+    draw, path = random.Random(form), tmp_path / "train.log"  # noqa: S311 - damage, no secrets
+    read = 0
+    for _ in range(40):
+        path.write_text(damaged("".join(lines_of(form, draw)), draw), "utf-8")
+        found = set()
+        for layouts, waiting, block, many in ((0, 0, 2**20, 1), (9, 5, 900, 10**6), (10**4, 10**4, 2**20, 1024)):
+            with monkeypatch.context() as patch:
+                patch.setattr(training_log, "_MOST_LAYOUTS", layouts)
+                patch.setattr(training_log, "_MOST_WAITING", waiting)
+                patch.setattr(log_lines, "_BLOCK", block)
+                patch.setattr(log_lines, "_MANY", many)
+                if not layouts:
+                    patch.setattr(training_log, "layout_of", lambda _line: None)
+                try:
+                    found.add(told(read_training_log(path)))
+                except TraceError as error:
+                    found.add(error.message.id)
+        assert len(found) == 1
+        read += "LoggedRun" in str(found)
+    assert read > 25
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_what_a_layout_takes_is_what_the_line_tells(form: int) -> None:
+    draw, laid_out = random.Random(form), 0  # noqa: S311 - as above
+    for _ in range(30):
+        for line in "".join(lines_of(form, draw)).splitlines():
+            layout = layout_of(line.encode())
+            if layout is None or layout[0].form is None:
+                continue
+            laid_out += 1
+            values = dict(zip(layout[0].names, map(float, layout[1](line.encode())), strict=True))
+            rank, text = rank_before(line)
+            (step,) = steps_in(text)
+            assert step is not None
+            assert values.pop("rank", None) == rank
+            assert values.pop("time") == pytest.approx(step.seconds * 1000)
+            assert values == {name: getattr(step, name) for name in values}
+    assert laid_out > 200
+
+
+def test_words_are_found_by_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, draw = (b"per_step_time", b", Time: ", b"validation loss at"), random.Random(5)  # noqa: S311 - as above
+    body = b""
+    while len(body) < 2**16:
+        body += draw.choice([b"x", b"validation ", b"time", b"\n", b"ep_t", *words])
+    expected = [
+        (number, line.decode(), True)
+        for number, line in zip(count(7), (body + b"\n").split(b"\n")[:-1], strict=False)
+        if any(word in line for word in words)
+    ]
+    for here in (True, False):
+        for many in (1, 10**6):  # all lines, or those around the words
+            monkeypatch.setattr(log_lines, "_numpy_is_here", lambda here=here: here)
+            monkeypatch.setattr(log_lines, "_BLOCK", 1024)
+            monkeypatch.setattr(log_lines, "_MANY", many)
+            assert list(chosen(body + b"\n", 7, words)) == expected
+
+
+def test_events_are_read_alike_in_any_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = host_bound().write(tmp_path)
+    path = output / "trace_view.json"
+    events = json.loads(path.read_text("utf-8")) * 3
+    events.append(
+        {"ph": "X", "name": "a}, {b\\ é", "pid": "x", "ts": "1736408883700001.5", "dur": 99, "args": {"ts": "7"}}
+    )
+    events.append({"ph": "X", "name": "Free", "pid": 1, "ts": 1736408883700002, "dur": "7.25"})
+    events += [event | {"ts": "1736408883800001.25"} for event in events if "ts" in event]
+    found = set()
+    for separators in ((", ", ": "), (",", ":"), (",\n", ": ")):
+        path.write_text(json.dumps(events, separators=separators, ensure_ascii=False), "utf-8")
+        found.add(repr(read_events(path)))
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_events.KeptEvents, "take_together", lambda *_: False)
+            found.add(repr(read_events(path)))
+    assert len(found) == 1
+    assert "a}, {b" in found.pop()
+
+
+def test_a_time_centuries_away_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "trace_view.json"
+    free = [{"ph": "X", "name": "Free", "pid": 1, "ts": stamp, "dur": 1} for stamp in ("5.5", "9" * 19, "6", "9" * 18)]
+    for most in (1, 10**6):
+        path.write_text(json.dumps(free[:most] + free), "utf-8")
+        assert set(read_events(path).overlap["free"].start) <= {0.5, 1}

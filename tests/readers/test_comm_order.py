@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.comm_order import Collective, read_communication_order
+from ms_tune.readers.memory_block import DROPPED_KEPT
+from tests.readers.samples import folder
+
+COMMUNICATION = (
+    "index,group,comm_rank,primitive,src_rank,dest_rank,root_rank,input_shape,input_type,output_shape,output_type,"
+    "input_size,output_size\n"
+)
+ROW = '"1","a\\"b\\\\c","0 1","AllReduce","","","","(256, 4)","Float32","(256, 4)","Float32","4096","8192"\n'
+
+
+def test_backslash_escapes(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + ROW + '"2","cut\n' + ROW.replace('"4096"', '"many"'))
+    order = read_communication_order(path)
+    assert order.collectives == (Collective('a"b\\c', (0, 1), "AllReduce"),)
+    assert [row.line for row in order.dropped] == [3, 4]
+    with pytest.raises(TraceError):
+        read_communication_order(tmp_path / "absent")
+
+
+def test_real_files() -> None:
+    place = folder("asc_dp8/rank_3") / "execute_order"
+    order = read_communication_order(place / "comm_execute_order.csv")
+    assert (len(order.collectives), order.dropped_count) == (16, 0)
+    assert order.collectives[0] == Collective("hccl_world_group", tuple(range(8)), "AllReduce")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([ROW, '"', "\\", ",", "\n", "\x00", "1"]), max_size=20))
+def test_any_file_is_read(pieces: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "comm_execute_order.csv")
+        path.write_text(COMMUNICATION + "".join(pieces))
+        assert read_communication_order(path).dropped_count >= 0
+
+
+def test_refused_rows_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + "1,2\n" * 3 + ROW)
+    order = read_communication_order(path)
+    assert (order.dropped_count, [row.line for row in order.dropped], len(order.collectives)) == (3, [2, 3, 4], 1)
+    path.write_text(COMMUNICATION + "1,2\n" * (DROPPED_KEPT + 2))
+    order = read_communication_order(path)
+    assert (order.dropped_count, len(order.dropped)) == (DROPPED_KEPT + 2, DROPPED_KEPT)
+    path.write_text("\n" + COMMUNICATION.replace("primitive", "other"))
+    with pytest.raises(TraceError) as told:
+        read_communication_order(path)
+    assert told.value.line == 2
+
+
+def test_as_many_digits_as_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "comm_execute_order.csv"
+    path.write_text(COMMUNICATION + ROW.replace("0 1", f"{'1'.zfill(18)} 2") + ROW.replace("0 1", f"{'1'.zfill(19)} 2"))
+    order = read_communication_order(path)
+    assert ([one.ranks for one in order.collectives], [row.line for row in order.dropped]) == ([(1, 2)], [3])

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.errors import TraceError
+from ms_tune.readers import parts, tracker_graph
+from ms_tune.readers.tracker_graph import TrackerGraph, read_tracker_graph
+from ms_tune.text import Language, render
+from tests.readers.rows import read_memory_block
+from tests.readers.samples import folder
+
+OPERATOR = (
+    "(%7) = MatMul(%2, %5), task_info: 6, attrs {stream_id=0;group=hccl;comm_rank=0 1} \n"
+    "    (Float32:[64, 512]{strdes=[512, 1],offset=0}) <- (BFloat16:[64, 256], Int64:[])\n"
+    "    # File:/workspace/train.py;Line:42;Function:<module>|\n"
+)
+
+
+def read(tmp_path: Path, text: str) -> TrackerGraph:
+    path = tmp_path / "tracker_graph.ir"
+    path.write_text(text, encoding="utf-8")
+    return read_tracker_graph(path)
+
+
+def test_shapes_formats_and_sizes(tmp_path: Path) -> None:
+    graph = read(tmp_path, OPERATOR)
+    assert {tick: str(tensor) for tick, tensor in graph.tensors.items()} == {
+        7: "Float32[64, 512]",
+        2: "BFloat16[64, 256]",
+        5: "Int64[]",
+    }
+    assert [graph.tensors[tick].bytes for tick in (7, 2, 5)] == [131072, 32768, 8]
+    assert (graph.operators, graph.dropped_count) == (1, 0)
+
+
+def test_the_largest_view_of_a_block_counts(tmp_path: Path) -> None:
+    view = "(%9) = View(%7), task_info: 8, attrs {stream_id=0} \n    (Float32:[8]) <- (Float32:[64, 2])\n    # \n"
+    graph = read(tmp_path, view + OPERATOR)
+    assert str(graph.tensors[7]) == "Float32[64, 512]"
+
+
+@pytest.mark.parametrize("types", ["Odd:[4], Bool:[1]", "Bool:[1], Odd:[4]"])
+def test_a_size_that_is_known_wins_over_one_that_is_not(types: str, tmp_path: Path) -> None:
+    text = f"(%9) = Op(%7, %7), task_info: 8, attrs {{stream_id=0}} \n    (Float32:[8]) <- ({types})\n    # \n"
+    assert str(read(tmp_path, text).tensors[7]) == "Bool[1]"
+
+
+def test_types_without_blocks_are_no_damage(tmp_path: Path) -> None:
+    text = "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    (Float32:[8]) <- (Float32:[8])\n    # File:a|\n"
+    graph = read(tmp_path, text)
+    assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
+
+
+def test_operators_of_the_cpu_have_no_blocks(tmp_path: Path) -> None:
+    graph = read(tmp_path, "() = MatMul(), task_info: 1, attrs {stream_id=0} \n    () <- ()\n    # File:a|\n")
+    assert (graph.operators, graph.tensors, graph.dropped_count) == (1, {}, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(%7 = MatMul\n    () <- ()\n",
+        "(%7) = MatMul(%2), task_info: 6, attrs {} \n    (Float32:[1]) <- ()\n",
+        "(%7) = MatMul(%2), task_info: 6, attrs {} \n",
+        "(%7) = MatMul(%2), task_info: 6, attrs {} \n    nothing\n",
+    ],
+)
+def test_damaged_operators_are_refused_with_their_line(tmp_path: Path, text: str) -> None:
+    graph = read(tmp_path, OPERATOR + text + OPERATOR)
+    assert [row.line for row in graph.dropped] == [4]
+    assert graph.operators == 2
+    assert all(render(graph.dropped[0].reason, language) for language in Language)
+
+
+def test_unknown_formats_and_huge_shapes_have_no_size(tmp_path: Path) -> None:
+    text = "(%7, %8) = Op(), task_info: 6, attrs {} \n    (Odd:[4], Float32:[9999999999999, 2]) <- ()\n"
+    graph = read(tmp_path, text)
+    assert [graph.tensors[tick].bytes for tick in (7, 8)] == [None, None]
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(TraceError):
+        read_tracker_graph(tmp_path / "absent.ir")
+
+
+@pytest.mark.parametrize("run", ["asc2", "asc_gO0", "asc_dp8/rank_3", "gpt", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"])
+def test_real_files_fit_their_blocks(run: str) -> None:
+    place = folder(run)
+    graph = read_tracker_graph(place / "tracker_graph.ir")
+    assert graph.dropped_count == 0
+    blocks = {block.start: block for block in read_memory_block(place / "memory_block.csv").blocks}
+    assert set(graph.tensors) <= set(blocks)
+    for tick, tensor in graph.tensors.items():
+        # The pool adds 32 bytes and rounds up to 512 (ascend_memory_manager.cc).
+        assert tensor.bytes is not None
+        assert tensor.bytes <= blocks[tick].size
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([*OPERATOR.splitlines(keepends=True), "(", ")", "%", "[9]", "\n", "x{"]), max_size=20))
+def test_any_file_is_read(pieces: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        graph = read(Path(place), "".join(pieces))
+    assert graph.operators >= 0
+
+
+def _operator(start: int) -> str:
+    shape, rest = start % 7, ", %3" if start % 2 else ""
+    types = f"Float32:[{shape}]" + (", Int64:[2]" if rest else "")
+    return (
+        f"(%{start}) = Default/a(b)/Op-op{start}(%2{rest}), task_info: {start}, attrs {{stream_id=0}} \n"
+        f"    (Float16:[{start % 5}, 3]) <- ({types})\n    # File:a.py;Line:1;Function:f|\n"
+    )
+
+
+STRETCHES = st.lists(
+    st.one_of(
+        st.integers(0, 30).map(_operator),
+        st.sampled_from(["() = Op(), task_info: 1, attrs {} \n    () <- ()\n    # \n", OPERATOR]),
+        st.sampled_from(
+            ["(%1) = x\n", "\n", "    # File:a|\n", "    () <- ()\n", "(%1) = f(), task_info: 1, attrs {\n"]
+        ),
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(pieces=STRETCHES, part=st.sampled_from([1, 100, 1 << 20]))
+def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) -> None:
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART", part)
+        at_once = read(Path(place), "".join(pieces))
+        patch.setattr(tracker_graph._Reader, "_take_plain", lambda _reader, _data: False)
+        singly = read(Path(place), "".join(pieces))
+    assert at_once.tensors == singly.tensors
+    assert at_once.operators == singly.operators
+    assert at_once.dropped == singly.dropped
+
+
+@pytest.mark.parametrize("line", ["(%1) = " + "((%2), task_info: 1, attrs {" * 20_000, "    (" + ") <- (" * 50_000])
+def test_no_line_makes_it_slow(tmp_path: Path, line: str) -> None:
+    begin = time.process_time()
+    read(tmp_path, OPERATOR + line + "\n" + line + "\n    # \n" + OPERATOR)
+    assert time.process_time() - begin < 5  # a search that tries every pair of places takes minutes

@@ -1,0 +1,100 @@
+"""A file that the system does not let us read: every reader says which, and why in the system's own words, once."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import TraceError
+from ms_tune.readers.block_table import read_block_table
+from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.folder import find_trace
+from ms_tune.readers.memlog import read_memlog
+from ms_tune.readers.placement_csv import read_placement_csv
+from ms_tune.readers.plain_pickle import is_snapshot
+from ms_tune.readers.recompute_log import read_recompute_log
+from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.task import read_tasks
+from ms_tune.readers.tensor_list import read_tensor_list
+from ms_tune.readers.tracker_graph import read_tracker_graph
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READERS = (
+    read_block_table,
+    read_communication_order,
+    read_memlog,
+    read_placement_csv,
+    read_recompute_log,
+    read_runtime_log,
+    read_tasks,
+    read_tensor_list,
+    read_tracker_graph,
+)
+DENIED = OSError(errno.EACCES, os.strerror(errno.EACCES), "/the/name/of/the/file")
+
+
+def failing(error: OSError) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, msg("cli.os.eacces")), (OSError("damaged"), "damaged")])
+def test_a_file(
+    reader: Callable[[Path], object], error: OSError, detail: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    monkeypatch.setattr(Path, "open", failing(error))
+    with pytest.raises(TraceError) as caught:
+        reader(path)
+    assert (caught.value.path, caught.value.message.params["detail"]) == (path, detail)
+
+
+@pytest.mark.parametrize(("error", "detail"), [(DENIED, msg("cli.os.eacces")), (OSError("damaged"), "damaged")])
+def test_a_folder(error: OSError, detail: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "iterdir", failing(error))
+    with pytest.raises(TraceError) as caught:
+        find_trace(tmp_path)
+    assert (caught.value.path, caught.value.message.params["detail"]) == (tmp_path, detail)
+
+
+def test_what_is_packed_is_told_how_to_be_unpacked(tmp_path: Path) -> None:
+    log = tmp_path / "worker_0.log.gz"
+    log.write_bytes(gzip.compress(b"[ERROR] out of memory\n"))
+    blocks = tmp_path / "packed" / "memory_block.csv"
+    blocks.parent.mkdir()
+    blocks.write_bytes(gzip.compress(b"start_time_stamp,end_time_stamp\n"))
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "memory_block.csv.gz").write_bytes(blocks.read_bytes())
+    readers: tuple[tuple[Callable[[Path], object], Path, Path], ...] = (
+        (is_snapshot, log, log),
+        (is_snapshot, blocks, blocks),
+        (read_block_table, blocks, blocks),
+        (find_trace, beside, beside / "memory_block.csv.gz"),
+    )
+    for read, path, named in readers:
+        with pytest.raises(TraceError) as raised:
+            read(path)
+        assert raised.value.hint == msg("trace.packed.hint", path=named)
+
+
+def test_a_packed_snapshot_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "dump.gz"
+    whole = gzip.compress(pickle.dumps({"segments": []}))
+    path.write_bytes(whole)
+    assert is_snapshot(path)
+    path.write_bytes(whole[:10])  # cut off before its first byte
+    assert not is_snapshot(path)

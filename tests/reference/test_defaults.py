@@ -1,0 +1,89 @@
+"""Sizes that MindFormers' model classes fill in: the table beside the classes of the wheels, and what becomes of them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ms_tune.dryrun import dynamic as reference
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError
+from ms_tune.facts.models import facts_of
+from ms_tune.reference.job import ReferenceJob
+from ms_tune.text import Language, render
+from tests.dryrun.configs import source_of
+from tests.reference.configs import CASES
+
+# What the reader of these configs takes for every class where the config does not say.
+COMMON = {
+    "hidden_act": "silu",
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "add_bias_linear": False,
+    "tie_word_embeddings": False,
+    "moe_layer_freq": 1,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": None,
+    "compute_dtype": "bf16",
+    "layernorm_compute_dtype": "fp32",
+    "rotary_dtype": "fp32",
+}
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+@pytest.mark.parametrize(
+    "kind", ["deepseek_v3", "glm4", "glm4_moe", "qwen3", "qwen3_moe", "telechat3", "telechat3_moe"]
+)
+def test_the_rest_is_the_same_in_every_class(kind: str, version: str) -> None:
+    defaults = facts_of(version, kind=kind).defaults
+    rest = {key: value for key, value in defaults.items() if key in COMMON}
+    assert rest == {key: COMMON[key] for key in rest}
+
+
+def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
+    request = DryrunRequest(config=Path("config.yaml"), reference=True)
+    return reference.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+
+
+def without(name: str, *keys: str) -> dict[str, Any]:
+    config = copy.deepcopy(CASES[name].config)
+    for key in keys:
+        del config["model"][key]
+    return config
+
+
+def test_a_size_that_is_missing_is_taken_and_told() -> None:
+    run = prepared(without("DeepSeek-V3", "kv_lora_rank", "n_routed_experts"), 8)
+    assert isinstance(run.job, ReferenceJob)
+    shape = run.job.config.shape
+    assert shape.latent is not None
+    assert shape.latent.key_value_rank == 512
+    assert shape.experts is not None
+    assert shape.experts.count == 256
+    for language in Language:
+        told = [render(message, language) for message in run.warnings if message.id == "reference.defaults"]
+        assert [("kv_lora_rank: 512" in text, "n_routed_experts: 256" in text) for text in told] == [(True, True)]
+
+
+def test_another_name_of_a_size_counts_and_so_does_null() -> None:
+    config = without("Qwen3-MoE", "num_experts", "num_hidden_layers")
+    config["model"] |= {"num_moe_experts": 8, "num_layers": 4}
+    assert not any(message.id == "reference.defaults" for message in prepared(config, 8).warnings)
+    config = without("DeepSeek-V3, without pipeline", "q_lora_rank")
+    config["model"]["q_lora_rank"] = None
+    run = prepared(config, 4)
+    assert isinstance(run.job, ReferenceJob)
+    assert run.job.config.shape.latent is not None
+    assert run.job.config.shape.latent.query_rank is None
+    assert not any(message.id == "reference.defaults" for message in run.warnings)
+
+
+def test_a_model_of_a_class_that_is_not_known_needs_all_its_sizes() -> None:
+    config = without("Qwen3", "vocab_size")
+    config["model"]["model_type"] = "of_my_own"
+    with pytest.raises(ConfigError, match="vocab_size"):
+        prepared(config, 4)

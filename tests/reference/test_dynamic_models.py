@@ -1,0 +1,149 @@
+"""Dynamic-graph configs in the neutral model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.dialects.job_parts import ContextMethod, DType, LatentAttention, Sharding
+from ms_tune.errors import ConfigError
+from ms_tune.reference.configs.pynative import expert_layers, read_parallelism, read_pynative
+from ms_tune.reference.mindspeed import read_mindspeed_ms
+from ms_tune.resources import data_folder
+
+PATH = Path("config.yaml")
+DENSE: dict[str, Any] = {
+    "training": {"local_batch_size": 2, "global_batch_size": 16},
+    "model": {
+        "vocab_size": 1024,
+        "seq_length": 128,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+    },
+}
+
+
+def with_model(**values: object) -> dict[str, Any]:
+    return {**DENSE, "model": {**DENSE["model"], **values}}
+
+
+def test_the_packaged_mixture_of_experts() -> None:
+    text = (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
+    data = yaml.safe_load(text)
+    config = read_pynative(data, PATH, 8)
+    assert config.shape.latent == LatentAttention(1536, 512, 128, 64, 192)
+    experts = config.shape.experts
+    assert experts is not None
+    assert (experts.count, experts.per_token, experts.ffn_hidden_size, experts.shared_ffn_hidden_size) == (
+        8,
+        4,
+        1024,
+        1024,
+    )
+    assert (experts.grouped, experts.tensor_parallel, experts.router) == (True, False, DType.FLOAT32)
+    assert config.batch.micro_batch_num == 8
+    assert expert_layers(data, PATH, 16) == (False, *[True] * 15)
+    assert config.optimizer.sharding is Sharding.PARAMETERS
+    assert config.optimizer.gathers_again
+
+
+def test_formats_are_those_that_mindformers_computes_in() -> None:
+    # transformer_config.py, 2.1: the embedding, norms and positions are float32 unless the config says otherwise.
+    precision = read_pynative(DENSE, PATH, 1).precision
+    assert (precision.parameters, precision.gradients) == (DType.BFLOAT16, DType.FLOAT32)
+    assert (precision.embedding, precision.norm, precision.rotary) == (DType.FLOAT32,) * 3
+    changed = read_pynative(with_model(layernorm_compute_dtype="bfloat16"), PATH, 1).precision
+    assert changed.norm is DType.BFLOAT16
+
+
+@pytest.mark.parametrize(
+    ("names", "field", "value"),
+    [
+        (("num_key_value_heads", "n_kv_heads", "num_query_groups"), "num_query_groups", 4),
+        (("head_dim", "kv_channels"), "head_size", 64),
+        (("qk_layernorm", "use_qk_norm"), "qk_norm", True),
+        (("attention_bias", "add_qkv_bias", "qkv_has_bias"), "qkv_bias", True),
+    ],
+)
+def test_all_names_of_a_size_are_read(names: tuple[str, ...], field: str, value: object) -> None:
+    for name in names:
+        assert getattr(read_pynative(with_model(**{name: value}), PATH, 1).shape, field) == value
+
+
+@pytest.mark.parametrize(("kind", "written", "norms"), [("qwen3", False, True), ("deepseek_v3", False, False)])
+def test_qwen3_has_query_norms_whatever_the_config_says(kind: str, written: bool, norms: bool) -> None:  # noqa: FBT001
+    # models/qwen3/modeling_qwen3_train_pynative.py, 2.0 and 2.1: MindFormers' own run had 1 % more at its peak.
+    assert read_pynative(with_model(model_type=kind, qk_layernorm=written), PATH, 1).shape.qk_norm is norms
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "router"),
+    [
+        ("deepseek_v3", "router_dense_type", DType.FLOAT32),  # its own converter leaves it out
+        ("deepseek_v3", "moe_router_dtype", DType.BFLOAT16),
+        ("qwen3_moe", "router_dense_type", DType.BFLOAT16),
+    ],
+)
+def test_a_router_has_the_format_of_a_key_that_its_model_knows(kind: str, key: str, router: DType) -> None:
+    model = {"model_type": kind, "num_experts": 8, "n_routed_experts": 8, "moe_intermediate_size": 64, key: "bfloat16"}
+    if kind == "qwen3_moe":
+        del model["n_routed_experts"]
+    experts = read_pynative(with_model(**model), PATH, 1).shape.experts
+    assert experts is not None
+    assert experts.router is router
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({}, (False,) * 4),
+        ({"num_experts": 8}, (True,) * 4),
+        ({"num_experts": 8, "first_k_dense_replace": 3}, (False, False, False, True)),
+        ({"num_experts": 8, "moe_layer_freq": [0, 1, 0, 1]}, (False, True, False, True)),
+        ({"num_experts": 8, "moe_layer_freq": 2}, (True, False, True, False)),
+        ({"num_experts": 8, "mlp_only_layers": [2]}, (True, True, False, True)),
+    ],
+)
+def test_layers_with_experts(model: dict[str, object], expected: tuple[bool, ...]) -> None:
+    assert expert_layers(with_model(**model), PATH, 4) == expected
+
+
+def test_a_step_is_divided_by_the_ranks_that_see_different_samples() -> None:
+    assert read_pynative(DENSE, PATH, 4).batch.micro_batch_num == 2
+    with pytest.raises(ConfigError) as caught:
+        read_pynative(DENSE, PATH, 3)
+    assert caught.value.message.id == "model.global-batch"
+
+
+@pytest.mark.parametrize(
+    ("policy", "stages", "again"),
+    [("default", 1, True), ("default", 2, False), ("always", 2, True), ("never", 1, False)],
+)
+def test_whole_weights_are_let_go_as_the_policy_says(policy: str, stages: int, again: bool) -> None:  # noqa: FBT001
+    # pynative/distributed/fsdp.py, get_fsdp_reshard_after_forward_policy
+    data = {**DENSE, "parallelism": {"reshard_after_forward_policy": policy, "pipeline_parallel": stages}}
+    assert read_pynative(data, PATH, stages).optimizer.gathers_again is again
+
+
+def test_context_parallel_methods() -> None:
+    for name, method in (
+        ("colossal", ContextMethod.RING),
+        ("ulysses", ContextMethod.ULYSSES),
+        ("hybrid", ContextMethod.HYBRID),
+    ):
+        assert read_parallelism({"parallelism": {"context_parallel_method": name}}, PATH).context_method is method
+
+
+def test_experts_of_mindspeed_are_all_layers_and_one_after_the_other() -> None:
+    data = yaml.safe_load((data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml").read_text("utf-8"))
+    assert read_mindspeed_ms(data, PATH).shape.experts is None
+    data["moe_config"] = {"num_experts": 8, "moe_router_topk": 1, "moe_expert_capacity_factor": -1.0}
+    experts = read_mindspeed_ms(data, PATH).shape.experts
+    assert experts is not None
+    assert (experts.count, experts.per_token, experts.grouped, experts.capacity_factor) == (8, 1, False, None)
+    assert experts.ffn_hidden_size == 11008

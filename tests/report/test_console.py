@@ -1,0 +1,43 @@
+"""Notes on a terminal and for programs."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import struct
+import sys
+import termios
+
+import pytest
+
+from ms_tune.errors import UsageError
+from ms_tune.report.columns import text_width
+from ms_tune.report.console import Console
+from ms_tune.text import Language, msg
+
+ERROR = UsageError(msg("cli.usage.file", file="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
+
+
+@pytest.mark.parametrize("language", Language)
+def test_errors_are_folded_on_a_terminal(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    monkeypatch.setenv("NO_COLOR", "1")
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        Console(language).fail(ERROR)
+        stream.flush()
+        lines = os.read(reader, 1 << 16).decode().splitlines()
+        monkeypatch.undo()
+    os.close(reader)
+    assert len(lines) > 2
+    assert max(map(text_width, lines)) <= 80
+
+
+def test_programs_get_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "80")
+    Console(Language.EN).fail(ERROR)
+    assert len(stream.getvalue().splitlines()) == 2

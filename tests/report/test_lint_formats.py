@@ -1,0 +1,164 @@
+"""The output formats of ``ms-tune lint`` for machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.enums import YAML_DIALECTS
+from ms_tune.lint.rules import all_rules
+from tests.lint.few import make_only_few
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
+CONFIG = """\
+trainer: {type: A}
+profile: True
+optimizer: {eps: 1e-8}  # 数
+parallel_config: {pipeline_stage: 1}
+recompute_config:
+  recompute: [1, 1]
+zebra_stripes: "<, :%"
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    make_only_few(monkeypatch)
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "work" / "my config.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "clean.yaml").write_text("trainer: {type: A}\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["lint", *arguments])
+    return capsys.readouterr().out
+
+
+def sarif(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401 - JSON
+    log = json.loads(run(capsys, "--format", "sarif", *arguments))
+    VALIDATOR.validate(log)
+    return log["runs"][0]
+
+
+def test_sarif(capsys: pytest.CaptureFixture[str]) -> None:
+    log = sarif(capsys, "my config.yaml")
+    rules = log["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["MST102", "MST202", "MST401", "MST509"]
+    results = log["results"]
+    assert [result["ruleId"] for result in results] == ["MST509", "MST102", "MST401", "MST202"]
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in results)
+    assert [result["level"] for result in results] == ["warning", "warning", "error", "note"]
+    (location,) = results[1]["locations"]
+    assert location["physicalLocation"] == {
+        "artifactLocation": {"uri": "my%20config.yaml", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 3, "startColumn": 18, "endLine": 3, "endColumn": 22},
+    }
+    (fix,) = results[1]["fixes"]
+    (replacement,) = fix["artifactChanges"][0]["replacements"]
+    assert replacement["insertedContent"] == {"text": "1.e-8"}
+    assert results[2]["relatedLocations"][0]["message"] == {"text": "the number of stages"}
+
+
+def test_the_schema_refuses_what_is_no_sarif(capsys: pytest.CaptureFixture[str]) -> None:
+    log = json.loads(run(capsys, "--format", "sarif", "my config.yaml"))
+    for path, value in (
+        (("level",), "info"),
+        (("message",), {}),
+        (("locations", 0, "physicalLocation", "region", "startLine"), 0),
+        (("fixes", 0, "artifactChanges", 0, "replacements"), []),
+    ):
+        broken = json.loads(json.dumps(log))
+        node = broken["runs"][0]["results"][1]
+        for item in path[:-1]:
+            node = node[item]
+        node[path[-1]] = value
+        assert not VALIDATOR.is_valid(broken), path
+
+
+@pytest.mark.slow
+def test_sarif_of_every_check_is_valid(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    folder = tmp_path / "all"
+    folder.mkdir()
+    endings = {"yaml": ".yaml", "sh": ".sh", "python": ".py"}
+    for rule in all_rules():
+        (folder / f"{rule.id}{endings[rule.language]}").write_text(rule.bad, encoding="utf-8")
+    for dialect in YAML_DIALECTS:
+        main(["lint", "--no-config", "--format", "sarif", "--dialect", dialect.value, str(folder)])
+        log = json.loads(capsys.readouterr().out)
+        VALIDATOR.validate(log)
+        assert len(log["runs"][0]["tool"]["driver"]["rules"]) > 70
+
+
+def test_sarif_explains_rules_in_both_languages(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = {rule.id: rule for rule in all_rules()}
+    for rule in sarif(capsys, "my config.yaml")["tool"]["driver"]["rules"]:
+        for part in (rule["help"]["text"], rule["help"]["markdown"]):
+            assert rules[rule["id"]].why.en in part
+            assert rules[rule["id"]].why.zh in part
+
+
+def test_sarif_fingerprints_survive_a_move(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    def prints() -> list[str]:
+        results = sarif(capsys, "my config.yaml")["results"]
+        return [result["partialFingerprints"]["msTuneFinding/v1"] for result in results]
+
+    before = prints()
+    assert len(set(before)) == len(before)
+    file = project / "work" / "my config.yaml"
+    file.write_text(f"seed: 1\n\n{CONFIG}eps: 1e-8\n", encoding="utf-8")
+    after = prints()
+    assert set(before) < set(after)
+    assert len(set(after)) == len(after)
+
+
+def test_sarif_of_other_places(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    log = sarif(capsys, "my config.yaml", str(project / "clean.yaml"), "missing.yaml")
+    assert log["invocations"] == [{"executionSuccessful": False}]
+    (project / "other.yaml").write_text("trainer: {type: A}\nprofile: True\n")
+    log = sarif(capsys, "../other.yaml")
+    uri = log["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri == (project / "other.yaml").as_uri()
+    assert sarif(capsys, "../clean.yaml")["results"] == []
+
+
+def test_github(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "--format", "github", "my config.yaml").splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning", "::warning", "::notice"]
+    assert lines[2] == (
+        "::warning file=my config.yaml,line=3,endLine=3,col=18,endColumn=22,title=MST102 number-read-as-text"
+        "::YAML reads '1e-8' as a text, not as a number; every process stops while it starts, before its first step"
+        "%0Ahelp: write 1.e-8"
+    )
+
+
+def test_junit(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    out = run(capsys, "--format", "junit", "my config.yaml", str(project / "clean.yaml"))
+    root = ET.fromstring(out)  # noqa: S314 - our own output
+    assert root.attrib == {"name": "ms-tune lint", "tests": "5", "failures": "3", "errors": "0"}
+    first, second = root
+    assert (first.get("name"), first.get("failures")) == ("my config.yaml", "3")
+    cases = [case.get("name") for case in first]
+    assert cases[1] == "MST102 number-read-as-text (3:18)"
+    assert [case.find("failure") is None for case in first] == [False, False, False, True]
+    assert second.get("name") == str(project / "clean.yaml")
+    assert len(second) == 1
+
+
+def test_formats_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
+    for chosen in ("concise", "github", "junit", "sarif", "json"):
+        assert "字符串" in run(capsys, "--lang", "zh", "--format", chosen, "my config.yaml")
+    assert json.loads(run(capsys, "--format", "json", "my config.yaml"))["version"] == 1

@@ -1,0 +1,93 @@
+"""Scripts whose lines end as in Windows: read as they are meant, written as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ms_tune.enums import Dialect
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.launched import commands_in
+from ms_tune.normalize.expand_script import explicit_script
+from ms_tune.normalize.script import normalize_script
+from ms_tune.source.shell.line_ends import as_meant, as_written
+from ms_tune.source.shell.read import read_launches
+
+SCRIPT = """#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPT_ARGS="
+    --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\
+    --seq-length 4096 --max-position-embeddings 4096\\
+    --recompute-norm-num-layers 2 \\
+    --recompute-granularity full --recompute-method block \\
+    --recompute-num-layers 12 \\
+    --bf16
+"
+for NODE in one; do
+  msrun --worker_num 8 pretrain_gpt.py \\
+    $GPT_ARGS \\
+    --micro-batch-size 1 \\
+    --micro-batch-size 2
+done
+"""
+WINDOWS = SCRIPT.replace("\n", "\r\n")
+PATH = Path("pretrain.sh")
+
+
+def words(text: str) -> list[str | None]:
+    (launch,) = read_launches(PATH, text).launches
+    return [word.text for word in launch.arguments]
+
+
+def test_it_is_read_as_it_is_meant() -> None:
+    assert words(WINDOWS) == words(SCRIPT)
+    (told,), (meant,) = normalize_script(PATH, WINDOWS), normalize_script(PATH, SCRIPT)
+    assert told.plan is not None
+    assert meant.plan is not None
+    assert told.plan.layers == meant.plan.layers
+    assert [one.id for one in told.plan.problems] == [*(one.id for one in meant.plan.problems), "carriage-returns"]
+
+
+def test_it_keeps_its_line_ends_when_it_is_written() -> None:
+    found = explicit_script(PATH, WINDOWS)
+    assert found.count == 2
+    assert found.in_windows
+    assert found.text == explicit_script(PATH, SCRIPT).text.replace("\n", "\r\n")
+
+
+def test_it_keeps_them_when_it_is_mended() -> None:
+    changed = []
+    for text in (SCRIPT, WINDOWS):
+        (source,) = commands_in(PATH, text, "2.3")
+        for finding in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), "2.3"):
+            edits = finding.fix.edits if finding.fix else ()
+            changed += [text[: edit.start] + edit.text + text[edit.end :] for edit in edits]
+    half = len(changed) // 2
+    assert half == 3
+    assert [one.replace("\n", "\r\n") for one in changed[:half]] == changed[half:]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lines_that_nobody_touched_stay_as_they_were(seed: int) -> None:
+    """Of any mixture of line ends."""
+    random = Random(seed)  # noqa: S311 - cases, no secrets
+    ends = [random.choice(("\n", "\r\n", " \\\n", "\\\r\n", "  \r\n", "\u2028\r\n")) for _ in range(12)]
+    lines = [f"echo {number}{end}" for number, end in enumerate(ends)] + ["exit"]
+    written = "".join(lines)
+    meant = as_meant(written)
+    assert len(meant) == len(written)
+    assert as_written(written, meant) == written
+    gone, new = random.randrange(12), random.randrange(12)
+    kept = meant.split("\n")
+    del kept[gone]
+    kept[new] = kept[new].replace("echo", "printf")
+    expected = [line for at, line in enumerate(lines) if at != gone]
+    made = as_written(written, "\n".join(kept))
+    assert made.replace("printf", "echo").replace(" \\", "\\").replace("\r", "").replace(" \n", "\n") == "".join(
+        expected
+    ).replace(" \\", "\\").replace("\r", "").replace(" \n", "\n")
+    untouched = [line for at, line in enumerate(expected) if at != new]
+    assert all(line in made for line in untouched)

@@ -1,0 +1,134 @@
+"""Explicit lists: what is changed, what is left alone, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.normalize.expand import explicit
+from ms_tune.source.yaml import parse_source
+
+HEAD = """\
+# a comment
+parallel: {pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}}
+parallel_config: {pipeline_stage: 2}   # two
+model:
+  model_config: {num_layers: 8, pp_interleave_num: 2}
+recompute_config:
+"""
+
+
+def written(body: str, head: str = HEAD) -> str:
+    result = explicit(parse_source(head + body, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
+    assert result.text.startswith(head)
+    again = explicit(parse_source(result.text, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
+    assert again.text == result.text
+    assert again.count == 0
+    return result.text.removeprefix(head)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  recompute: True  # all\n", "  recompute: [[2, 2], [2, 2]]  # all\n"),
+        ("  recompute: [3, 1]\n", "  recompute: [[2, 1], [1, 0]]\n"),
+        ("  recompute: [[1,  0],[2,0]]\n", "  recompute: [[1,  0],[2,0]]\n"),
+        ("  recompute: [[9,  0], # top\n    [2,0]]\n", "  recompute: [[2,  0], # top\n    [2,0]]\n"),
+        ("  recompute:\n  - 3\n  - 1\nz: 1\n", "  recompute: [[2, 1], [1, 0]]\nz: 1\n"),
+        ("  recompute: # why\n    - 3\n    - 1\n\nz: 1\n", "  recompute: [[2, 1], [1, 0]] # why\n\nz: 1\n"),
+        ("  recompute:\n    - [1, True]\n    - [0, 0]\n", "  recompute:\n    - [1, 2]\n    - [0, 0]\n"),
+        ("  recompute: &r [1, 0]\n", "  recompute: &r [[1, 0], [0, 0]]\n"),
+        ("  recompute: ['1']\n", "  recompute: [[2, 2], [2, 2]]\n"),
+        ("  recompute: False\n  select_recompute: []\n", "  recompute: False\n  select_recompute: []\n"),
+        ("  select_recompute: [1, 0]\n", "  select_recompute: [[1, 0], [0, 0]]\n"),
+        ("  select_recompute: ['a\\.b']\n", "  select_recompute: {'a\\.b': [[2, 2], [2, 2]]}\n"),
+        (
+            '  select_recompute: {"a\\\\.b": True, c: False}\n',
+            '  select_recompute: {"a\\\\.b": [[2, 2], [2, 2]], c: False}\n',
+        ),
+        (
+            "  select_recompute: {a: True}\n  select_recompute_exclude: {a: [1, 0]}\n",
+            "  select_recompute: {a: True}\n  select_recompute_exclude: {a: [[1, 0], [0, 0]]}\n",
+        ),
+        ("  recompute: [3, 1]\r\n  select_recompute: False\r\n", "  recompute: [[2, 1], [1, 0]]\r\n  select_recompute: False\r\n"),
+    ],
+)  # fmt: skip
+def test_what_is_written(before: str, after: str) -> None:
+    assert written(before) == after
+
+
+def test_flat_lists_for_one_chunk() -> None:
+    head = "parallel_config: {pipeline_stage: 2}\nmodel: {model_config: {num_layers: 5, offset: [0, 1]}}\n"
+    assert written("recompute_config: {recompute: True}\n", head) == "recompute_config: {recompute: [2, 3]}\n"
+    assert written("recompute_config: {recompute: [9]}\n", head) == "recompute_config: {recompute: [2, 0]}\n"
+
+
+def test_slices_need_the_word_true() -> None:
+    body = "  recompute: True\n  recompute_slice_activation: True\n"
+    assert written(body) == body
+
+
+def test_an_offset_for_each_chunk() -> None:
+    head = "".join(HEAD.splitlines(keepends=True)[:3])
+    body = (
+        "model:\n  model_config: {num_layers: 8, pp_interleave_num: 2, offset: [-1, 1]}\n"
+        "recompute_config: {recompute: True}\n"
+    )
+    assert written(body, head) == body.replace("[-1, 1]", "[[-1, 1], [-1, 1]]").replace("True", "[[1, 3], [1, 3]]")
+
+
+def test_layer_numbers_when_swap_is_on() -> None:
+    body = "  recompute: [3, 1, 3, 99]\nswap_config: {swap: True, layer_swap: [{layers: [5], backward_prefetch: 1}]}\n"
+    assert written(body) == body.replace("[3, 1, 3, 99]", "[1, 3]")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("  recompute: &r [1, 0]\nother: *r\n", "used elsewhere"),
+        ("  recompute: &r [[9, 0], [0, 0]]\nother: *r\n", "used elsewhere"),
+        ("  recompute: [[&n 9, 0], [0, *n]]\n", "behind an alias"),
+        ("  recompute: *r\n", "behind an alias"),
+        ("  <<: *s\n", "behind an alias"),
+        ("  recompute: [-1, 0]\n", "nothing is written"),
+    ],
+)
+def test_what_is_refused(body: str, words: str) -> None:
+    needs_anchors = "&r" not in body and ("*r" in body or "*s" in body)
+    anchors = "x: &r [1, 0]\ns: &s {recompute: [1, 0]}\n" if needs_anchors else ""
+    with pytest.raises(MsTuneError) as caught:
+        explicit(parse_source(anchors + HEAD + body, Path("c.yaml")), Dialect.MINDFORMERS, "1.9")
+    assert words in str(caught.value)
+    if "nothing" not in words:
+        assert isinstance(caught.value, ConfigError)
+        assert caught.value.line is not None
+
+
+@pytest.mark.slow
+def test_random_forms() -> None:
+    random = Random(5)  # noqa: S311 - the same cases every time
+    for _ in range(300):
+        rows = [[random.choice((0, 1, 2, 5, True, False)) for _ in range(2)] for _ in range(2)]
+        flat = [random.choice((0, 1, 3, 9, True)) for _ in range(random.choice((1, 2)))]
+        value = random.choice((rows, flat, True, {"a": rows, "b": flat, "c": random.random() < 0.5}, ["a", "b"]))
+        key = "recompute" if value in (rows, flat, True) and random.random() < 0.5 else "select_comm_recompute"
+        written(f"  {key}: {value}\n")
+
+
+@pytest.mark.parametrize("listed", ["\n    - 1  # one\n    - 0\n", " [1, # one\n   0]\n"])
+def test_a_list_with_comments_stays_alone(listed: str) -> None:
+    """The list beside it is written all the same."""
+    body = f"  recompute:{listed}  select_recompute: [9, 0]\n"
+    source = parse_source(HEAD + body, Path("c.yaml"))
+    result = explicit(source, Dialect.MINDFORMERS, "1.9")
+    assert result.text == HEAD + body.replace("[9, 0]", "[[2, 0], [2, 0]]")
+    assert (result.count, result.left) == (1, (("recompute_config", "recompute"),))
+
+
+def test_a_tag_goes_with_the_value() -> None:
+    assert "True" not in written("  recompute: !!bool True\n")
+    assert "!!bool" not in written("  recompute: !!bool True\n")

@@ -1,0 +1,304 @@
+"""The one writer of users' files: nothing that a file is gets lost, whoever writes it and whenever it is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.errors import ConfigError
+from ms_tune.source.atomic_write import PART, replacement, write_atomically, write_back
+from ms_tune.text import Language, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+OLD, NEW = "".join(f"a: {n:06}\n" for n in range(40_000)), "".join(f"b: {n:06}\n" for n in range(50_000))
+CONFIG = """\
+use_legacy: True
+trainer: {}
+optimizer: {eps: 1e-8}
+parallel_config: {pipeline_stage: 2}
+model: {model_config: {num_layers: 4}}
+recompute_config:
+  recompute: [True, 1]
+"""
+
+
+@root
+def test_owner_group_and_mode_stay(tmp_path: Path) -> None:
+    file = tmp_path / "o.yaml"
+    file.write_text("a: 1\n")
+    os.chown(file, NOBODY, 1234)
+    file.chmod(0o2600)
+    write_back(file, "a: 1\n", "a: 2\n")
+    status = file.stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (NOBODY, 1234, 0o2600)
+    assert file.read_text() == "a: 2\n"
+
+
+def test_extended_attributes_stay(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    try:
+        os.setxattr(file, "user.reviewed", b"yes")
+    except OSError as error:
+        pytest.skip(f"this file system has no extended attributes: {error}")
+    write_back(file, "a: 1\n", "a: 2\n")
+    assert os.getxattr(file, "user.reviewed") == b"yes"
+
+
+def _access_list(user: int, permissions: int) -> bytes:
+    """An access control list as Linux keeps it (``linux/posix_acl_xattr.h``): rw- for the owner and for one user more."""
+    entries = [(1, 6, -1), (2, permissions, user), (4, 4, -1), (16, 6, -1), (32, 0, -1)]
+    words = (tag.to_bytes(2, "little") + bits.to_bytes(2, "little") for tag, bits, _ in entries)
+    ids = ((one & 0xFFFFFFFF).to_bytes(4, "little") for _, _, one in entries)
+    return (2).to_bytes(4, "little") + b"".join(word + id_ for word, id_ in zip(words, ids, strict=True))
+
+
+def test_access_control_lists_stay(tmp_path: Path) -> None:
+    file, other = tmp_path / "a.yaml", tmp_path / "other.yaml"
+    name, wanted = "system.posix_acl_access", _access_list(1234, 6)
+    file.write_text("a: 1\n")
+    try:
+        os.setxattr(file, name, wanted)
+    except OSError as error:
+        pytest.skip(f"this file system has no access control lists: {error}")
+    write_back(file, "a: 1\n", "a: 2\n")
+    assert os.getxattr(file, name) == wanted
+    other.write_text("a: 1\n")
+    other.chmod(0o640)
+    os.setxattr(tmp_path, "system.posix_acl_default", wanted)  # what is made in the folder from now on gets the list
+    write_back(other, "a: 1\n", "a: 2\n")
+    assert name not in os.listxattr(other)
+    assert stat.S_IMODE(other.stat().st_mode) == 0o640
+
+
+def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    file.chmod(0o444)
+    with pytest.raises(ConfigError, match="may not be written") as caught:
+        write_back(file, "a: 1\n", "a: 2\n")
+    assert "chmod u+w" in render(caught.value.hint or caught.value.message, Language.EN)
+    assert file.read_text() == "a: 1\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def _as_nobody(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    """Run a piece of Python as an ordinary user."""
+    drop = f"import os, sys; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+    # Imported before the user is changed: the sources may lie in a folder that is root's alone.
+    start = "from pathlib import Path\nfrom ms_tune.source.atomic_write import write_back, write_atomically\n"
+    words = [sys.executable, "-c", start + "from ms_tune.text import render, msg\n" + drop + code]
+    return subprocess.run([*words, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+
+
+TRY = """
+from ms_tune.errors import ConfigError
+try:
+    write_back(Path(sys.argv[1]), 'a: 1\\n', 'a: 2\\n')
+except ConfigError as error:
+    print(error)
+else:
+    print('written')
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that an ordinary user reaches and may write; pytest's own are for the caller alone."""
+    with tempfile.TemporaryDirectory(prefix="ms-tune-write-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
+
+
+@root
+@pytest.mark.parametrize(
+    ("owner", "mode", "says"),
+    [
+        (NOBODY, 0o600, "written"),
+        (NOBODY, 0o444, "may not be written"),
+        (NOBODY, 0o466, "may not be written"),  # an owner has the owner's permissions, not those of the others
+        (0, 0o644, "may not be written"),
+        (0, 0o666, "belongs to 0:0"),  # it could be written, but not stay its owner's
+    ],
+)
+def test_an_ordinary_user(open_folder: Path, owner: int, mode: int, says: str) -> None:
+    file = open_folder / "a.yaml"
+    file.write_text("a: 1\n")
+    os.chown(file, owner, owner)
+    file.chmod(mode)
+    output = _as_nobody(TRY, file)
+    assert says in output.stdout, output
+    assert file.read_text() == ("a: 2\n" if says == "written" else "a: 1\n")
+    status = file.stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (owner, mode)
+    assert list(open_folder.iterdir()) == [file]
+
+
+@root
+def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:
+    file = open_folder / "a.yaml"
+    file.write_text("a: 1\n")
+    file.chmod(0o666)
+    open_folder.chmod(0o755)
+    assert "cannot be written: permission denied" in _as_nobody(TRY, file).stdout
+    assert file.read_text() == "a: 1\n"
+
+
+def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    file.chmod(0o444)
+    hints = []
+    for user in (file.stat().st_uid, 12345):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(ConfigError, match="may not be written") as caught:
+            write_back(file, "a: 1\n", "a: 2\n")
+        hints.append(caught.value.hint and caught.value.hint.id)
+    assert hints == ["edits.write.read-only.hint", "edits.write.owner.hint"]
+
+
+def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the comparison and the replacement, too."""
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+
+    write = Path.write_bytes
+
+    def somebody_saves(part: Path, content: bytes) -> int:
+        file.write_text("a: 7\n")
+        return write(part, content)
+
+    monkeypatch.setattr(Path, "write_bytes", somebody_saves)
+    with pytest.raises(ConfigError, match="has changed"):
+        write_back(file, "a: 1\n", "a: 2\n")
+    assert file.read_text() == "a: 7\n"
+    with pytest.raises(ConfigError, match="has changed"):
+        write_back(file, "a: 1\n", "a: 2\n")
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        write_back(file, "a: 1\n", "a: 2\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\n")
+    code = (
+        "import signal, sys\nfrom pathlib import Path\nfrom ms_tune.source.atomic_write import write_atomically\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "try:\n    write_atomically(Path(sys.argv[1]), b'x' * 100_000)\nexcept Exception as error:\n    print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )
+    assert "cannot be written: the file may not grow that large" in done.stdout
+    assert file.read_text() == "a: 1\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written: there is no such file"):
+        write_atomically(tmp_path / "gone" / "a.yaml", b"")
+    write_atomically(tmp_path / "new" / "folder" / "a.yaml", b"x", parents=True)
+    assert (tmp_path / "new" / "folder" / "a.yaml").read_bytes() == b"x"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_atomically(tmp_path / "new" / "folder" / "a.yaml" / "b", b"", parents=True)
+
+
+def test_a_very_long_name(tmp_path: Path) -> None:
+    file = tmp_path / ("名" * 80 + ".yaml")
+    write_atomically(file, b"1")
+    write_atomically(file, b"2")
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"2"]
+
+
+def test_what_a_killed_run_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    file, left = tmp_path / "a.yaml", tmp_path / f".b.yaml.12345678{PART}"
+    left.write_text("half of")
+    with replacement(tmp_path / "other.yaml") as part:
+        part.write_text("other")
+        write_atomically(file, b"1")
+        assert part.exists()
+        assert not left.exists()
+    assert {one.name for one in tmp_path.iterdir()} == {"a.yaml", "other.yaml"}
+
+
+LOOP = """
+import sys
+from pathlib import Path
+from ms_tune.source.atomic_write import write_back
+from tests.source.test_write import NEW, OLD
+file = Path(sys.argv[1])
+print('ready', flush=True)
+while True:
+    write_back(file, OLD, NEW)
+    write_back(file, NEW, OLD)
+"""
+
+
+@pytest.mark.slow
+def test_killed_while_writing(tmp_path: Path) -> None:
+    """Killed at 40 random moments of writing nothing else than this file."""
+    file = tmp_path / "a.yaml"
+    file.write_text(OLD)
+    moments = random.Random(12)  # noqa: S311 - the same moments at every run
+    left = 0
+    for _ in range(40):
+        with subprocess.Popen([sys.executable, "-c", LOOP, str(file)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(moments.uniform(0.0, 0.03))
+            child.send_signal(signal.SIGKILL)
+        text = file.read_text()
+        assert text in (OLD, NEW)
+        left += len(list(tmp_path.iterdir())) - 1
+        if text == NEW:
+            write_back(file, NEW, OLD)
+    assert left  # or else no kill hit the moment that this test is about
+    write_back(file, OLD, NEW)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("normalize-recompute", "--write"), ("lint", "--fix", "--no-config")])
+def test_a_command_killed_at_random_moments(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "a.yaml"
+    old = CONFIG + "".join(f"# {n}\n" for n in range(100_000))
+    words = [sys.executable, "-m", "ms_tune", *command, str(file)]
+    file.write_text(old)
+    begin = time.monotonic()
+    subprocess.run(words, capture_output=True, timeout=120, check=False)
+    whole, new = time.monotonic() - begin, file.read_text()
+    assert new != old
+    moments = random.Random(34)  # noqa: S311 - as above
+    for _ in range(14):
+        file.write_text(old)
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            time.sleep(moments.uniform(0.3, 1.05) * whole)
+            child.send_signal(signal.SIGKILL)
+        assert file.read_text() in (old, new)
+    file.write_text(old)
+    subprocess.run(words, capture_output=True, timeout=120, check=False)
+    assert file.read_text() == new
+    assert list(tmp_path.iterdir()) == [file]

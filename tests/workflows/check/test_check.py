@@ -1,0 +1,742 @@
+"""``ms-tune check``: one screen about a job, and what a change did to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from ms_tune import api
+from ms_tune.cli.main import main
+from ms_tune.diagnostics import Severity
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.estimate.stage import Outlook
+from ms_tune.fit.job import read_job
+from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.report.columns import text_width, wrap
+from ms_tune.resources import data_folder
+from ms_tune.text import msg
+from ms_tune.units import MIB
+from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import Need, Outside, judge, no_verdict
+from ms_tune.workflows.check.base import changed_since, difference, difference_of_scripts, text_at
+from ms_tune.workflows.check.config import OverviewRequest, look_at
+from ms_tune.workflows.check.estimate import estimate_of
+from ms_tune.workflows.check.result import StageVerdict
+
+if TYPE_CHECKING:
+    from ms_tune.estimate.stage import Estimate, StageEstimate
+    from ms_tune.workflows.check.config import Look
+    from ms_tune.workflows.check.result import Overview
+
+TEMPLATES = data_folder("yaml_templates")
+ALL = sorted(TEMPLATES.glob("*/*.yaml"))
+GIT = shutil.which("git")
+GIB = 1024 * MIB
+
+
+def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["check", *arguments])
+    done = capsys.readouterr()
+    return code, done.out, done.err
+
+
+def on(card: int, devices: int | None = None) -> OverviewRequest:
+    """A request for devices with so many GiB."""
+    return OverviewRequest(job=DryrunRequest(device_bytes=card * GIB, devices=devices))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "train.yaml"
+    shutil.copy(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml", file)
+    return file
+
+
+def edited(file: Path, **values: object) -> None:
+    """Values of keys that stand once in a file."""
+    text = file.read_text(encoding="utf-8")
+    for key, value in values.items():
+        lines = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
+        (line,) = lines
+        text = text.replace(line, f"{line[: line.index(key)]}{key}: {value}")
+    file.write_text(text, encoding="utf-8")
+
+
+class TestScreen:
+    @pytest.mark.parametrize(
+        ("written", "name"),
+        [({"recompute": "[4, 4, 4]"}, "short-recompute-list"), ({"offset": "3"}, "impossible-layer-split")],
+    )
+    def test_what_lint_says_is_not_said_again(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, written: dict[str, object], name: str
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        text = (TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text("utf-8")
+        file.write_text(text.replace("pipeline_stage: 2", "pipeline_stage: 4"), "utf-8")
+        edited(file, **written)
+        (shown,) = json.loads(screen(capsys, str(file), "--json")[1])["files"]
+        assert [one["name"] for one in shown["matters"] if one["severity"] != "info"] == [name]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("language", ["en", "zh"])
+    @pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
+    @pytest.mark.parametrize("card", ["16GiB", "64GiB"])
+    def test_it_is_one_screen(self, capsys: pytest.CaptureFixture[str], file: Path, card: str, language: str) -> None:
+        code, out, err = screen(capsys, str(file), "--device-memory", card, "--lang", language)
+        lines = out.splitlines()
+        assert (code in (ExitCode.OK, ExitCode.FINDINGS), err) == (True, "")
+        assert len(lines) <= 20
+        wide = [line for line in lines if text_width(line) > 80 and " " in line.strip() and str(file) not in line]
+        assert wide == []
+        assert file.name in out
+
+    def test_what_the_job_is_stands_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+        _, out, _ = screen(capsys, str(TEMPLATES / "mindformers" / "qwen3_32b.yaml"))
+        assert "mindformers (MindFormers 1.9), qwen3, 64" in " ".join(out.split())
+        assert "32 NPUs (as the config says): data 2 x tensor 4 x pipeline 4" in " ".join(out.split())
+
+    @pytest.mark.slow
+    def test_an_estimate_never_says_that_a_job_fits(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for file in ALL:
+            _, out, _ = screen(capsys, str(file))
+            assert "fits" not in out
+            assert "estimate" in out
+
+    def test_json_holds_what_the_screen_says(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        code, out, _ = screen(capsys, str(config), "--device-memory", "16GiB", "--json")
+        (found,) = json.loads(out)["files"]
+        assert code == ExitCode.FINDINGS
+        assert found["dialect"] == "mindspeed-ms"
+        assert found["assumptions"]["devices"] == 8
+        assert found["estimate"]["outlook"] == "over"
+        assert found["estimate"]["peak_bytes"] == max(one["peak_bytes"] for one in found["estimate"]["stages"])
+        assert found["next"][-1] == f"ms-tune fit {config} --search dp,tp,pp,vpp --devices 8"
+        assert found["against"] is None
+
+    @pytest.mark.parametrize(("devices", "plans"), [("1", False), ("2", True)])
+    def test_no_plan_is_pointed_to_where_nothing_is_recomputed(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, devices: str, *, plans: bool
+    ) -> None:
+        data = yaml.safe_load((TEMPLATES / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8"))
+        data["parallelism"] = {"data_parallel_shard": int(devices)}
+        file = tmp_path / "small.yaml"
+        file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        asked = ("--devices", devices, "--device-memory", "4GiB", "--json")
+        (found,) = json.loads(screen(capsys, str(file), *asked)[1])["files"]
+        assert found["estimate"]["outlook"] == "over"
+        assert any(command.startswith("ms-tune fit") for command in found["next"]) is plans
+
+    def test_the_next_command_can_be_copied(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        file = config.rename(config.parent / "my train.yaml")
+        (found,) = json.loads(screen(capsys, str(file), "--device-memory", "16GiB", "--json")[1])["files"]
+        assert found["next"]
+        assert all(str(file) in shlex.split(command) for command in found["next"])
+        assert "\n下一步：ms-tune check --dryrun '" in screen(capsys, str(file), "--lang", "zh")[1]
+
+    def test_a_pipe_can_be_read_but_once(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "train.yaml")
+        with pytest.raises(ConfigError) as caught:
+            api.check(tmp_path / "train.yaml")
+        assert caught.value.message.id == "check.pipe"
+
+    def test_several_files_one_after_the_other(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        code, out, err = screen(capsys, str(ALL[0]), str(tmp_path / "none.yaml"), str(ALL[1]))
+        assert code == ExitCode.USAGE
+        assert "none.yaml" in err
+        assert ALL[0].name in out
+        assert ALL[1].name in out
+
+    def test_foreign_files_are_passed_over_where_that_is_asked_for(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "ci.yml").write_text("on: push\njobs: {a: {runs-on: x, steps: []}}\n", encoding="utf-8")
+        (tmp_path / "run.sh").write_text("echo hello\n", encoding="utf-8")
+        files = (str(tmp_path / "ci.yml"), str(tmp_path / "run.sh"))
+        assert screen(capsys, *files, "--skip-unknown") == (ExitCode.OK, "", "")
+        assert screen(capsys, *files)[0] == ExitCode.USAGE
+        (tmp_path / "ci.yml").write_text("run_mode: [\n", encoding="utf-8")
+        assert screen(capsys, *files, "--skip-unknown")[0] == ExitCode.USAGE
+
+    def test_without_a_file_it_says_what_it_wants(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, _, err = screen(capsys)
+        assert code == ExitCode.USAGE
+        assert "name a config" in err
+
+
+class TestMatters:
+    def test_the_worst_comes_first(self, config: Path) -> None:
+        edited(config, num_layers=0)
+        severities = [one.severity.rank for one in api.check(config).matters]
+        assert severities == sorted(severities)
+        assert severities[0] == Severity.ERROR.rank
+
+    def test_layers_that_do_not_do_what_the_file_says_are_among_them(self, config: Path) -> None:
+        plan = api.normalize(config)
+        edited(config, num_layers=30)
+        names = {one.name for one in api.check(config).matters}
+        assert {one.id for one in api.normalize(config).problems if one.severity.value != "info"} <= names
+        assert plan.problems == ()
+
+    def test_what_the_device_cannot_give_is_an_error(self) -> None:
+        seen = api.check(TEMPLATES / "mindformers" / "qwen3_32b.yaml", request=on(16))
+        assert (seen.matters[0].severity, seen.exit_code()) == (Severity.ERROR, ExitCode.FINDINGS)
+        assert "max_device_memory" in str(seen.matters[0].text)
+
+    def test_a_finding_ends_with_one(self, capsys: pytest.CaptureFixture[str], config: Path) -> None:
+        assert screen(capsys, str(config))[0] == ExitCode.OK
+        edited(config, num_layers=0)
+        assert screen(capsys, str(config))[0] == ExitCode.FINDINGS
+
+
+class TestEstimate:
+    def test_it_grows_with_the_layers_and_shrinks_with_recompute(self, config: Path) -> None:
+        now = api.check(config, request=on(64)).estimate
+        edited(config, num_layers=40)
+        more = api.check(config, request=on(64)).estimate
+        assert now is not None
+        assert more is not None
+        assert more.fullest.peak_bytes > now.fullest.peak_bytes
+        assert more.fullest.lasting_bytes == pytest.approx(now.fullest.lasting_bytes * 40 / 32, rel=0.05)
+
+    def test_more_than_the_limit_is_over_and_far_less_is_below(self, config: Path) -> None:
+        outlooks = [one.outlook for card in (32, 64, 128) if (one := api.check(config, request=on(card)).estimate)]
+        assert outlooks == [Outlook.OVER, Outlook.UNSURE, Outlook.BELOW]
+
+    def test_what_is_not_known_is_said(self) -> None:
+        seen = api.check(TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml")
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.no-theory")
+
+
+class TestChange:
+    def test_the_change_frees_what_it_says(self, tmp_path: Path) -> None:
+        """Carried out, the estimate is as much less as the screen foretold."""
+        file = tmp_path / "train.yaml"
+        shutil.copy(TEMPLATES / "mindspeed_ms" / "llama2_13b_vpp.yaml", file)
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("use_distributed_optimizer: True", "use_distributed_optimizer: False"), "utf-8")
+        request = on(36)
+        before, change = api.check(file, request=request).estimate, api.check(file, request=request).change
+        assert before is not None
+        assert change is not None
+        assert (change.name, change.enough) == ("optimizer", True)
+        file.write_text(text, encoding="utf-8")
+        after = api.check(file, request=request).estimate
+        assert after is not None
+        stage = before.fullest.stage
+        assert change.freed_bytes == before.fullest.peak_bytes - after.stages[stage].peak_bytes
+
+    def test_layers_are_recomputed_until_it_is_below_the_limit_and_no_more(self, config: Path) -> None:
+        edited(config, pipeline_model_parallel_size=4)
+        edited(config, recompute="[0, 0, 0, 0]")
+        request = on(52, devices=4)
+        seen = api.check(config, request=request)
+        assert seen.change is not None
+        assert seen.estimate is not None
+        assert (seen.change.name, seen.change.enough) == ("recompute", True)
+        count = str(seen.change.text).split()[1]
+        job = read_job(replace(request.job, config=config))
+        for more, below in ((int(count), True), (int(count) - 1, False)):
+            rows = [[more, 0, 0, 0]]
+            loaded = job.with_lists(SappLists(None, rows, None, None))
+            found = estimate_of(read_job(job.request, loaded), seen.estimate.limit, seen.estimate.reserve_bytes).stages[
+                0
+            ]
+            assert (found.peak_bytes <= seen.estimate.room_bytes) is below
+
+    @pytest.mark.slow
+    def test_cells_with_unlike_numbers_of_layers_can_recompute_more(self, tmp_path: Path) -> None:
+        """Lists without an offset would mean even cells, which 61 layers have not got."""
+        text = (TEMPLATES / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml").read_text("utf-8")
+        file = tmp_path / "train.yaml"
+        file.write_text(text.replace('mode: "full"', 'mode: "None"'), "utf-8")
+        seen = api.check(file, request=on(24))
+        assert seen.change is not None
+        assert seen.change.name == "recompute"
+
+    def test_a_job_that_is_far_below_the_limit_needs_none(self, config: Path) -> None:
+        seen = api.check(config, request=on(256))
+        assert seen.change is None
+
+
+class TestDryrun:
+    def with_verdict(self, peak: int, config: Path) -> Overview:
+        limit = limit_of(device_of(card_bytes=64 * GIB))
+        verdict = judge(Need.simulated(peak, peak), limit, Outside(communicators=0))
+        return replace(api.check(config), stages=(StageVerdict(0, verdict),))
+
+    def test_its_verdict_decides(self, config: Path) -> None:
+        assert self.with_verdict(20 * GIB, config).exit_code() == ExitCode.OK
+        assert self.with_verdict(70 * GIB, config).exit_code() == ExitCode.FINDINGS
+
+    def test_no_verdict_is_no_answer(self, config: Path) -> None:
+        seen = replace(api.check(config), stages=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        assert seen.exit_code() == ExitCode.USAGE
+
+    @pytest.mark.parametrize(
+        ("before", "after", "outcome"),
+        [
+            ((20, 20), (30, 70), "over"),
+            ((20, 20), (56.5, 30), "tight"),  # of 56.8 GiB, and what is outside wants a part of them
+            ((20, 20), (30, 20), "more"),
+            ((70, 20), (80, 20), "still"),
+            ((80, 20), (70, 20), "less"),
+            ((30, 20), (20, 20), "less"),
+            ((20,), (20, 30), "more"),  # there was no such stage: beside the fullest of those that there were
+        ],
+    )
+    def test_what_a_change_did_is_told_by_the_dryruns_of_both(
+        self, config: Path, before: tuple[float, ...], after: tuple[float, ...], outcome: str
+    ) -> None:
+        old = self.look(config, before)
+        edited(config, num_layers=36, seed=7)
+        found = difference(old, self.look(config, after))
+        assert found is not None
+        full = max(range(len(after)), key=lambda stage: after[stage])
+        assert (found.stage, found.outcome, found.estimated) == (full, outcome, False)
+        was = before[full] if full < len(before) else max(before)
+        assert (found.before_bytes, found.after_bytes) == (was * GIB, after[full] * GIB)
+        assert (found.blame.path[-1] if found.blame else None) == (None if outcome == "less" else "num_layers")
+
+    def test_of_several_keys_none_is_blamed_where_no_estimate_tells_them_apart(self, config: Path) -> None:
+        old = self.look(config, (20,))
+        edited(config, recompute="[1, 2, 3]", seed=7)
+        new = replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts((30,)))
+        assert new.seen.estimate is None
+        found = difference(old, new)
+        assert found is not None
+        assert (found.outcome, found.blame) == ("more", None)
+
+    def test_without_a_verdict_on_either_side_nothing_is_compared(self, config: Path) -> None:
+        whole, none = self.look(config, (20,)), self.look(config, (20,))
+        none = replace(none, verdicts=(StageVerdict(0, no_verdict(msg("verdict.none.cut"))),))
+        assert difference(none, whole) is None
+        assert difference(whole, none) is None
+
+    def look(self, config: Path, peaks: tuple[float, ...]) -> Look:
+        edited(config, pipeline_model_parallel_size=len(peaks), recompute=[32 // len(peaks)] * len(peaks))
+        return replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts(peaks))
+
+    def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
+        limit = limit_of(device_of(card_bytes=64 * GIB))
+        sizes = (int(one * GIB) for one in peaks)
+        judged = (judge(Need.simulated(one, one), limit, Outside(communicators=0)) for one in sizes)
+        return tuple(StageVerdict(*one) for one in enumerate(judged))
+
+
+@pytest.mark.skipif(GIT is None, reason="compares with commits of git")
+class TestBase:
+    @pytest.fixture
+    def repository(self, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        self.git(tmp_path, "init", "-q")
+        self.git(tmp_path, "add", config.name)
+        self.git(tmp_path, "commit", "-q", "-m", "base")
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def git(self, folder: Path, *words: str) -> None:
+        own = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+        subprocess.run([str(GIT), "-C", str(folder), *own, *words], check=True, capture_output=True)
+
+    def test_more_layers_are_told_at_their_line_with_stage_and_bytes(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        before = api.check("train.yaml", request=on(64)).estimate
+        edited(repository / "train.yaml", num_layers=40)
+        after = api.check("train.yaml", request=on(64)).estimate
+        assert before is not None
+        assert after is not None
+        assert (before.outlook, after.outlook) == (Outlook.UNSURE, Outlook.OVER)
+        code, out, _ = screen(capsys, "--base", "HEAD", "--format", "github", "--device-memory", "64GiB")
+        text = (repository / "train.yaml").read_text(encoding="utf-8").splitlines()
+        line = next(number for number, one in enumerate(text, 1) if one.strip().startswith("num_layers:"))
+        first = out.splitlines()[0]
+        assert code == ExitCode.FINDINGS
+        assert first.startswith(f"::error file=train.yaml,line={line},")
+        assert f"this change makes stage {after.fullest.stage} run out of memory" in first
+        assert "num_layers: 32 became 40" in first
+        more = after.fullest.peak_bytes - before.stages[after.fullest.stage].peak_bytes
+        assert f"({more / GIB:.2f} GiB more)" in first
+
+    @pytest.mark.slow
+    def test_the_key_that_did_it_is_found_among_others(self, repository: Path) -> None:
+        edited(repository / "train.yaml", num_layers=34, seed=7)
+        found = api.check("train.yaml", base="HEAD").against
+        assert found is not None
+        assert found.blame is not None
+        assert (found.outcome, found.blame.path[-1], found.blame.old, found.blame.new) == ("more", "num_layers", 32, 34)
+
+    def test_keys_that_came_or_went_are_found_too(self, repository: Path) -> None:
+        file = repository / "train.yaml"
+        text = file.read_text(encoding="utf-8")
+        fewer = [line for line in text.splitlines() if not line.strip().startswith("recompute")]
+        file.write_text("\n".join(fewer) + "\n", encoding="utf-8")
+        gone = api.check("train.yaml", base="HEAD").against
+        assert gone is not None
+        assert gone.blame is not None
+        key = gone.blame.path[-1]
+        assert (gone.outcome, key, gone.blame.old, gone.blame.new) == (
+            "over",
+            "recompute_config",
+            {"recompute": [32]},
+            None,
+        )
+        self.git(repository, "commit", "-q", "-a", "-m", "no recompute")
+        file.write_text(text, encoding="utf-8")
+        came = api.check("train.yaml", base="HEAD").against
+        assert came is not None
+        assert came.outcome == "less"
+
+    def test_no_git_is_said(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(repository))
+        with pytest.raises(UsageError) as caught:
+            text_at("HEAD", repository / "train.yaml")
+        assert caught.value.message.id == "check.base.no-git"
+
+    def test_a_broken_index_is_said(self, repository: Path) -> None:
+        (repository / ".git" / "index").write_bytes(b"broken")
+        with pytest.raises(UsageError) as caught:
+            changed_since("HEAD", repository)
+        assert "index" in str(caught.value.message.params["reason"])
+
+    def test_less_memory_is_no_complaint(self, repository: Path) -> None:
+        edited(repository / "train.yaml", hidden_size=2048)
+        found = api.check("train.yaml", base="HEAD").against
+        assert found is not None
+        assert (found.outcome, found.is_short, found.blame) == ("less", False, None)
+
+    def test_without_a_file_those_that_were_changed(self, capsys: pytest.CaptureFixture[str], repository: Path) -> None:
+        assert screen(capsys, "--base", "HEAD") == (
+            ExitCode.OK,
+            "",
+            "no config and no launch script was changed since HEAD\n",
+        )
+        edited(repository / "train.yaml", seed=7)
+        assert changed_since("HEAD", repository) == [repository / "train.yaml"]
+        assert "train.yaml" in screen(capsys, "--base", "HEAD")[1]
+
+    def test_an_older_version_may_be_a_file(self, repository: Path) -> None:
+        shutil.copy(repository / "train.yaml", repository / "old.txt")
+        edited(repository / "train.yaml", num_layers=34)
+        found = api.check("train.yaml", base="old.txt").against
+        assert found is not None
+        assert found.outcome == "more"
+
+    def test_a_renamed_file_is_compared_with_what_it_was(self, repository: Path) -> None:
+        self.git(repository, "mv", "train.yaml", "large.yaml")
+        edited(repository / "large.yaml", num_layers=34)
+        self.git(repository, "commit", "-q", "-a", "-m", "renamed")
+        found = api.check("large.yaml", base="HEAD~").against
+        assert found is not None
+        assert found.blame is not None
+        assert (found.blame.old, found.blame.new) == (32, 34)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("relative", ["true", "false"])
+    def test_a_renamed_file_of_a_folder_however_git_names_files(
+        self, repository: Path, monkeypatch: pytest.MonkeyPatch, relative: str
+    ) -> None:
+        self.git(repository, "config", "diff.relative", relative)
+        folder = repository / "models 模型"
+        folder.mkdir()
+        self.git(repository, "mv", "train.yaml", "models 模型/train.yaml")
+        self.git(repository, "commit", "-q", "-a", "-m", "moved")
+        self.git(repository, "mv", "models 模型/train.yaml", "models 模型/训练.yaml")
+        edited(folder / "训练.yaml", num_layers=34)
+        monkeypatch.chdir(folder)
+        for path in ("训练.yaml", folder / "训练.yaml"):
+            for base in ("HEAD", "HEAD~"):
+                found = api.check(path, base=base).against
+                assert found is not None
+                assert found.blame is not None
+                assert (found.blame.old, found.blame.new) == (32, 34)
+
+    def test_what_others_changed_since_is_no_part_of_it(self, repository: Path) -> None:
+        shutil.copy("train.yaml", "other.yaml")
+        self.git(repository, "add", "other.yaml")
+        self.git(repository, "commit", "-q", "-m", "both")
+        self.git(repository, "branch", "others")
+        edited(repository / "train.yaml", num_layers=34)
+        self.git(repository, "commit", "-q", "-a", "-m", "ours")
+        self.git(repository, "checkout", "-q", "others")
+        edited(repository / "other.yaml", num_layers=30)
+        self.git(repository, "commit", "-q", "-a", "-m", "theirs")
+        self.git(repository, "checkout", "-q", "-")
+        assert changed_since("others", repository) == [repository / "train.yaml"]
+
+    @pytest.mark.parametrize(
+        ("was", "now", "key", "line"),
+        [
+            ("LAYERS=28", "LAYERS=30", ("LAYERS",), 2),
+            ("--micro-batch-size 1 ", "--micro-batch-size 2 ", ("--micro-batch-size",), 3),
+            ("10240 --max-position-embeddings 10240", "12288 --max-position-embeddings 12288", (), 4),
+        ],
+    )
+    def test_a_launch_script_is_told_at_the_line_that_did_it(
+        self, repository: Path, was: str, now: str, key: tuple[str, ...], line: int
+    ) -> None:
+        arguments = PAIR.replace("--num-layers 28", "--num-layers $LAYERS").replace("--micro-batch-size 1 ", "")
+        text = f"LAYERS=28\nmsrun --worker_num 8 pretrain_gpt.py --micro-batch-size 1 \\\n{arguments}\n"
+        script = repository / "run.sh"
+        script.write_text(text, "utf-8")
+        self.git(repository, "add", "run.sh")
+        self.git(repository, "commit", "-q", "-m", "script")
+        before = api.check(script).estimate
+        script.write_text(f"# one line more\n{text.replace(was, now, 1)}", "utf-8")
+        found = api.check(script, base="HEAD").against
+        assert found is not None
+        assert before is not None
+        assert found.after_bytes > found.before_bytes == before.stages[found.stage].peak_bytes
+        assert found.blame is not None
+        assert (found.blame.line, found.blame.path) == (line, key)
+        assert found.blame.share == 1.0
+
+    @pytest.mark.parametrize(
+        ("was", "now", "blame"),
+        [
+            ("--bf16\n", "\n", ("--bf16", None)),
+            ("A=1\n--recompute x\n--lr 2\n", "A=2\n--lr 2\n", ("--recompute x", None)),
+            ("--lr 2\n", "--lr 2\n--layers 9\n", (None, "--layers 9")),
+            ("LAYERS=8\n", "LAYERS=9\n", ("8", "9")),
+            ("train --layers 8 --lr 1\n", "train --layers 9 --lr 1\n", ("8", "9")),
+            ("train --layers 8 --lr 1\n", "train --layers 9 --lr 2\n", None),
+        ],
+    )
+    def test_the_line_of_a_script_without_which_it_would_hold_least(
+        self, was: str, now: str, blame: tuple[str | None, str | None] | None
+    ) -> None:
+        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        assert of_stage is not None
+        (stage, *_), used = of_stage.stages, {was: 1, now: 9}
+
+        def estimate(text: str) -> Estimate:
+            peak = used.get(text, 5 if "--recompute" not in text else 2)
+            return replace(of_stage, stages=(replace(stage, transient_bytes=peak * GIB),))
+
+        found = difference_of_scripts(was, now, estimate)
+        assert found is not None
+        assert found.after_bytes - found.before_bytes == 8 * GIB
+        assert found.blame is not None
+        assert (found.blame.old, found.blame.new) == (blame or (was.strip(), now.strip()))
+
+    def test_a_command_that_mends_can_be_copied_whatever_the_file_is_called(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        text = (TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").read_text(encoding="utf-8")
+        Path("a b.yaml").write_text(text.replace("min_lr: 0.00003", "min_lr: 3e-5"), encoding="utf-8")
+        for language in ("en", "zh"):
+            _, out, _ = screen(capsys, "a b.yaml", "--lang", language)
+            assert "ms-tune lint --fix 'a b.yaml'\n" in out
+
+    def test_no_line_of_a_script_accounts_for_it_where_none_alone_adds_anything(self) -> None:
+        of_stage = api.check(TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml").estimate
+        assert of_stage is not None
+        (stage, *_), was, now = of_stage.stages, "--layers 8\n--seq 1\n", "--layers 9\n--seq 2\n"
+
+        def estimate(text: str) -> Estimate:
+            return replace(of_stage, stages=(replace(stage, transient_bytes=(1 if text == was else 9) * GIB),))
+
+        found = difference_of_scripts(was, now, estimate)
+        assert found is not None
+        assert found.after_bytes - found.before_bytes == 8 * GIB
+        assert found.blame is not None
+        assert (found.blame.alone, found.blame.line, found.blame.path) == (False, 1, ("--layers",))
+
+    @pytest.mark.parametrize(
+        ("language", "words"),
+        [
+            ("en", "no single change accounts for it; among them"),
+            ("zh", "没有哪一处改动能单独解释；其中"),
+        ],
+    )
+    def test_no_key_accounts_for_it_where_none_alone_adds_anything(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        repository: Path,
+        language: str,
+        words: str,
+    ) -> None:
+        monkeypatch.setattr("ms_tune.workflows.check.base._without", lambda *given: given[-1])
+        edited(repository / "train.yaml", num_layers=34, seed=7)
+        _, out, _ = screen(capsys, "train.yaml", "--base", "HEAD", "--lang", language)
+        assert words in " ".join(out.split())
+        told = json.loads(screen(capsys, "train.yaml", "--base", "HEAD", "--json")[1])["files"][0]["against"]
+        assert told["key"] is None
+        assert told["line"]
+
+    def test_a_number_of_layers_and_the_list_that_places_them_are_one_change(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        """The framework refuses either of them alone."""
+        config = repository / "train.yaml"
+        shutil.copy(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_13b_vpp.yaml", config)
+        self.git(repository, "commit", "-q", "-a", "-m", "placed")
+        text = config.read_text("utf-8").replace("num_layers: 40", "num_layers: 42")
+        config.write_text(text.replace("[[5, 5, 5, 5], [5, 5, 5, 5]]", "[[6, 5, 5, 5], [5, 5, 5, 6]]"), "utf-8")
+        arguments = ("train.yaml", "--base", "HEAD", "--device-memory", "30GB")
+        _, out, _ = screen(capsys, *arguments, "--format", "github")
+        (line,) = (one for one in out.splitlines() if "stage 3 run out of memory" in one)
+        number = next(at for at, one in enumerate(text.splitlines(), 1) if "num_layers: 42" in one)
+        assert f"line={number}," in line
+        assert "num_layers: 40 became 42, together with parallel_config.num_layer_list, which is 100%25 of it" in line
+        # The older one was near the limit, too: an estimate tells neither way.
+        assert "25.91 GiB before (2.20 GiB more), which an estimate did not tell from the limit" in line
+        assert "did not tell" not in screen(capsys, *arguments[:-1], "31GB", "--format", "github")[1]
+        told = json.loads(screen(capsys, *arguments, "--json")[1])["files"][0]["against"]
+        assert (told["key"], told["with"]) == ("model_config.num_layers", ["parallel_config.num_layer_list"])
+
+    def test_what_was_over_before_and_takes_more_is_still_over(
+        self, capsys: pytest.CaptureFixture[str], repository: Path
+    ) -> None:
+        edited(repository / "train.yaml", num_layers=60)
+        self.git(repository, "commit", "-q", "-a", "-m", "too much")
+        edited(repository / "train.yaml", num_layers=64)
+        code, out, _ = screen(capsys, "train.yaml", "--base", "HEAD", "--device-memory", "16GB", "--format", "github")
+        assert code == ExitCode.FINDINGS
+        (line,) = (one for one in out.splitlines() if "still out of memory" in one)
+        assert line.startswith("::error")
+        assert "num_layers: 60 became 64" in line
+        assert len([one for one in out.splitlines() if one.startswith("::error")]) == 1
+
+    def test_a_file_that_was_not_there_has_nothing_to_be_compared_with(self, repository: Path) -> None:
+        shutil.copy(repository / "train.yaml", repository / "new.yaml")
+        assert text_at("HEAD", repository / "new.yaml") is None
+        assert api.check("new.yaml", base="HEAD").against is None
+
+    @pytest.mark.parametrize("revision", ["nope", "--output=owned", "HEAD:train.yaml"])
+    def test_what_is_no_commit_is_refused(self, repository: Path, revision: str) -> None:
+        with pytest.raises(UsageError):
+            text_at(revision, repository / "train.yaml")
+        assert not (repository / "owned").exists()
+
+
+class TestScript:
+    def test_the_config_that_a_script_names_on_as_many_devices_as_it_says(self, tmp_path: Path, config: Path) -> None:
+        shutil.copy(TEMPLATES / "mindformers" / "qwen3_32b.yaml", tmp_path / "qwen3.yaml")
+        script = tmp_path / "run.sh"
+        script.write_text("msrun --worker_num=32 run_mindformer.py --config qwen3.yaml --use_parallel True\n", "utf-8")
+        seen = api.check(script)
+        assert seen.assumptions is not None
+        assert (seen.assumptions.devices, seen.subject.layers) == (32, 64)
+        assert seen.assumptions.source == msg("check.devices.script")
+        assert seen.estimate is not None
+        assert config.exists()
+
+    def test_a_program_of_megatron(self, tmp_path: Path) -> None:
+        script = tmp_path / "pretrain.sh"
+        arguments = (
+            "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 "
+            "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
+        )
+        script.write_text(f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py {arguments}\n", encoding="utf-8")
+        seen = api.check(script)
+        assert (seen.subject.dialect, seen.subject.layers) == ("megatron", 8)
+        assert seen.assumptions is not None
+        split = seen.assumptions.split
+        assert (split.data, split.tensor, split.pipeline) == (2, 2, 2)
+        assert seen.next[-1] == f"ms-tune dryrun {script}"
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.script.not-mindspore")
+
+    def test_an_estimate_of_a_program_of_megatron(self, tmp_path: Path) -> None:
+        # The published pair (docs/megatron.md): 32,683.5 MiB for the whole run by theory; simulated 55,389 and 48,436 at the peak.
+        none, last = _of_pair(tmp_path, "")
+        assert none.lasting_bytes == pytest.approx(32_683.5 * MIB, rel=1e-4)
+        assert last.lasting_bytes == none.lasting_bytes + 18 * 3584  # the last norm
+        assert none.peak_bytes == pytest.approx(55_389 * MIB, rel=0.02)
+        assert last.peak_bytes == pytest.approx(48_436 * MIB, rel=0.02)
+        full, _ = _of_pair(tmp_path, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+        assert (full.layers, full.recomputed) == (14, 14)
+        assert full.peak_bytes == pytest.approx(34_946 * MIB, rel=0.02)
+        block, _ = _of_pair(tmp_path, "--recompute-granularity full --recompute-method block --recompute-num-layers 7")
+        assert block.peak_bytes == pytest.approx(44_776 * MIB, rel=0.02)
+        shared, _ = _of_pair(tmp_path, "--use-distributed-optimizer", devices=8)
+        assert shared.lasting_bytes == pytest.approx(none.lasting_bytes * (6 + 12 / 2) / 18, rel=1e-4)
+
+    @pytest.mark.parametrize("more", ["--tensor-model-parallel-size 3", "--pipeline-model-parallel-size $STAGES"])
+    def test_a_job_that_cannot_be_split_has_no_estimate(self, tmp_path: Path, more: str) -> None:
+        seen = _check_pair(tmp_path, more, 4)
+        assert seen.assumptions is None
+        assert seen.estimate is None
+        assert seen.no_estimate_because == msg("check.script.no-estimate")
+
+    def test_beyond_all_bounds(self, tmp_path: Path) -> None:
+        words = "--global-batch-size 1000000000000000000 --num-layers 10000 --num-layers-per-virtual-pipeline-stage 1"
+        seen = _check_pair(tmp_path, words, 4)
+        assert (seen.estimate is None) != (seen.no_estimate_because is None)
+
+    @pytest.mark.parametrize(
+        ("more", "why"),
+        [
+            ("--reuse-fp32-param", "--reuse-fp32-param"),
+            ("--lora-target-modules linear_qkv", "--lora-target-modules"),
+            ("--stage dpo", "--stage"),
+            ("--optimizer sgd", "--optimizer"),
+            ("--swap-attention", "--swap-attention"),
+            ("--padded-vocab-size $WORDS", "WORDS"),
+            ("--hidden-size 0", "--hidden-size"),
+            ("--hidden-size 99999999999999999999", "--hidden-size"),
+            ("--num-experts 4000000000", "--num-experts"),
+        ],
+    )
+    def test_what_no_closed_form_tells_is_said(self, tmp_path: Path, more: str, why: str) -> None:
+        seen = _check_pair(tmp_path, more, 4)
+        assert seen.estimate is None
+        assert why in str(seen.no_estimate_because)
+
+
+PAIR = (
+    "--ai-framework mindspore --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel "
+    "--num-layers 28 --hidden-size 3584 --ffn-hidden-size 18944 --num-attention-heads 28 --group-query-attention "
+    "--num-query-groups 4 --seq-length 10240 --max-position-embeddings 10240 --padded-vocab-size 152064 "
+    "--untie-embeddings-and-output-weights --disable-bias-linear --add-qkv-bias --swiglu --use-fused-swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --micro-batch-size 1 --global-batch-size 8 --bf16 --use-flash-attn"
+)
+
+
+def _check_pair(folder: Path, more: str, devices: int) -> Overview:
+    script = folder / "pretrain.sh"
+    words = f"msrun --worker_num {devices} --local_worker_num {devices} pretrain_gpt.py {PAIR} {more}\n"
+    script.write_text(words, encoding="utf-8")
+    return api.check(script, request=OverviewRequest(framework_version="2.2"))
+
+
+def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, ...]:
+    estimate = _check_pair(folder, more, devices).estimate
+    assert estimate is not None
+    return estimate.stages
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 8, ["one two", "three"]),
+        ("阶段零放不下，请重计算", 12, ["阶段零放不", "下，请重计算"]),
+        ("见 /a/very/long/path.yaml:43 处", 10, ["见", "/a/very/long/path.yaml:43", "处"]),
+    ],
+)
+def test_lines_are_broken_where_a_language_breaks_them(text: str, width: int, lines: list[str]) -> None:
+    assert wrap(text, width, prose=True) == lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute"])
+def test_what_the_base_install_brings_needs_no_numpy(command: str) -> None:
+    root = Path(__file__).parents[2]
+    code = f"import sys; sys.modules['numpy'] = None; from ms_tune.cli.main import main; sys.exit(main(['{command}', 'examples/out_of_memory.yaml']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr

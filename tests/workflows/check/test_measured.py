@@ -1,0 +1,82 @@
+"""What a memory table says of the cheapest recompute, beside every number of layers tried one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.table import Recompute, Table
+from ms_tune.workflows.check.measured import _Search, _told
+from tests.planning import naive
+from tests.planning.tables import random_table
+from tests.planning.test_relieve import Cells, lightest
+
+_APART = {Recompute.SELECT: Recompute.COMM, Recompute.COMM: Recompute.SELECT}
+
+
+def more(table: Table, cells: Cells, kind: Recompute, stage: int) -> list[Cells]:
+    """The plans in which no, one, two and so on more layers of a stage recompute so, the first chunk's before the next one's."""
+    plans = [cells]
+    for place in range(stage, table.cells, table.stages):
+        if cells[place].get(_APART.get(kind, Recompute.SWAP)):
+            continue
+        for _ in range(cells[place][Recompute.NONE]):
+            last = [dict(cell) for cell in plans[-1]]
+            last[place][Recompute.NONE] -= 1
+            last[place][kind] = last[place].get(kind, 0) + 1
+            plans.append(last)
+    return plans
+
+
+def tried(table: Table, cells: Cells, room: list[int]) -> list[tuple[bool, int, Cells]]:
+    """Of each kind: whether every stage keeps its room, what the fullest stage has less, and the plan."""
+    before = naive.peaks_of(table, cells)
+    over = [peak - most for peak, most in zip(before, room, strict=True)]
+    fullest = over.index(max(over))
+    found = []
+    for kind in set(table.kinds) - {Recompute.NONE, Recompute.SWAP}:
+        plan = cells
+        for stage in (stage for stage, size in enumerate(over) if size > 0):
+            ways = more(table, plan, kind, stage)
+            peaks = [naive.peaks_of(table, one)[stage] for one in ways]
+            within = [one for one, peak in zip(ways, peaks, strict=True) if peak <= room[stage]]
+            plan = within[0] if within else ways[peaks.index(min(peaks))]
+        after = naive.peaks_of(table, plan)
+        if plan != cells:
+            enough = all(peak <= most for peak, most in zip(after, room, strict=True))
+            found.append((enough, before[fullest] - after[fullest], plan))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
+    table = random_table(80_000 + seed, tiny=True)
+    if Recompute.NONE not in table.kinds or table.layer_count < table.cells:
+        pytest.skip("no plan to begin with")
+    cells, costs = lightest(table), costs_of(table)
+    now = naive.peaks_of(table, cells)
+    full = [naive.peaks_of(table, plan) for _, _, plan in tried(table, cells, [0] * table.stages)]
+    least = [min(peaks[stage] for peaks in [now, *full]) for stage in range(table.stages)]
+    share = (seed % 5) / 4  # from what nothing reaches to what the plan needs as it is
+    room = [round(low - 1 + share * (high + 1 - low)) for low, high in zip(least, now, strict=True)]
+    found = _Search(costs, np.array(room, np.int64), costs.state(cells)).found()
+    assert found.fits is all(peak <= most for peak, most in zip(now, room, strict=True))
+    if found.fits:
+        assert found.change is None
+        return
+    ways = tried(table, cells, room)
+    enough = [way for way in ways if way[0]]
+    if enough:
+        assert found.change is not None
+        assert found.change.enough
+        times = {way[1]: int(costs.time(costs.state(way[2])[None])[0]) for way in enough}
+        assert times[found.change.freed_bytes or 0] == min(times.values())
+    else:
+        most = max((way[1] for way in ways), default=0)
+        assert (found.change.freed_bytes if found.change else 0) == max(most, 0)
+        assert found.change is None or not found.change.enough
+
+
+def test_neighbours_with_as_many_layers_are_told_together() -> None:
+    assert _told({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"

@@ -1,0 +1,60 @@
+"""A proof that cannot fail proves nothing: files that say something else than the source are told, each by its part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ms_tune.enums import Dialect
+from ms_tune.facts.models import model_of
+from ms_tune.source.yaml import parse_source
+from ms_tune.workflows.migrate.draft import Draft
+from ms_tune.workflows.migrate.proof import prove
+from ms_tune.workflows.migrate.run import decide, migrate_source
+from tests.workflows.migrate.test_migrate import SOURCE
+
+
+@pytest.fixture(scope="module")
+def draft() -> Draft:
+    source = parse_source(SOURCE, Path("train.yaml"))
+    made = Draft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    decide(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def migrated() -> str:
+    return migrate_source(parse_source(SOURCE, Path("train.yaml")), "2.1", check=False).text or ""
+
+
+def refused(draft: Draft, text: str) -> set[str]:
+    """The parts of the proof that say no, but for what only an installed framework can say."""
+    return {one.name for one in prove(draft, text, Dialect.MINDFORMERS) if one.holds is False} - {"loads"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        ("training.global_batch_size", 16, {"batch"}),
+        ("parallelism.pipeline_parallel_layers_per_stage", ["0-2", "3-5"], {"layers", "weights"}),
+        ("model.intermediate_size", 999, {"weights"}),
+        ("training.local_batch_size", "two", {"lints"}),
+    ],
+)
+def test_a_file_that_says_something_else(draft: Draft, migrated: str, key: str, value: object, parts: set[str]) -> None:
+    assert refused(draft, migrated) == set()
+    data = yaml.safe_load(migrated)
+    section, _, name = key.partition(".")
+    assert name in data[section]
+    data[section][name] = value
+    assert refused(draft, yaml.safe_dump(data)) == parts
+
+
+def test_a_field_that_the_other_class_would_get_otherwise(migrated: str) -> None:
+    source = parse_source(SOURCE, Path("train.yaml"))
+    made = Draft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    decide(made)
+    made.values["model", "hidden_size"] = 1
+    assert refused(made, migrated) == {"fields"}
