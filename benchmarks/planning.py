@@ -22,7 +22,7 @@ import numpy as np
 
 from ms_tune.memory.plan import problem_of_csv, problem_of_trace
 from ms_tune.packing.engine import Items, NumpyEngine
-from ms_tune.packing.placement import Problem, lives_of
+from ms_tune.packing.placement import PackingProblem, lives_of
 from ms_tune.packing.plan import by
 from ms_tune.readers.placement_csv import is_placement_csv
 
@@ -121,7 +121,7 @@ def ask(python: str, peer: str, path: Path) -> tuple[int | None, float]:
     return int(height), float(seconds)
 
 
-def write(problem: Problem, path: Path) -> Path:
+def write(problem: PackingProblem, path: Path) -> Path:
     """The problem as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -145,7 +145,7 @@ def generated(folder: Path) -> list[Path]:
     return files
 
 
-def cut(count: int, ticks: int, height: int, seed: int) -> Problem:
+def cut(count: int, ticks: int, height: int, seed: int) -> PackingProblem:
     """A rectangle cut into pieces: the bound is its height, and reached without any hole."""
     random = np.random.default_rng(seed)
     pieces = [(0, ticks, 0, 1024)]
@@ -162,10 +162,10 @@ def cut(count: int, ticks: int, height: int, seed: int) -> Problem:
             pieces.append((left, right, low, high))
     lower, upper, low_end, high_end = np.array(pieces, np.int64).T
     size = (high_end - low_end) * (height // 1024)
-    return Problem(lower, upper, size, np.ones(count, np.int64))
+    return PackingProblem(lower, upper, size, np.ones(count, np.int64))
 
 
-def network(count: int) -> Problem:
+def network(count: int) -> PackingProblem:
     """Forward and backward of a deep network: saved activations, temporaries, gradients."""
     random = np.random.default_rng(0)
     at = np.sort(random.integers(0, count, count))
@@ -175,7 +175,7 @@ def network(count: int) -> Problem:
         saved & forward, 2 * (count // 2) - at + random.integers(1, 40, count), at + random.geometric(0.1, count)
     )
     size = 512 * np.maximum(1, random.choice([1, 8, 64, 512, 4096, 20_000], count) * random.integers(1, 4, count))
-    return Problem(at, np.maximum(upper, at + 1), size, np.full(count, 512))
+    return PackingProblem(at, np.maximum(upper, at + 1), size, np.full(count, 512))
 
 
 if __name__ == "__main__":

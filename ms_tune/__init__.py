@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Finding, Severity
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import Effect, LayerPlan
+    from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
@@ -40,7 +40,7 @@ _MODULES = {
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
-    "Effect": "dialects.plan_result",
+    "RecomputeMode": "dialects.plan_result",
     "Finding": "diagnostics",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
@@ -69,7 +69,6 @@ __all__ = [
     "Dialect",
     "DryrunRequest",
     "DryrunResult",
-    "Effect",
     "Finding",
     "Fit",
     "FitReport",
@@ -82,6 +81,7 @@ __all__ = [
     "MsTuneError",
     "NormalizedPlan",
     "PlanRequest",
+    "RecomputeMode",
     "Selection",
     "Setting",
     "Severity",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.megatron.edit_arguments import ArgumentChange
     from ms_tune.lint.python_code.swaps import Swap
-    from ms_tune.source.edit import Change, Edit
+    from ms_tune.source.edit import Edit, ValueChange
     from ms_tune.source.yaml import KeyPath, Span
     from ms_tune.text import Message, Text
 
@@ -112,7 +112,7 @@ class Fix(NamedTuple):
 
     safe: bool  # whether the meaning of the config surely stays what its author wanted
     title: Message  # what is done
-    changes: tuple[Change, ...]  # what it does to the values; nothing for a fix of a comment
+    changes: tuple[ValueChange, ...]  # what it does to the values; nothing for a fix of a comment
     edits: tuple[Edit, ...]  # what it does to the text
     swaps: tuple[Swap, ...] = ()  # what it does to the syntax tree of Python code
     arguments: tuple[ArgumentChange, ...] = ()  # what it does to the arguments of a program that a script starts

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dryrun.both import BothFigures
-    from ms_tune.dryrun.check import Check
+    from ms_tune.dryrun.check import MachineCheck
     from ms_tune.dryrun.command_result import CommandResult, CommandSweep
     from ms_tune.dryrun.compare_log import LogComparison
     from ms_tune.dryrun.full_report import JobReport
@@ -146,7 +146,7 @@ def sweep_command(request: CommandRequest, sweeps: Sequence[str], *, observer: O
     return command.sweep_command(option_variants(request, sweeps), observer or Observer())
 
 
-def check_machine(python: str | None = None) -> Check:
+def check_machine(python: str | None = None) -> MachineCheck:
     """Whether this machine can simulate, and with what.
 
     Args:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.explain import Explained
+    from ms_tune.fit.explain import TimeExplanation
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
-    from ms_tune.planning.search import Progress
+    from ms_tune.planning.search import SearchProgress
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -28,7 +28,7 @@ def fit(
     table: str | Path,
     *,
     request: FitRequest | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
 ) -> FitReport:
     """The fastest placement and recompute plan that keeps within a stage's memory, and how good it is at best.
 
@@ -65,7 +65,7 @@ def fit_config(
     *,
     request: ConfigFitRequest | None = None,
     observer: Observer | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
 ) -> ConfigFit:
     """The cheapest plan of a config that fits, simulated before it is handed over. The file stays as it is.
 
@@ -108,7 +108,7 @@ def search_layouts(
     *,
     request: SearchRequest | None = None,
     observer: Observer | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
     on_ranked: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> SearchFit:
     """Other layouts of a config on the same devices: ranked by closed forms, the best few planned and simulated.
@@ -170,7 +170,7 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
 
 def explain_config(
     config: str | Path | None = None, *, request: DryrunRequest | None = None, clock: Clock | None = None
-) -> Explained:
+) -> TimeExplanation:
     """Where the time of a config's step goes: work, recomputation, waiting. Nothing is run.
 
     Args:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.lint.report import LintReport
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
     from ms_tune.lint.run import LintRequest
-    from ms_tune.lint.topics import Part
+    from ms_tune.lint.topics import CoursePart
     from ms_tune.text import Message
 
 
@@ -75,7 +75,7 @@ def wrong_examples(*checklists: str | Path) -> tuple[Message, ...]:
     return tuple(examples.wrong_examples(check for file in checklists for check in read_checklist(Path(file)).checks))
 
 
-def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
+def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
     """Checks in the order in which one learns them, by topic.
 
     Args:
@@ -90,7 +90,7 @@ def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
     return topics.course(rules)
 
 
-def rules(*checklists: str | Path) -> tuple[Rule, ...]:
+def rules(*checklists: str | Path) -> tuple[RuleEntry, ...]:
     """Every check that :func:`lint` can make, with its texts and examples.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
     from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
-    from ms_tune.packing.plan import Progress
+    from ms_tune.packing.plan import PackingProgress
     from ms_tune.pools.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.text import Message
@@ -104,7 +104,7 @@ def memory_plan(
     run: str | Path,
     *,
     request: PlanRequest | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[PackingProgress], None] = lambda _progress: None,
 ) -> PlanReport:
     """How low the blocks of a run, or of a placement problem, could lie; the plan is checked independently.
 
@@ -137,7 +137,7 @@ def memory_import(
     request: PlanRequest | None = None,
     npu: bool = False,
     stalloc: bool = False,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[PackingProgress], None] = lambda _progress: None,
 ) -> MemLogAnalysis:
     """What STAlloc's analysis says about a trace that STAlloc recorded, and how low its blocks could lie.
 

@@ -39,7 +39,7 @@ def normalize(
     Example::
 
         plan = api.normalize("train.yaml", framework_version="1.9")
-        in_full = [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL]
+        in_full = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
     """
     from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - start-up time
 

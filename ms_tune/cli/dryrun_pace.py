@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.task import State, Task
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.task import Task, TaskState
 
 # What part of its time a process has behind it when a phase begins: seen in runs of the packaged model and of two stages of a
 # small DeepSeek-V3, MindSpore 2.9. Used until the first process has ended. Nothing tells beforehand how long a graph will be
@@ -35,7 +35,7 @@ class Pace:
         self._took: list[tuple[int, float]] = []  # layers and seconds of those that have ended
         self._at_once = 1
 
-    def state(self, task: Task, state: State) -> None:
+    def state(self, task: Task, state: TaskState) -> None:
         """A process runs."""
         self._waiting.pop(task.folder, None)
         self._running[task.folder] = (task, state.elapsed)
@@ -50,7 +50,7 @@ class Pace:
         if phase in before:
             self._expected[task.folder] = state.elapsed / before[phase]
 
-    def end(self, task: Task, ended: Ended) -> None:
+    def end(self, task: Task, ended: ProcessEnd) -> None:
         """A process has ended."""
         self._waiting.pop(task.folder, None)
         self._running.pop(task.folder, None)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.task import State, Task
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.task import Task, TaskState
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
@@ -69,7 +69,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._tasks = {task.folder: task for task in tasks}
         self._pace = Pace(tasks)
 
-    def state(self, task: Task, state: State) -> None:
+    def state(self, task: Task, state: TaskState) -> None:
         """What a process is doing."""
         self._pace.state(task, state)
         self._tell(task, _message(state), f"{state.phase} {state.step}")
@@ -77,7 +77,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile()
 
-    def end(self, task: Task, ended: Ended) -> None:
+    def end(self, task: Task, ended: ProcessEnd) -> None:
         """A process has ended."""
         self._ended += 1
         self._pace.end(task, ended)
@@ -140,7 +140,7 @@ def _columns() -> int:
     return shutil.get_terminal_size((100, 24)).columns - 1
 
 
-def _message(state: State) -> Message:
+def _message(state: TaskState) -> Message:
     seconds = round(state.elapsed)
     if state.blocks is not None:
         return msg("dryrun.progress.blocks", blocks=f"{state.blocks:,}", seconds=seconds)

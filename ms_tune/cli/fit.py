@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ms_tune.planning.request import FitRequest
-    from ms_tune.planning.sapp import Pipeline
-    from ms_tune.planning.search import Progress
+    from ms_tune.planning.sapp import SappPipeline
+    from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -94,7 +94,7 @@ def _check_alone(arguments: Namespace) -> None:
 class _FitProgress(ProgressLine):
     """How far the search is."""
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: SearchProgress) -> None:
         """Show it."""
         figures = {"time": _figure(progress.time), "bound": _figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
@@ -122,8 +122,8 @@ def _request(arguments: Namespace) -> FitRequest:
     )
 
 
-def _pipeline(arguments: Namespace) -> Pipeline:
-    from ms_tune.planning.sapp import Pipeline  # noqa: PLC0415 - imported late: start-up time
+def _pipeline(arguments: Namespace) -> SappPipeline:
+    from ms_tune.planning.sapp import SappPipeline  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.planning.schedule import Schedule  # noqa: PLC0415 - as above
 
     missing = [name for name in (*_PIPELINE, "limit") if getattr(arguments, name) is None]
@@ -136,7 +136,7 @@ def _pipeline(arguments: Namespace) -> Pipeline:
     for name, most in _MOST.items():
         if (getattr(arguments, name) or 1) > most:
             raise UsageError(msg("fit.too-many", option=f"--{name.replace('_', '-')}", most=most))
-    return Pipeline(
+    return SappPipeline(
         stages=arguments.stages,
         chunks=arguments.chunks or 1,
         micro_batches=arguments.micro_batches,

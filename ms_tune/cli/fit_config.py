@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.cli.parser import Parser
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.planning.search import Progress
+    from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -136,7 +136,7 @@ class _Searching:
     def __init__(self, progress: DryrunProgress) -> None:
         self._progress, self._part = progress, ""
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: SearchProgress) -> None:
         """A part has begun."""
         if progress.part != self._part:
             self._part = progress.part
@@ -146,7 +146,7 @@ class _Searching:
 def _request(arguments: Namespace) -> ConfigFitRequest:
     from ms_tune.fit.request import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
-    from ms_tune.planning.table import Recompute  # noqa: PLC0415 - as above
+    from ms_tune.planning.table import RecomputeKind  # noqa: PLC0415 - as above
 
     names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))
     unknown = [name for name in names if name not in (*_KINDS, "swap")]
@@ -155,7 +155,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         raise UsageError(msg("cli.usage.choice", **choices))
     return ConfigFitRequest(
         dryrun=_job(arguments),
-        kinds=tuple(map(Recompute, names)),
+        kinds=tuple(map(RecomputeKind, names)),
         effort=Effort(arguments.effort),
         seed=arguments.seed,
         verify=not arguments.no_verify,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.cli.parser import Parser
     from ms_tune.planning.clock import Clock
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -91,7 +91,7 @@ def new_files(arguments: Namespace) -> None:
         new_file(getattr(arguments, name), force=arguments.force)
 
 
-def write_tables(table: Table, arguments: Namespace, console: Console) -> None:
+def write_tables(table: CostTable, arguments: Namespace, console: Console) -> None:
     """Write the table in the forms that are asked for."""
     from ms_tune.planning.sapp_export import export_sapp  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.planning.table_file import table_json  # noqa: PLC0415 - as above

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.cli.parser import Parser
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
-    from ms_tune.planning.search import Progress
+    from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console
 
 _NAMES = ("dp", "tp", "pp", "vpp", "cp", "ep", "mbs")  # of ms_tune.planning.layouts
@@ -43,7 +43,7 @@ def run(
     arguments: Namespace,
     console: Console,
     request: ConfigFitRequest,
-    telling: Callable[[DryrunProgress], Callable[[Progress], None]],
+    telling: Callable[[DryrunProgress], Callable[[SearchProgress], None]],
 ) -> int:
     """Rank, measure, plan, simulate, show, write.
 

@@ -40,7 +40,7 @@ _GROUPS = {
 _ORDER = ("own", "job", "device", "run", "output")
 
 
-class Explained(Protocol):
+class ParserTexts(Protocol):
     """A parser whose texts are in one language."""
 
     prog: str
@@ -57,7 +57,7 @@ class Explained(Protocol):
         """Options that do not go together."""
 
 
-def short(parser: Explained) -> str:
+def short(parser: ParserTexts) -> str:
     """One screen: how it is called, what it does, examples, and the names of its options."""
     columns = min(terminal_width(), _WIDTH)
     places = " ".join(_place(action) for action in parser.actions() if not action.option_strings)
@@ -76,7 +76,7 @@ def short(parser: Explained) -> str:
     return fitted("\n\n".join([*parts, "\n".join(lines)]) + "\n")
 
 
-def whole(parser: Explained) -> str:
+def whole(parser: ParserTexts) -> str:
     """Everything, option by option."""
     formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=min(terminal_width(), _WIDTH))
     formatter.add_usage(None, parser.actions(), parser.exclusive_groups(), parser.tr("cli.title.usage"))
@@ -151,7 +151,7 @@ def _joined(paragraph: str) -> str:
     return first
 
 
-def _grouped(parser: Explained) -> Mapping[str, Sequence[argparse.Action]]:
+def _grouped(parser: ParserTexts) -> Mapping[str, Sequence[argparse.Action]]:
     """The options by what they are about, each as the command has them."""
     group_of = {option: name for name, options in _GROUPS.items() for option in options}
     found: dict[str, list[argparse.Action]] = {name: [] for name in _ORDER}

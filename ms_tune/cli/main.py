@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.cli.help_text import fitted
-from ms_tune.cli.parser import Command, Parser, language_from_arguments
+from ms_tune.cli.parser import CommandModule, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.facts.releases import installed_version
@@ -111,8 +111,8 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
     return command.run(parsed, console)
 
 
-def _load(module: str) -> Command:
-    return cast("Command", import_module(f"ms_tune.cli.{module}"))
+def _load(module: str) -> CommandModule:
+    return cast("CommandModule", import_module(f"ms_tune.cli.{module}"))
 
 
 def _complete(language: Language) -> None:

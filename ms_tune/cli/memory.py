@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.cli.parser import Command
+    from ms_tune.cli.parser import CommandModule
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -40,7 +40,7 @@ class _MemoryParser(Parser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
         if arguments and arguments[0] in SUBCOMMANDS:
-            command = cast("Command", import_module(f"ms_tune.cli.{SUBCOMMANDS[arguments[0]][0]}"))
+            command = cast("CommandModule", import_module(f"ms_tune.cli.{SUBCOMMANDS[arguments[0]][0]}"))
             parsed = command.build_parser(self.language).parse_args(arguments[1:], namespace)
             parsed.command = command
             return parsed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ms_tune.memory.plan import PlanReport
-    from ms_tune.packing.plan import Progress
+    from ms_tune.packing.plan import PackingProgress
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -91,7 +91,7 @@ def check_files(arguments: Namespace) -> None:
 class PlanProgress(ProgressLine):
     """How far the planner is."""
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: PackingProgress) -> None:
         """Show it."""
         height = "-" if progress.height is None else gib(progress.height)
         self.show(

@@ -38,7 +38,7 @@ _COMPLAINTS = (
 )
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """What a module of this package provides."""
 
     def build_parser(self, language: Language) -> Parser:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -83,7 +83,7 @@ def _try(checklists: Sequence[Path], console: Console) -> ExitCode:
     return ExitCode.FINDINGS if wrong else ExitCode.OK
 
 
-def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
+def _find(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
     """The check with this id or name, or the checks of the family with it.
 
     Raises:
@@ -98,7 +98,7 @@ def _find(name: str, rules: Sequence[Rule]) -> list[Rule]:
     raise UsageError(msg("rule.unknown", name=name), hint)
 
 
-def _write_reference(rules: Sequence[Rule], folder: Path, console: Console) -> None:
+def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
     from ms_tune.report.rule_markdown import MARK, reference  # noqa: PLC0415 - seldom needed
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 
 
-class Output:
+class OutputStream:
     """Standard output that a command can write to until it has ended, whoever reads it.
 
     A reader that goes away (``ms-tune lint ... | head``) is no failure, and no reason to end with another exit code: what is
@@ -76,7 +76,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    sys.stdout = cast("TextIO", Output(sys.stdout))
+    sys.stdout = cast("TextIO", OutputStream(sys.stdout))
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MINDFORMERS
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ def cut(plan: NormalizedPlan, ahead: int = 0) -> Cells:
 
 def is_full(layer: LayerPlan) -> bool:
     """Whether the layer is recomputed as a whole."""
-    return layer.recompute is Effect.FULL
+    return layer.recompute is RecomputeMode.FULL
 
 
 def run_length(

@@ -10,10 +10,10 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
 
 
-def second_names(model: Model) -> Iterator[Problem]:
+def second_names(model: ModelConfig) -> Iterator[Problem]:
     """Second names for a number of layers that the class has in any case: the framework stops when it converts the model's config.
 
     It has placed nothing by then, so that what layers would do is told all the same. Seen in 1.7 to 2.1 of MindFormers

@@ -27,7 +27,7 @@ KEYS = {
 
 
 @dataclass(slots=True)
-class Draft:
+class SettingsDraft:
     """A conversion under way."""
 
     cells: Cells
@@ -71,7 +71,12 @@ def squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
 
 
 def runs(
-    draft: Draft, key: str, wanted: Callable[[LayerPlan], bool], start: Callable[[LayerPlan], bool], *, over: bool
+    draft: SettingsDraft,
+    key: str,
+    wanted: Callable[[LayerPlan], bool],
+    start: Callable[[LayerPlan], bool],
+    *,
+    over: bool,
 ) -> list[list[int]] | None:
     """How many layers of each cell are wanted, told as counts; None if counts cannot say it.
 

@@ -144,7 +144,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatches:
     """One data-parallel rank's part of a step."""
 
     micro_batch_size: int  # samples in one forward and backward pass
@@ -198,13 +198,13 @@ class TrainingConfig:
 
     shape: ModelShape
     parallelism: Parallelism
-    batch: Batch
+    batch: MicroBatches
     precision: Precision
     optimizer: Optimizer
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """Something that is not run as the config says it."""
 
     key: str  # dotted path in the config

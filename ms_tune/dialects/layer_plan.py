@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Effect, Failure, LayerPlan, Problem, Severity
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan, Problem, RecomputeMode, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def on_devices(plan: NormalizedPlan, devices: int) -> NormalizedPlan:
     """What the layers of a plan do in a job with so many devices."""
     if recomputes(plan.dialect, devices):
         return plan
-    idle = (LayerPlan(one.layer, one.stage, one.chunk, Effect.NONE, kind=one.kind) for one in plan.layers)
+    idle = (LayerPlan(one.layer, one.stage, one.chunk, RecomputeMode.NONE, kind=one.kind) for one in plan.layers)
     return plan._replace(layers=tuple(idle), switched_on=())
 
 

@@ -59,7 +59,7 @@ def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
     raise FrameworkStop(exception, text, why)
 
 
-class Cell(NamedTuple):
+class LayerCell(NamedTuple):
     """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
 
     chunk: int
@@ -75,7 +75,7 @@ class Placement(NamedTuple):
     # backwards, so the first column of its row is the last stage.
     counts: tuple[tuple[int, ...], ...]
     ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
-    cells: tuple[Cell, ...]  # the place of every layer
+    cells: tuple[LayerCell, ...]  # the place of every layer
     offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
 
     @property
@@ -181,7 +181,7 @@ def _plain_each(values: Mapping[object, object]) -> dict[str, object]:
     return {str(pattern): _plain(value) for pattern, value in values.items()}
 
 
-class Effect(str, Enum):
+class RecomputeMode(str, Enum):
     """The strongest kind of recompute that reaches a layer."""
 
     FULL = "full"
@@ -190,7 +190,7 @@ class Effect(str, Enum):
     NONE = "none"
 
 
-class Kind(str, Enum):
+class LayerKind(str, Enum):
     """What a layer is, where the dialect's arguments tell."""
 
     DENSE = "dense"
@@ -217,14 +217,14 @@ class LayerPlan(NamedTuple):
     layer: int
     stage: int
     chunk: int
-    recompute: Effect
+    recompute: RecomputeMode
     select_patterns: tuple[str, ...] = ()
     comm_patterns: tuple[str, ...] = ()
     select_excludes: tuple[str, ...] = ()
     comm_excludes: tuple[str, ...] = ()
     swap: tuple[SwapPlan, ...] = ()
     overridden: tuple[str, ...] = ()
-    kind: Kind | None = None
+    kind: LayerKind | None = None
 
 
 class RecomputePlan(NamedTuple):

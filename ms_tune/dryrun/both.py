@@ -46,7 +46,7 @@ _USUAL = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SideFigures:
     """What one of the two found."""
 
     model: str  # what ran
@@ -61,8 +61,8 @@ class BothFigures:
 
     dialect: Dialect  # the config's dialect
     releases: Mapping[str, str | None]  # what is installed, by package; None for what is not
-    real: Figures  # by the framework
-    reference: Figures  # by the reference transformer
+    real: SideFigures  # by the framework
+    reference: SideFigures  # by the reference transformer
     config: str  # the config without its author's own words
 
 
@@ -97,12 +97,12 @@ def _framework(dialect: Dialect) -> Framework:
     raise UnsupportedError(msg("dryrun.both.missing", missing=missing), msg("dryrun.both.missing.hint"))
 
 
-def _run(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Observer) -> Figures:
+def _run(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Observer) -> SideFigures:
     try:
         found: DryrunResult = dryrun(request, observer, loaded)
     except MsTuneError as error:
-        return Figures(model, (), f"{type(error).__name__}: {error.message.id}")
-    return Figures(model, found.stages)
+        return SideFigures(model, (), f"{type(error).__name__}: {error.message.id}")
+    return SideFigures(model, found.stages)
 
 
 def _releases() -> dict[str, str | None]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MachineCheck:
     """This machine, as far as dryrun cares."""
 
     problem: Message | None  # why dryrun cannot run here, if so
@@ -47,7 +47,7 @@ class Check:
     pynative: Framework | Message  # that of MindFormers' dynamic-graph configs, or what it lacks
 
 
-def check_machine(python: str | None = None) -> Check:
+def check_machine(python: str | None = None) -> MachineCheck:
     """Look at this machine without changing anything on it.
 
     Args:
@@ -65,7 +65,7 @@ def check_machine(python: str | None = None) -> Check:
         cann = real.home if real else stand_ins_built(mindspore)
     except MsTuneError as error:
         problem, hint = error.message, error.hint
-    return Check(
+    return MachineCheck(
         problem=problem,
         hint=hint,
         python=platform.python_version(),

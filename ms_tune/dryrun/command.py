@@ -13,7 +13,7 @@ from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVa
 from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
 from ms_tune.dryrun.command_whole import SmallRun, kept_of, with_whole
 from ms_tune.dryrun.engines.choice import reach
-from ms_tune.dryrun.launched import Part, in_job, parts_of, without_ranks
+from ms_tune.dryrun.launched import CommandPart, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.limits import outside_of
@@ -27,16 +27,16 @@ from ms_tune.errors import MsTuneError, TraceError
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.run_record import OWN, Kept
+from ms_tune.verdict.run_record import OWN, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.launchers.job import Job
-    from ms_tune.dryrun.processes import Process
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.processes import ProgramProcess
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer, Task
@@ -118,12 +118,12 @@ def cann_for(request: CommandRequest, observer: Observer) -> Cann:
     return cann
 
 
-def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> Kept:
+def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> RunRecord:
     """Write down what repeats the run and what it is judged by, until it is judged."""
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, manifest(list(request.command), child.environment, facts))
-    kept = Kept(request.chip, request.device_bytes, outside_of(request))
+    kept = RunRecord(request.chip, request.device_bytes, outside_of(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept
 
@@ -133,14 +133,14 @@ class _Found:
     """What a command's processes left."""
 
     folder: Path  # of the run
-    kept: Kept  # what the traces are judged by, written down for those who read them
+    kept: RunRecord  # what the traces are judged by, written down for those who read them
     ranks: list[RankResult] = field(default_factory=list)
     runs: list[SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
-    processes: list[Process] = field(default_factory=list)
-    jobs: list[Job] = field(default_factory=list)
+    processes: list[ProgramProcess] = field(default_factory=list)
+    jobs: list[LaunchedJob] = field(default_factory=list)
 
-    def keep(self, processes: Sequence[Process]) -> None:
+    def keep(self, processes: Sequence[ProgramProcess]) -> None:
         """Write down what programs ask for, before anybody judges their traces."""
         asked = {
             str(one.folder.relative_to(self.folder)): one.asked_bytes
@@ -151,10 +151,10 @@ class _Found:
         write_kept(self.folder, self.kept)
 
 
-def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
+def _read(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
     """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
-    for part in (Part(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
+    for part in (CommandPart(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
         own = processes_of(part.folder)
         found.keep(own)
         readings, unread = _readings(part)
@@ -172,14 +172,14 @@ def _read(task: Task, here: Path, ended: Ended, found: _Found) -> None:
     found.jobs += launched
 
 
-def _exit_code(ended: Ended) -> int:
+def _exit_code(ended: ProcessEnd) -> int:
     """As shells tell it: 128 and the signal's number for a program that a signal ended; 124 for one whose time was up."""
     if ended.timed_out:
         return 124
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _readings(part: Part) -> tuple[list[Reading], list[tuple[Message, Message]]]:
+def _readings(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
     """Every trace below a process's folder, since the command may have started processes of its own, and why others are not read."""
     try:
         traces = find_trace(part.folder).ranks
@@ -200,7 +200,7 @@ def _readings(part: Part) -> tuple[list[Reading], list[tuple[Message, Message]]]
 
 
 def _judged(
-    readings: Sequence[Reading], processes: Sequence[Process], problems: Sequence[Message], part: Part
+    readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
     """The traces with their verdicts.
 
@@ -231,9 +231,9 @@ def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
 
 
 def _problems(
-    part: Part,
+    part: CommandPart,
     task: Task,
-    processes: Sequence[Process],
+    processes: Sequence[ProgramProcess],
     readings: Sequence[Reading],
     unread: Sequence[tuple[Message, Message]],
 ) -> list[tuple[Message, Message]]:
@@ -270,7 +270,7 @@ def _problems(
     return found
 
 
-def _unwatched(folder: Path, processes: Sequence[Process]) -> list[tuple[Message, Message]]:
+def _unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
     """What was stopped, and what no trace has."""
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.launchers.job import Job
-    from ms_tune.dryrun.processes import Process
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.processes import ProgramProcess
     from ms_tune.dryrun.result import Extrapolation, Reading
     from ms_tune.dryrun.theory import BesideTheory
     from ms_tune.errors import MsTuneError
@@ -37,7 +37,7 @@ class RankResult:
     rank: int | None  # its rank; None if nothing tells
     reading: Reading  # what it left
     verdict: Verdict  # whether it fits, and on what grounds
-    process: Process | None = None  # what the process told of itself; None where it could not
+    process: ProgramProcess | None = None  # what the process told of itself; None where it could not
     stage: int | None = None  # its pipeline stage, where a launcher's stand-in chose it by that
     job: int | None = None  # the number of the job that a launcher started it for
     layers: int | None = None  # layers of its stage as it ran; None where that is not known
@@ -92,8 +92,8 @@ class CommandResult:
     ranks: tuple[RankResult, ...]
     problems: tuple[tuple[Message, Message], ...]
     seconds: float
-    processes: tuple[Process, ...] = ()
-    jobs: tuple[Job, ...] = ()
+    processes: tuple[ProgramProcess, ...] = ()
+    jobs: tuple[LaunchedJob, ...] = ()
 
     @property
     def warnings(self) -> tuple[Message, ...]:

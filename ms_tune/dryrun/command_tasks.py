@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
 
@@ -54,15 +54,15 @@ def tasks_of(request: CommandRequest) -> list[Task]:
 
 def run_tasks(
     request: CommandRequest, tasks: Sequence[Task], folder: Path, cann: Cann, observer: Observer
-) -> Mapping[str, Ended]:
+) -> Mapping[str, ProcessEnd]:
     """Run a command's processes to their end, and put what they left in the working folder into the run folder.
 
     Returns:
         How each ended, by the task's folder.
     """
-    ends: dict[str, Ended] = {}
+    ends: dict[str, ProcessEnd] = {}
 
-    def end(task: Task, ended: Ended) -> None:
+    def end(task: Task, ended: ProcessEnd) -> None:
         observer.end(task, ended)
         ends[task.folder] = ended
 

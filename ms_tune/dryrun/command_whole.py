@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.command_result import RankResult
-    from ms_tune.dryrun.launchers.job import Job, JobRank
+    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
 
@@ -29,7 +29,9 @@ class SmallRun:
     readings: tuple[Reading, ...]
 
 
-def with_whole(request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[Job]) -> RankResult:
+def with_whole(
+    request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[LaunchedJob]
+) -> RankResult:
     """A rank with its first run; that of a derived stage with the whole stage and the verdict about it.
 
     Args:

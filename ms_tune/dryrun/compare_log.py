@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.footprint.report import analyse
 from ms_tune.readers.folder import BLOCKS, find_trace
-from ms_tune.readers.logged_memory import Words, read_logged_memory
+from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
 from ms_tune.readers.runtime_log import SIMULATED_MIB
 from ms_tune.text import msg
 from ms_tune.units import MIB, gib, mib
@@ -176,7 +176,7 @@ def _notes(report: RankReport, real: RankMemory) -> Iterator[Message]:
         yield msg("stages.log.note.simulated")
     if real.steps is not None and real.steps < _SETTLED:
         yield msg("stages.log.note.early", steps=real.steps)
-    if real.words is Words.REPORT and real.footprint_bytes is not None:
+    if real.words is MemoryWords.REPORT and real.footprint_bytes is not None:
         yield msg("stages.log.note.report")
     if real.processes > 1:
         yield msg("stages.log.note.processes", count=real.processes)

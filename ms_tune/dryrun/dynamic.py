@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_parts import Change, Sharding
+from ms_tune.dialects.job_parts import SettingChange, Sharding
 from ms_tune.dialects.stage import resized, stage_of
 from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.dialects.stage import Stage, StageLayer
-    from ms_tune.dryrun.job import Job
+    from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -170,7 +170,7 @@ def _by_framework(
     run: PreparedRun, source: SourceFile, framework: Framework, left: Sequence[StageLayer] | None
 ) -> PreparedRun:
     """The same run with the framework's own code; ``left`` are the layers where some were left out."""
-    job: Job
+    job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, files, changes = trainer_job(source, run.changes, left)
         job = replace(trained, **_handed(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
@@ -194,7 +194,7 @@ def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
     return sorted([*others, *own], key=lambda place: place[2].number)
 
 
-def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
+def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
     """Micro-batches that are run: as many as it takes until memory repeats."""
     parallel, wanted = job.config.parallelism, job.config.batch.micro_batch_num
     if parallel.virtual_pipeline and wanted % parallel.pipeline:
@@ -203,7 +203,7 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[Change, ...]]:
     if wanted <= max(_FEW[job.config.optimizer.sharding], enough):
         return wanted, ()
     key, factor = job.batch_key
-    return enough, (Change(key, wanted * factor, enough * factor),)
+    return enough, (SettingChange(key, wanted * factor, enough * factor),)
 
 
 def _pipeline(config: TrainingConfig) -> Pipeline:
@@ -227,8 +227,8 @@ def _handed(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _framework_job(
-    source: SourceFile, changes: Iterable[Change], framework: Framework
-) -> tuple[MindSpeedJob, dict[str, str], tuple[Change, ...]]:
+    source: SourceFile, changes: Iterable[SettingChange], framework: Framework
+) -> tuple[MindSpeedJob, dict[str, str], tuple[SettingChange, ...]]:
     """A ``mindspeed-ms`` config as the framework will read it, for a run on synthetic tokens.
 
     Args:

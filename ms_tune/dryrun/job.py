@@ -14,7 +14,7 @@ JOB_FILE = "job.json"  # in the process's working folder
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
 
 
-class Job(Protocol):
+class ChildJob(Protocol):
     """What a child process does.
 
     Attributes:

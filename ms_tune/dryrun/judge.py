@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
-    from ms_tune.footprint.groups import Breakdown
+    from ms_tune.footprint.groups import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
     from ms_tune.verdict.outcome import Verdict
@@ -109,7 +109,7 @@ def judged(
     return kept, judge(need, limit, outside, doubts)
 
 
-def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[Breakdown]]]:
+def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
     """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
     if any(set(reading.phase_peaks) != set(phases) for reading in readings):
@@ -129,7 +129,7 @@ def _plain(kinds: Mapping[str, int]) -> int:
     return sum(count for kind, count in kinds.items() if FULL_RECOMPUTE not in kind)
 
 
-def _layer_activations(first: Breakdown, last: Breakdown) -> int:
+def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
     """The activations that the second run has more than the first; 0 if they are the inputs of recomputed layers.
 
     A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launcher import LOG, Ended
+from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ms_tune.dryrun.launchers.job import Job, JobRank
+    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
     from ms_tune.text import Message
 
 _LOST = -9  # the exit code of a rank that was ended with its launcher
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CommandPart:
     """A command's own process, or a rank that one of its launchers started."""
 
     folder: Path  # where its log and its traces are
-    ended: Ended  # how it ended
+    ended: ProcessEnd  # how it ended
     launched: bool = False  # it launched jobs, whose ranks are parts of their own
     rank: JobRank | None = None  # the rank; None for the command's own process
     job: int | None = None  # the number of the rank's job
@@ -41,7 +41,7 @@ class Part:
         return msg(kind, job=self.job, rank=self.rank.rank, stage=self.stage, problem=problem)
 
 
-def parts_of(jobs: Iterable[Job], command: Ended | None) -> Iterator[Part]:
+def parts_of(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Iterator[CommandPart]:
     """The ranks of jobs that came to be started.
 
     Args:
@@ -53,10 +53,10 @@ def parts_of(jobs: Iterable[Job], command: Ended | None) -> Iterator[Part]:
             timed_out = rank.code is None and command is not None and command.timed_out
             code = rank.code if rank.code is not None else _LOST
             if (rank.folder / LOG).is_file():
-                yield Part(rank.folder, Ended(code, rank.seconds, timed_out), rank=rank, job=job.number)
+                yield CommandPart(rank.folder, ProcessEnd(code, rank.seconds, timed_out), rank=rank, job=job.number)
 
 
-def without_ranks(jobs: Sequence[Job], folder: Path) -> list[tuple[Message, Message]]:
+def without_ranks(jobs: Sequence[LaunchedJob], folder: Path) -> list[tuple[Message, Message]]:
     """Why nothing was simulated, if launchers were called and none of them came to start a rank."""
     if not jobs or any(job.ranks for job in jobs):
         return []

@@ -48,7 +48,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """How a program ended."""
 
     code: int  # its exit code; negative if a signal ended it
@@ -56,7 +56,7 @@ class Ended:
     timed_out: bool = False  # it was stopped because its time was up
 
 
-class Process(Protocol):
+class WatchedProcess(Protocol):
     """What is used of :class:`subprocess.Popen`."""
 
     @property
@@ -78,7 +78,7 @@ class Process(Protocol):
 class Running:
     """A program that runs."""
 
-    process: Process
+    process: WatchedProcess
     timeout: float
     simulated: bool = False
     start: float = field(default_factory=time.monotonic)
@@ -91,7 +91,7 @@ class Running:
         """Seconds since its start."""
         return time.monotonic() - self.start
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> ProcessEnd | None:
         """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
@@ -100,7 +100,7 @@ class Running:
             self.timed_out = True
         seconds = self.elapsed
         stop([self])
-        return Ended(self.process.wait(), seconds, self.timed_out)
+        return ProcessEnd(self.process.wait(), seconds, self.timed_out)
 
     def _calm(self) -> None:
         """Now and then take the processor from threads that only spin; on a real device they have something to do."""

@@ -47,7 +47,7 @@ _LONGEST_STATUS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessPlace:
     """A line of the user's program, and what it does there: ``item()``, or the name of an operator."""
 
     file: str
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProgramProcess:
     """One process that imported MindSpore."""
 
     folder: Path  # where its trace is
@@ -67,12 +67,12 @@ class Process:
     arguments: tuple[str, ...]  # its program and arguments
     log: Path | None  # the file that its errors went to; None for the command's own log
     ended: bool  # it came to its end, and its trace was written if it used the device
-    reads: tuple[Place, ...]  # where it reads values from the device, which in simulation are all zero
+    reads: tuple[ProcessPlace, ...]  # where it reads values from the device, which in simulation are all zero
     # Operators whose result has the largest size that it can have, since the size follows from values.
-    bounds: tuple[Place, ...]
+    bounds: tuple[ProcessPlace, ...]
     places: int  # how many places there are; the first are told
-    endless: Place | None  # a loop that waits for a value and was stopped
-    skipped: Place | None  # a loop that was not entered because a value was zero
+    endless: ProcessPlace | None  # a loop that waits for a value and was stopped
+    skipped: ProcessPlace | None  # a loop that was not entered because a value was zero
     support: tuple[Message, ...] = ()  # what of its frameworks runs otherwise than on a device
     model: MegatronModel | None = None  # its model and optimizer, of a Megatron program
     # What it allocated at the most, if it was forked from a process that had used the device: no trace has that.
@@ -83,7 +83,7 @@ class Process:
     asked_bytes: int | None = None  # its `max_device_memory`; None if it has none, or does not say
 
 
-def processes_of(folder: Path) -> tuple[Process, ...]:
+def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
     """The processes of a command, each with a folder and a log of its own.
 
     The first one has the command's own folder while it runs. Where there are more, its files are moved to a folder like
@@ -101,7 +101,7 @@ def processes_of(folder: Path) -> tuple[Process, ...]:
     return tuple(found)
 
 
-def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
+def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int, ...]:
     """Numbers of processes that wrote a trace, or were killed, and told nothing of themselves.
 
     They leave the hook out (``python -I``, ``-E``), and write to the folder of the process that started them, as it does itself.
@@ -123,7 +123,7 @@ def unhooked_in(folder: Path, processes: Sequence[Process]) -> tuple[int, ...]:
     return tuple(found | dict.fromkeys(number for number in _marks(folder / _ALIVE) if number not in known))
 
 
-def killed_forks(processes: Sequence[Process]) -> tuple[tuple[Process, int], ...]:
+def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProcess, int], ...]:
     """Forked processes that were ended before they told what they allocated, each behind the process that imported MindSpore for it.
 
     Args:
@@ -172,7 +172,7 @@ def _statuses(folder: Path) -> Iterator[tuple[int, str]]:
             yield number, file.read(_LONGEST_STATUS)
 
 
-def _process(record: Path, statuses: Mapping[int, str]) -> Process | None:
+def _process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None:
     """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
     try:
         if record.stat().st_size > _LARGEST:
@@ -180,7 +180,7 @@ def _process(record: Path, statuses: Mapping[int, str]) -> Process | None:
         told = json.loads(record.read_bytes())
         log = told.get("log")
         reads, bounds = (tuple(map(_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
-        return Process(
+        return ProgramProcess(
             folder=record.parent,
             pid=int(told["pid"]),
             arguments=tuple(str(one) for one in told["arguments"][:20]),
@@ -207,8 +207,8 @@ def _failed(status: str | None) -> str:
     return f"exit code {status}" if status else ""
 
 
-def _place(told: Mapping[str, object]) -> Place:
-    return Place(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
+def _place(told: Mapping[str, object]) -> ProcessPlace:
+    return ProcessPlace(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
 
 
 def _support(told: Mapping[str, Mapping[str, object]]) -> Message:
@@ -219,7 +219,7 @@ def _support(told: Mapping[str, Mapping[str, object]]) -> Message:
     return message
 
 
-def _endless(folder: Path, told: Mapping[str, object]) -> Place | None:
+def _endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | None:
     if isinstance(told.get("endless"), dict):
         return _place(told["endless"])  # type: ignore[arg-type]  # seen in the line above
     loops = told.get("graph_loops")
@@ -229,7 +229,7 @@ def _endless(folder: Path, told: Mapping[str, object]) -> Place | None:
     return None
 
 
-def _moved(process: Process) -> Process:
+def _moved(process: ProgramProcess) -> ProgramProcess:
     """The first process, in a folder like those of the others."""
     folder = process.folder / _FIRST
     folder.mkdir(exist_ok=True)
@@ -239,7 +239,7 @@ def _moved(process: Process) -> Process:
     return replace(process, folder=folder)
 
 
-def _write_logs(common: Path, processes: Sequence[Process]) -> None:
+def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
     """Give each process the lines that MindSpore wrote for it; those without a number belong to the line above."""
     for source in {process.log or common for process in processes}:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):

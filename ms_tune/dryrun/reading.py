@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
     from ms_tune.readers.folder import RankFiles
@@ -40,7 +40,7 @@ _LAST_LINES = 3  # of a log that holds no error
 _END = 64 * 1024  # bytes of it that are looked at
 
 
-def check_end(folder: Path, ended: Ended, timeout: float, *, level: int = 1) -> None:
+def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1) -> None:
     """Raise :class:`RunError` unless the process came to a good end.
 
     A process that crashed may still have written a trace, and one that failed to train may exit with 0: only exit code

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ms_tune.dialects.job_parts import Change
-    from ms_tune.dryrun.job import Job
+    from ms_tune.dialects.job_parts import SettingChange
+    from ms_tune.dryrun.job import ChildJob
     from ms_tune.enums import Dialect
     from ms_tune.source.yaml import KeyPath
     from ms_tune.text import Message
@@ -237,7 +237,7 @@ class Pipeline:
 class PreparedRun:
     """A run that is ready to start."""
 
-    job: Job  # what the child process does
+    job: ChildJob  # what the child process does
     dialect: Dialect  # the config's dialect
     config_name: str  # the config's name as shown to the user
     packaged: bool  # it is the packaged default
@@ -250,7 +250,7 @@ class PreparedRun:
     shrunk: bool  # whether the config gives the stage another number of layers
     model: Message  # what is run: the user's framework or ms-tune's own transformer
     max_device_memory: int | None  # what limits the pool, in bytes, if the config or its framework names a limit
-    changes: tuple[Change, ...]  # what is not run as the config says
+    changes: tuple[SettingChange, ...]  # what is not run as the config says
     not_included: tuple[Message, ...]  # what the figures leave out
     warnings: tuple[Message, ...]  # what the user should know about the config itself
     # Layers of the simulated stage by kind, such as `{"dense": 1, "moe, recomputed": 3}`: layers of one kind need the

@@ -36,16 +36,16 @@ from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
 from ms_tune.text import msg
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.run_record import OWN, Kept
+from ms_tune.verdict.run_record import OWN, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import MindSpore
-    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.task import Engine, Observer, State
+    from ms_tune.dryrun.task import Observer, TaskEngine, TaskState
     from ms_tune.text import Message
     from ms_tune.verdict.run_record import KeptRank
 
@@ -90,19 +90,19 @@ def simulate_each(
         MsTuneError: None could be run, or this machine is at fault.
     """
     mindspore = find_mindspore()
-    planned: list[_Job | MsTuneError] = []
+    planned: list[_SimulatedJob | MsTuneError] = []
     for request, loaded in jobs:
         try:
             planned.append(_planned(request, loaded))
         except MsTuneError as error:
             planned.append(error)
-    good = [job for job in planned if isinstance(job, _Job)]
+    good = [job for job in planned if isinstance(job, _SimulatedJob)]
     if not good:
         raise next(job for job in planned if isinstance(job, MsTuneError))
     here = _look_around(mindspore, good, observer)
     folder = create_run_folder(jobs[0][0].run_folder, good[0].loaded.name)
     for number, job in enumerate(planned, start=1):
-        if isinstance(job, _Job):
+        if isinstance(job, _SimulatedJob):
             job.prefix = f"variant_{number}/"
             job.folder = folder / f"variant_{number}"
             job.on_read = partial(on_read, number - 1)
@@ -112,7 +112,7 @@ def simulate_each(
     return SweepResult(folder, tuple(found))
 
 
-def _variant(request: DryrunRequest, job: _Job | MsTuneError, here: _Here) -> VariantResult:
+def _variant(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Here) -> VariantResult:
     if isinstance(job, MsTuneError):
         return VariantResult(request.settings, None, job)
     try:
@@ -132,7 +132,7 @@ class _Here:
 
 
 @dataclass(slots=True)
-class _Job:
+class _SimulatedJob:
     """A job and what is known of it so far."""
 
     request: DryrunRequest
@@ -158,7 +158,7 @@ class _Job:
         return [_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 
 
-def _announce(job: _Job, observer: Observer) -> None:
+def _announce(job: _SimulatedJob, observer: Observer) -> None:
     """Tell once, before anything runs, what is run and what is derived from it."""
     told: dict[tuple[object, ...], list[str]] = {}
     for stage in job.plan.stages:
@@ -172,12 +172,12 @@ def _announce(job: _Job, observer: Observer) -> None:
         observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
 
 
-def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _Job:
+def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _SimulatedJob:
     loaded = loaded or load(request)
     if not request.real:
         if loaded.dialect is Dialect.MINDFORMERS:
             check_graph_engine(loaded.source.data)
-        job = _Job(request, loaded, plan(request, loaded))
+        job = _SimulatedJob(request, loaded, plan(request, loaded))
         # What the device would refuse is told before anything runs.
         device = device_of(request.chip, request.device_bytes)
         limit_of(device, job.first.max_device_memory, job.first.limited_by)
@@ -186,10 +186,10 @@ def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _Job
     world_size = prepare(request, loaded).world_size
     real.check_devices(world_size, real.devices_here())
     whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
-    return _Job(whole, loaded, plan(whole, loaded))
+    return _SimulatedJob(whole, loaded, plan(whole, loaded))
 
 
-def _look_around(mindspore: MindSpore, jobs: Sequence[_Job], observer: Observer) -> _Here:
+def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Here:
     """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
     reach(jobs[0].request.engine, observer)
     needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
@@ -206,7 +206,9 @@ def _mindformers_version() -> str:
     return importlib.metadata.version("mindformers")
 
 
-def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observer, *, keep_going: bool) -> None:
+def _simulate(
+    jobs: Sequence[_SimulatedJob], folder: Path, here: _Here, observer: Observer, *, keep_going: bool
+) -> None:
     """Run the processes of all jobs and read what they leave."""
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
@@ -216,11 +218,11 @@ def _simulate(jobs: Sequence[_Job], folder: Path, here: _Here, observer: Observe
     observer.begin(tasks)
     begin = time.monotonic()
 
-    def tell(task: Task, state: State) -> None:
+    def tell(task: Task, state: TaskState) -> None:
         observer.state(task, state)
         _load_readers()
 
-    def read(task: Task, ended: Ended) -> None:
+    def read(task: Task, ended: ProcessEnd) -> None:
         observer.end(task, ended)
         job = owners.get(task.folder)
         if job is None:  # the scheduler of a real run
@@ -250,7 +252,7 @@ def _load_readers() -> None:
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
 
 
-def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> Engine:
+def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> TaskEngine:
     if request.real:  # the ranks wait for each other
         return LocalEngine(here.cann, len(tasks))
     return engine_for(request.engine, tasks, here.cann, request.jobs)
@@ -277,7 +279,7 @@ def _folder_of(run: PreparedRun, job: JobPlan) -> str:
     return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
 
 
-def _write_inputs(jobs: Sequence[_Job], folder: Path, here: _Here) -> None:
+def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Here) -> None:
     """The user's config as it was, what is run otherwise, and what repeats the run."""
     first = jobs[0].tasks()[0]
     child = child_of(first, folder / first.folder, here.cann)
@@ -298,10 +300,10 @@ def _write_inputs(jobs: Sequence[_Job], folder: Path, here: _Here) -> None:
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
         if not job.request.real:  # until it is judged
-            write_kept(folder / job.prefix, Kept(doubts={OWN: msg("verdict.none.unfinished")}))
+            write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
 
 
-def _judged(job: _Job, here: _Here) -> DryrunResult:
+def _judged(job: _SimulatedJob, here: _Here) -> DryrunResult:
     if job.folder is None:
         raise AssertionError(job.prefix)
     stages = () if not job.request.level else _stages(job)
@@ -322,16 +324,16 @@ def _judged(job: _Job, here: _Here) -> DryrunResult:
     )
 
 
-def _stages(job: _Job) -> tuple[StageResult, ...]:
+def _stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     """The stages, judged; what other commands need for the same verdict is kept in the run folder."""
     found = [_stage(stage, job) for stage in job.plan.stages]
     if job.folder is not None and not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
-        write_kept(job.folder, Kept(job.request.chip, job.request.device_bytes, ranks=ranks))
+        write_kept(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)
 
 
-def _stage(stage: StagePlan, job: _Job) -> tuple[StageResult, KeptRank]:
+def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, KeptRank]:
     from ms_tune.dryrun.judge import extrapolated, judged, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
@@ -359,7 +361,7 @@ def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tupl
     return _once([*always, *own])
 
 
-def _warnings(job: _Job, stages: Sequence[StageResult]) -> tuple[Message, ...]:
+def _warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Message, ...]:
     changed = overridden(os.environ)
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]

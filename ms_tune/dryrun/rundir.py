@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Observer
-    from ms_tune.verdict.run_record import Kept
+    from ms_tune.verdict.run_record import RunRecord
 
 RUNS = "ms-tune-runs"
 # Recorded in the manifest; anything else of the environment may hold secrets and is left out.
@@ -111,7 +111,7 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
         write_json(folder / "manifest.json", content)
 
 
-def write_kept(folder: Path, kept: Kept) -> None:
+def write_kept(folder: Path, kept: RunRecord) -> None:
     """Keep what other commands need for the same verdict.
 
     Raises:

@@ -14,7 +14,7 @@ from ms_tune.dryrun.launched import without_ranks
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
-from ms_tune.dryrun.stack import Documented, Part, documented, missing, parts_of, refusals, unlike
+from ms_tune.dryrun.stack import Documented, StackPart, documented, missing, parts_of, refusals, unlike
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -22,9 +22,9 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.launchers.job import Job, Look
-    from ms_tune.dryrun.launchers.words import Change
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook
+    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 class JobCheck:
     """What the program of one job would find."""
 
-    job: Job  # what its launcher was told
-    look: Look | None  # where its Python finds what it needs; None if that Python did not answer
-    parts: tuple[Part, ...]  # the parts of the stack, found or not
+    job: LaunchedJob  # what its launcher was told
+    look: LauncherLook | None  # where its Python finds what it needs; None if that Python did not answer
+    parts: tuple[StackPart, ...]  # the parts of the stack, found or not
     megatron: bool  # the program takes Megatron's arguments, and so needs them all
     missing: tuple[str, ...]  # the parts that it needs and that were not found
     documented: Documented  # the documented set that goes with what was found
-    unlike: tuple[tuple[Part, str], ...]  # parts of another release than that set has, with its release of them
+    unlike: tuple[tuple[StackPart, str], ...]  # parts of another release than that set has, with its release of them
     # Paths among its arguments in whose place something is made up, since they are not there.
-    made_up: tuple[Change, ...]
+    made_up: tuple[OptionChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
     return ScriptCheck(request.command, checked, tuple(problems))
 
 
-def _checked(job: Job) -> JobCheck:
+def _checked(job: LaunchedJob) -> JobCheck:
     facts = load("launchers")["megatron"]
     folders = job.look.folders if job.look is not None else {}
     parts = parts_of(folders)
@@ -116,7 +116,7 @@ def _problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
         yield msg("stack.missing", parts=", ".join(one.missing)), msg("stack.documented", **params)
 
 
-def _failed(folder: Path, ended: Ended, timeout: float) -> Iterator[Message]:
+def _failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
     """Why a process failed, if it did; where its log lies is not told, since that is gone in a moment."""
     try:
         check_end(folder, ended, timeout, level=0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ms_tune.dryrun.request import CommandRequest, Setting
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.facts.keys import names
-from ms_tune.source.edit import Change, ChangeKind, EditRefusedError, apply_edits
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg
@@ -113,7 +113,9 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
         _check_known(source, setting.path, dialect)
     kind = ChangeKind.SET_VALUE if present else ChangeKind.ADD_KEY
     try:
-        text, changes = _edited(source, Change(kind, setting.path, raw=setting.raw), _followers(source, setting.path))
+        text, changes = _edited(
+            source, ValueChange(kind, setting.path, raw=setting.raw), _followers(source, setting.path)
+        )
     except EditRefusedError as error:
         refused = msg("stages.set.refused", setting=str(setting), reason=error.message)
         raise source.wrong(setting.path, refused, msg("dryrun.set.shared.hint")) from error
@@ -141,7 +143,7 @@ def _places(node: object, path: KeyPath) -> Iterator[KeyPath]:
         yield from _places(value, (*path, key))
 
 
-def _edited(source: SourceFile, change: Change, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
+def _edited(source: SourceFile, change: ValueChange, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
     """The text after a change, and whether it is another one.
 
     Args:
@@ -190,7 +192,7 @@ def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> s
     for key, value in changes:
         path: KeyPath = tuple(key.split("."))
         kind = ChangeKind.SET_VALUE if current.get(path, MISSING) is not MISSING else ChangeKind.ADD_KEY
-        change = Change(ChangeKind.REMOVE_KEY, path) if value is None else Change(kind, path, value)
+        change = ValueChange(ChangeKind.REMOVE_KEY, path) if value is None else ValueChange(kind, path, value)
         try:
             text, _ = _edited(current, change)
             current = parse_source(text, source.path)

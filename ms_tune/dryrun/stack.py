@@ -34,7 +34,7 @@ _MINDSPORE, _ADAPTER, _LLM = "MindSpore", "MSAdapter", "MindSpeed-LLM"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StackPart:
     """A part of the stack."""
 
     name: str  # as its authors call it: `Megatron-LM`
@@ -68,7 +68,7 @@ def modules() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *older, facts["hidden_by"]["module"]]))
 
 
-def parts_of(folders: Mapping[str, Sequence[str]], *, thorough: bool = True) -> tuple[Part, ...]:
+def parts_of(folders: Mapping[str, Sequence[str]], *, thorough: bool = True) -> tuple[StackPart, ...]:
     """The parts.
 
     Args:
@@ -78,25 +78,25 @@ def parts_of(folders: Mapping[str, Sequence[str]], *, thorough: bool = True) -> 
     return tuple(_part(name, facts, folders, thorough=thorough) for name, facts in load("stack")["parts"].items())
 
 
-def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence[str]], *, thorough: bool) -> Part:
+def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence[str]], *, thorough: bool) -> StackPart:
     places = [Path(place) for place in folders.get(str(facts["module"]), ())]
     before = facts.get("before")
     if not places and isinstance(before, dict):
         places = [Path(one) for one in folders.get(before["module"], ()) if Path(one).parent.name == before["under"]]
     if not places:
-        return Part(name, None)
+        return StackPart(name, None)
     folder = places[0]
     arguments = facts.get("arguments")
     if thorough and isinstance(arguments, list):
         releases = releases_with(name, frozenset(arguments_defined(folder, arguments)))
         if releases:
             told = ", ".join(dict.fromkeys(tag(name, one) for one in releases))
-            return Part(name, folder, told, "arguments", releases if name == _LLM else ())
+            return StackPart(name, folder, told, "arguments", releases if name == _LLM else ())
     release = _of_package(folder, str(facts["module"])) or _of_file(places, facts.get("version_file"))
     if release is not None:
-        return Part(name, folder, release, "package")
+        return StackPart(name, folder, release, "package")
     branch = _branch(folder)
-    return Part(name, folder, branch, "branch" if branch is not None else None)
+    return StackPart(name, folder, branch, "branch" if branch is not None else None)
 
 
 def _of_package(folder: Path, package: str) -> str | None:
@@ -137,7 +137,9 @@ def _branch(folder: Path) -> str | None:
     return None
 
 
-def refusals(parts: Sequence[Part], folders: Mapping[str, Sequence[str]]) -> Iterator[tuple[Message, Message | None]]:
+def refusals(
+    parts: Sequence[StackPart], folders: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Message, Message | None]]:
     """Why the parts cannot run together, each with what to do about it."""
     found = {part.name: part for part in parts}
     adapter, mindspore = found[_ADAPTER], found[_MINDSPORE]
@@ -155,13 +157,13 @@ def refusals(parts: Sequence[Part], folders: Mapping[str, Sequence[str]]) -> Ite
             yield msg("stack.hidden", place=place), msg("stack.hidden.hint")
 
 
-def missing(parts: Sequence[Part]) -> tuple[str, ...]:
+def missing(parts: Sequence[StackPart]) -> tuple[str, ...]:
     """The parts that a program of MindSpeed-LLM needs and that were not found."""
     absent = {part.name for part in parts if part.folder is None}
     return tuple(name for name in load("stack")["needed"] if name in absent)
 
 
-def documented(parts: Sequence[Part]) -> Documented:
+def documented(parts: Sequence[StackPart]) -> Documented:
     """The documented set of parts that goes with the MindSpeed-LLM that was found; the last one if none does."""
     own = next(part for part in parts if part.name == _LLM)
     rows = load("stack")["releases"]
@@ -171,7 +173,7 @@ def documented(parts: Sequence[Part]) -> Documented:
     return Documented(release, row.pop("script"), row)
 
 
-def unlike(parts: Sequence[Part], wanted: Documented) -> Iterator[tuple[Part, str]]:
+def unlike(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
     """The parts that are of another release than is documented, with that release."""
     for part in parts:
         told = wanted.parts.get(part.name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.text import Message
 
 _PHASES = ("start", "build", "compile", "step", "write")
@@ -49,7 +49,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TaskState:
     """What a process is doing."""
 
     phase: str  # `start`, `build`, `compile`, `step`, `write` or `remote` (it runs elsewhere)
@@ -68,22 +68,22 @@ class Observer:
     def begin(self, tasks: Sequence[Task]) -> None:
         """These are the processes that will run."""
 
-    def state(self, task: Task, state: State) -> None:
+    def state(self, task: Task, state: TaskState) -> None:
         """What a process is doing; told several times a second."""
 
-    def end(self, task: Task, ended: Ended) -> None:
+    def end(self, task: Task, ended: ProcessEnd) -> None:
         """A process has ended."""
 
 
-class Engine(Protocol):
+class TaskEngine(Protocol):
     """Runs tasks. Each has a folder of its own below the run folder, and all it leaves there is there afterwards."""
 
     def run(
         self,
         tasks: Sequence[Task],
         folder: Path,
-        on_state: Callable[[Task, State], None],
-        on_end: Callable[[Task, Ended], None],
+        on_state: Callable[[Task, TaskState], None],
+        on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         """Run all tasks, several at once; whatever interrupts this, no process is left behind.
 
@@ -107,7 +107,7 @@ def write_files(task: Task, folder: Path) -> None:
         program.chmod(0o755)
 
 
-def state_of(folder: Path, elapsed: float) -> State:
+def state_of(folder: Path, elapsed: float) -> TaskState:
     """What the process in a folder last said that it is doing."""
     try:
         said = json.loads((folder / "progress").read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ def state_of(folder: Path, elapsed: float) -> State:
     except (OSError, ValueError, KeyError, TypeError):
         phase, step, steps = "start", 0, 0
     known = phase if phase in _PHASES else "start"
-    return State(known, step, steps, _blocks(folder / LOG) if known == "write" else None, elapsed)
+    return TaskState(known, step, steps, _blocks(folder / LOG) if known == "write" else None, elapsed)
 
 
 def _blocks(log: Path) -> int | None:

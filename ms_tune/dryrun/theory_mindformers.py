@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.stage import Stage
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.facts.models import Facts
+    from ms_tune.facts.models import ModelFacts
 
 _KIB = 1024
 _RELEASE = "1.9"  # the release that this is told of
@@ -91,7 +91,7 @@ class _Settings:
     """The model's settings, and what its class says where they are silent."""
 
     own: Mapping[str, object]
-    facts: Facts
+    facts: ModelFacts
 
     def get(self, key: str) -> object:
         """A value; None where nothing is said, or null."""
@@ -129,7 +129,7 @@ def _foreign(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
         yield "tie_word_embeddings"
 
 
-def _model(config: ConfigCopy, facts: Facts) -> StaticModel:
+def _model(config: ConfigCopy, facts: ModelFacts) -> StaticModel:
     settings, kind = _Settings(config.get(MODEL), facts), str(facts.kind)
     latent = settings.flag("multi_latent_attention")
     experts = any(key in facts.defaults for key in names_of("num_moe_experts"))

@@ -20,7 +20,7 @@ _LOGITS_IN_PLACE = 6  # the same where the copy becomes the gradient (Megatron-L
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankShare:
     """A rank's part of a micro-batch."""
 
     tokens: int  # of the samples of a micro-batch, as far as context parallelism leaves them
@@ -43,7 +43,7 @@ class Activations:
     full: int
 
 
-def layer_activations(widths: Widths, share: Share, *, experts: bool) -> Activations:
+def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Activations:
     """What a layer keeps if it recomputes nothing, and if it recomputes everything.
 
     Args:
@@ -63,7 +63,7 @@ def layer_activations(widths: Widths, share: Share, *, experts: bool) -> Activat
     return Activations(kept, between // share.between)
 
 
-def megatron_activations(widths: Widths, share: Share, *, experts: bool, fused: bool) -> Activations:
+def megatron_activations(widths: Widths, share: RankShare, *, experts: bool, fused: bool) -> Activations:
     """What a layer of Megatron-LM on MSAdapter keeps, with flash attention and one operator for each norm and each rotary embedding.
 
     Block by block as the layers of Qwen2.5-7B kept it (docs/megatron.md): two norms and two sums between layers, which sequence
@@ -87,12 +87,12 @@ def megatron_activations(widths: Widths, share: Share, *, experts: bool, fused: 
     return Activations(kept, between // share.between)
 
 
-def logits_bytes(widths: Widths, share: Share, *, in_place: bool = False) -> int:
+def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) -> int:
     """What the loss holds while the last forward pass ends."""
     return (_LOGITS_IN_PLACE if in_place else _LOGITS) * share.tokens * widths.vocabulary // share.tensor
 
 
-def sent_by_layer(widths: Widths, share: Share, *, experts: bool, again: bool) -> int:
+def sent_by_layer(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
     """Bytes that a rank sends for one layer and one micro-batch, forward and backward.
 
     Args:
@@ -121,7 +121,7 @@ def sent_by_weights(weights: int, ranks: int) -> int:
     return 2 * _around(weights, ranks)
 
 
-def handed_on(widths: Widths, share: Share) -> int:
+def handed_on(widths: Widths, share: RankShare) -> int:
     """Bytes that a cell hands to the next one, and gets back, of one micro-batch."""
     return 2 * _HALF * share.tokens * widths.hidden // share.between
 

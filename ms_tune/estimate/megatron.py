@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Share, logits_bytes, megatron_activations
+from ms_tune.estimate.activations import RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.persistent import stage_weights
 from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
 from ms_tune.estimate.widths import widths_of_shape
@@ -109,7 +109,7 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
     parallel = config.parallelism
     widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
-    share = Share(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
+    share = RankShare(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
         HeldLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), held, full=layer.full)
         for chunk, held in zip(stage.chunks, in_flight, strict=True)

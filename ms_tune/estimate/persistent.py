@@ -32,7 +32,7 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class WeightBytes:
     """One matrix or vector of weights as a rank holds it before data-parallel ranks share it out."""
 
     rows: int  # size of its first axis
@@ -89,29 +89,29 @@ def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persis
     return Persistent(weights, gradients, state)
 
 
-def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[Weight]:
+def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[WeightBytes]:
     """Every weight of a stage as one rank holds it."""
     for chunk in stage.chunks:
         yield from _chunk_weights(config, chunk)
 
 
-def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[Weight]:
+def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes]:
     shape, tensor = config.shape, config.parallelism.tensor
     dtype = config.precision.parameters
     predicts = any(layer.mtp for layer in chunk.layers)
     if chunk.embedding or predicts or (chunk.head and shape.tied_embeddings):
-        yield Weight(shape.vocab_size // tensor, shape.hidden_size, config.precision.embedding or dtype)
+        yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, config.precision.embedding or dtype)
         if not shape.rotary:
-            yield Weight(shape.seq_length, shape.hidden_size, dtype)
+            yield WeightBytes(shape.seq_length, shape.hidden_size, dtype)
     for layer in chunk.layers:
         yield from layer_weights(config, layer)
     if chunk.head:
         yield from _norm(config, shape.hidden_size)
         if not shape.tied_embeddings:
-            yield Weight(shape.vocab_size // tensor, shape.hidden_size, dtype)
+            yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype)
 
 
-def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]:
+def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightBytes]:
     """Every weight of one layer as one rank holds it."""
     shape = config.shape
     for _ in range(4 if shape.sandwich_norm else 2):
@@ -125,10 +125,10 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[Weight]
         for _ in range(3):
             yield from _norm(config, shape.hidden_size)
         ways = config.parallelism.tensor if config.parallelism.whole_inside else 1
-        yield Weight(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
+        yield WeightBytes(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
 
 
-def _attention(config: TrainingConfig) -> Iterator[Weight]:
+def _attention(config: TrainingConfig) -> Iterator[WeightBytes]:
     shape, tensor = config.shape, config.parallelism.tensor
     dtype = config.precision.attention or config.precision.parameters
     heads, groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
@@ -140,7 +140,7 @@ def _attention(config: TrainingConfig) -> Iterator[Weight]:
     yield from _row(shape.hidden_size, heads * shape.head_size, dtype, bias=shape.output_bias)
 
 
-def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterator[Weight]:
+def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterator[WeightBytes]:
     shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
     heads, bias = shape.num_attention_heads, shape.qkv_bias
     queries = heads * latent.head_size
@@ -155,49 +155,49 @@ def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterat
     yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)
 
 
-def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[Weight]:
+def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[WeightBytes]:
     shape, dtype = config.shape, config.precision.parameters
     yield from _column(_wide(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
     yield from _row(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias)
 
 
-def _experts(config: TrainingConfig, experts: Experts) -> Iterator[Weight]:
+def _experts(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
     shape, parallel, dtype = config.shape, config.parallelism, config.precision.parameters
     local = experts.count // parallel.expert
     width = experts.ffn_hidden_size // (parallel.tensor if experts.tensor_parallel else 1)
     wide, hidden = _wide(shape, width), shape.hidden_size
-    yield Weight(experts.count, hidden, experts.router)
+    yield WeightBytes(experts.count, hidden, experts.router)
     if experts.grouped:
-        yield Weight(local, hidden * wide, dtype, experts=True)
-        yield Weight(local, width * hidden, dtype, experts=True)
+        yield WeightBytes(local, hidden * wide, dtype, experts=True)
+        yield WeightBytes(local, width * hidden, dtype, experts=True)
     else:
         for _ in range(local):
             for rows, columns in ((wide, hidden), (hidden, width)):
-                yield Weight(rows, columns, dtype, experts=True)
+                yield WeightBytes(rows, columns, dtype, experts=True)
                 if shape.mlp_bias:
-                    yield Weight(rows, 1, dtype, experts=True)
+                    yield WeightBytes(rows, 1, dtype, experts=True)
     if experts.shared_ffn_hidden_size:
         tensor = parallel.tensor if experts.shared_split else 1
         yield from _feed_forward(config, experts.shared_ffn_hidden_size, tensor)
         if experts.shared_gate:
-            yield Weight(1, hidden, experts.router)
+            yield WeightBytes(1, hidden, experts.router)
 
 
 def _wide(shape: ModelShape, width: int) -> int:
     return 2 * width if shape.gated else width
 
 
-def _column(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[Weight]:
-    yield Weight(outputs, inputs, dtype)
+def _column(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[WeightBytes]:
+    yield WeightBytes(outputs, inputs, dtype)
     if bias:
-        yield Weight(outputs, 1, dtype)
+        yield WeightBytes(outputs, 1, dtype)
 
 
 _row = _column  # the bias has as many elements as the rank has outputs, which are all in a row-parallel projection
 
 
-def _norm(config: TrainingConfig, size: int) -> Iterator[Weight]:
+def _norm(config: TrainingConfig, size: int) -> Iterator[WeightBytes]:
     dtype = config.precision.norm or config.precision.parameters
-    yield Weight(size, 1, dtype)
+    yield WeightBytes(size, 1, dtype)
     if config.shape.normalization.endswith("LayerNorm"):
-        yield Weight(size, 1, dtype)
+        yield WeightBytes(size, 1, dtype)

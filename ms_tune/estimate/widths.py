@@ -8,7 +8,7 @@ from ms_tune.estimate.flops import Attention, Widths
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import ModelShape
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
 
 # What the models of MindFormers' older classes (legacy) call a field.
 _OTHER_NAMES = {
@@ -21,7 +21,7 @@ _OTHER_NAMES = {
 _GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
 
 
-def widths_of(model: Model) -> Widths | None:
+def widths_of(model: ModelConfig) -> Widths | None:
     """The sizes of a config's model that its operations follow from; None where one of them is not known."""
     hidden, heads = whole_number(model, "hidden_size"), whole_number(model, "num_attention_heads")
     inner, words, tokens = (whole_number(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
@@ -51,7 +51,7 @@ def widths_of(model: Model) -> Widths | None:
     )
 
 
-def _attention(model: Model, hidden: int, heads: int) -> Attention:
+def _attention(model: ModelConfig, hidden: int, heads: int) -> Attention:
     rank = whole_number(model, "kv_lora_rank")
     if model.facts.latent and rank:
         rotary = whole_number(model, "qk_pos_emb_head_dim") or 0
@@ -62,7 +62,7 @@ def _attention(model: Model, hidden: int, heads: int) -> Attention:
     return Attention(heads, whole_number(model, "num_query_groups") or heads, head, head)
 
 
-def whole_number(model: Model, name: str) -> int | None:
+def whole_number(model: ModelConfig, name: str) -> int | None:
     """A size above zero, under any of its names."""
     found = model.number(name)
     if found is None and name in _OTHER_NAMES:

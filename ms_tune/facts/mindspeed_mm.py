@@ -20,7 +20,7 @@ _YAML = ("fsdp_plan", "fully_shard_parallel_size", "ulysses_parallel_size", "rin
 _TOOLS = ("memory_profile", "sorafeature")
 
 
-class Setting(NamedTuple):
+class MultimodalSetting(NamedTuple):
     """One declared setting of a release."""
 
     types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if that is not known
@@ -29,11 +29,11 @@ class Setting(NamedTuple):
 
 
 @cache
-def settings(release: str) -> Mapping[str, Setting]:
+def settings(release: str) -> Mapping[str, MultimodalSetting]:
     """The settings of a release, by their dotted paths."""
     found = all_at(load("mindspeed_mm")["fields"], release)
     return {
-        path: Setting(
+        path: MultimodalSetting(
             tuple(filter(None, one.get("type", "").split("|"))), tuple(one.get("choices", ())), one.get("default")
         )
         for path, one in found.items()

@@ -27,7 +27,7 @@ _SCORES = {True: "sigmoid", False: "softmax"}
 _DROPS = {True: "position", False: "probs"}
 
 
-class Origin(Enum):
+class ValueOrigin(Enum):
     """Where a value comes from."""
 
     WRITTEN = "written"
@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
     name: str  # the field, in the framework's word for it
     value: Any  # what the framework's class gets; `UNKNOWN` if nobody can say
-    origin: Origin  # where the value comes from
+    origin: ValueOrigin  # where the value comes from
     path: tuple[str, ...] | None = None  # the key path at which it is written, if the config itself holds it
 
 
@@ -55,7 +55,7 @@ class Source(Protocol):
         ...
 
 
-class Facts(NamedTuple):
+class ModelFacts(NamedTuple):
     """What a release knows of a class of models."""
 
     name: str | None  # the name of the class; None if it is not known
@@ -104,7 +104,7 @@ class Facts(NamedTuple):
         return rule[0] if rule and name not in self.fields else name
 
 
-class Model:
+class ModelConfig:
     """The model of a config.
 
     Args:
@@ -119,7 +119,7 @@ class Model:
 
     def __init__(  # noqa: PLR0913 - one a field
         self,
-        facts: Facts,
+        facts: ModelFacts,
         kind: str | None,
         architecture: str | None,
         release: str,
@@ -154,7 +154,9 @@ class Model:
         """All that is written for a field, under whatever name; more than one is refused where they differ."""
         facts, name = self.facts, self.facts.canonical(name)
         return tuple(
-            Field(name, self._turned(key), Origin.WRITTEN if key == name else Origin.ALIAS, self._values[key][1])
+            Field(
+                name, self._turned(key), ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS, self._values[key][1]
+            )
             for key in self._names(name)
             if key in self._values and key not in facts.ignored
         )
@@ -198,14 +200,14 @@ class Model:
         if written:
             return written[0]
         if self._sealed:
-            return Field(name, UNKNOWN, Origin.UNKNOWN)
+            return Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
         for key in self._names(name):
             if key in facts.defaults and key not in facts.ignored:
                 value = self._turned(key)
-                return Field(name, value, Origin.UNKNOWN if value is UNKNOWN else Origin.CLASS_DEFAULT)
+                return Field(name, value, ValueOrigin.UNKNOWN if value is UNKNOWN else ValueOrigin.CLASS_DEFAULT)
         if self.known and name in facts.fields:
-            return Field(name, facts.fields[name], Origin.GENERAL_DEFAULT)
-        return Field(name, UNKNOWN, Origin.UNKNOWN)
+            return Field(name, facts.fields[name], ValueOrigin.GENERAL_DEFAULT)
+        return Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - fields are of all types
         """The value of a field; :data:`UNKNOWN` if nobody can say."""
@@ -245,7 +247,7 @@ def _turn(value: Any, function: list[str]) -> Any:  # noqa: ANN401 - fields are 
     return value
 
 
-def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> Model:
+def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> ModelConfig:
     """The model of a config, as one release of its framework sees it.
 
     Args:
@@ -258,7 +260,7 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     """
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:
-        return Model(_mindspeed(), None, None, release, _section(data, "model_config"), sealed=False)
+        return ModelConfig(_mindspeed(), None, None, release, _section(data, "model_config"), sealed=False)
     if dialect is Dialect.MINDFORMERS and is_legacy(data):
         return _legacy(data, release)
     path = ("model",) if dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
@@ -273,16 +275,16 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     facts = facts_of(release, kind=kind, architecture=None if kind else architecture)
     values |= {other: values.pop(key) for key, other in facts.renamed.items() if key in values}
     known = facts.architectures[0] if facts.architectures else None
-    return Model(facts, kind or facts.kind, architecture or known, release, values, sealed=sealed)
+    return ModelConfig(facts, kind or facts.kind, architecture or known, release, values, sealed=sealed)
 
 
-def _legacy(data: dict[Any, Any], release: str) -> Model:
+def _legacy(data: dict[Any, Any], release: str) -> ModelConfig:
     """A legacy model: the settings of its class, and those of ``moe_config``, each under its own name."""
     values = _section(data, "moe_config") | _section(data, "model", "model_config")
     kind = _text(values, "type")
     facts = _legacy_facts(release, kind)
     architecture = _text(_section(data, "model", "arch"), "type")
-    return Model(facts, kind, architecture, release, values, sealed=False)
+    return ModelConfig(facts, kind, architecture, release, values, sealed=False)
 
 
 def _section(data: object, *path: str) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
@@ -310,7 +312,7 @@ def _keys_of_all(release: str) -> dict[str, list[str]]:
 
 
 @cache
-def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> Facts:
+def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> ModelFacts:
     """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
     data = load("models")
     general, around = _of_all("aliases", release), frozenset(_of_all("white", release))
@@ -321,7 +323,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
         latent = at(one["latent"], release)
         fields = _of_all("fields", release) | (_of_all("latent", release) if latent else {})
         aliases = all_at(one["aliases"], release)
-        return Facts(
+        return ModelFacts(
             one["class"],
             name,
             tuple(networks),
@@ -342,7 +344,7 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             fields,
             listed=not aliases,
         )
-    return Facts(
+    return ModelFacts(
         None,
         None,
         around=around,
@@ -367,15 +369,15 @@ def names_of(name: str) -> tuple[str, ...]:
 
 
 @cache
-def _legacy_facts(release: str, kind: str | None) -> Facts:
+def _legacy_facts(release: str, kind: str | None) -> ModelFacts:
     """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
     data = load("models")
     experts = _of_all("experts", release)
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
-        return Facts(None, None, aliases=_of_all("aliases", release), keys=_keys_of_all(release), defaults=experts)
+        return ModelFacts(None, None, aliases=_of_all("aliases", release), keys=_keys_of_all(release), defaults=experts)
     defaults = experts | all_at(one["defaults"], release)
-    return Facts(
+    return ModelFacts(
         kind,
         kind,
         legacy=True,
@@ -388,8 +390,8 @@ def _legacy_facts(release: str, kind: str | None) -> Facts:
 
 
 @cache
-def _mindspeed() -> Facts:
+def _mindspeed() -> ModelFacts:
     """The one class of MindSpeed-Core-MS r0.1.0 (``TransformerConfig`` of ``mindspeed_ms/core/config.py``)."""
     rows = ((row["path"].split("."), row.get("default")) for row in load("keys_mindspeed-ms")["keys"])
     fields = {path[-1]: default for path, default in rows if path[:-1] == ["model_config"] and default != REQUIRED}
-    return Facts("TransformerConfig", None, fields=fields)
+    return ModelFacts("TransformerConfig", None, fields=fields)

@@ -9,12 +9,12 @@ from ms_tune.fit.job import full_first
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.verify import NEAR
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.normalize.sapp_lists import Table as Rows
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,12 @@ def check_probe(job: PlannedJob) -> Probe:
     return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
 
 
-def foretold(job: PlannedJob, table: Table, stage: int) -> int:
+def foretold(job: PlannedJob, table: CostTable, stage: int) -> int:
     """The peak of the check run's stage by the table, in bytes."""
     costs = costs_of(table)
-    cells = [{Recompute.FULL: count - count // 2, Recompute.NONE: count // 2} for row in job.placement for count in row]
+    cells = [
+        {RecomputeKind.FULL: count - count // 2, RecomputeKind.NONE: count // 2}
+        for row in job.placement
+        for count in row
+    ]
     return int(costs.peaks(costs.state(cells)[None])[0, stage])

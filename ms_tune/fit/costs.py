@@ -12,7 +12,7 @@ from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import layout_of
 from ms_tune.job.includes import followed
 from ms_tune.normalize.source import dialect_of
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # How much longer a backward pass takes: SAPP's shares of it (pipeline_balance/utils/recompute.py), which are within 2 % of the
 # published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).
 EXTRA = {
-    Recompute.NONE: 0.0,
-    Recompute.SELECT: 0.04,
-    Recompute.COMM: 0.125,
-    Recompute.BOTH: 0.165,
-    Recompute.FULL: 0.5,
-    Recompute.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
+    RecomputeKind.NONE: 0.0,
+    RecomputeKind.SELECT: 0.04,
+    RecomputeKind.COMM: 0.125,
+    RecomputeKind.BOTH: 0.165,
+    RecomputeKind.FULL: 0.5,
+    RecomputeKind.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
 }
 
 
@@ -35,7 +35,7 @@ _TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class RelativeCosts:
     """Forward passes beside each other; a dense layer costs 1."""
 
     dense: float = 1.0  # a layer without experts
@@ -48,13 +48,13 @@ class Costs:
     shortest: float | None = None
 
 
-def costs_of(job: PlannedJob) -> Costs:
+def costs_of(job: PlannedJob) -> RelativeCosts:
     """What the parts of a job's model cost beside each other."""
     source = followed(job.loaded.source)
     model = model_of(source, dialect_of(source), job.now.framework_version, source.beside)
     widths = widths_of(model)
     if widths is None:
-        return Costs()
+        return RelativeCosts()
     dense = layer_flops(widths, experts=False)
     experts = layer_flops(widths, experts=True) if widths.experts else dense
     split, chip = job.first.split, job.request.chip
@@ -63,4 +63,4 @@ def costs_of(job: PlannedJob) -> Costs:
     tokens = widths.tokens * layout_of(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
     head = head_flops(widths) + (model.number(PREDICTIONS) or 0) * (experts + prediction_flops(widths))
-    return Costs(1.0, experts / dense, head / dense, known=True, shortest=shortest)
+    return RelativeCosts(1.0, experts / dense, head / dense, known=True, shortest=shortest)

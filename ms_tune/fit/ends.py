@@ -19,20 +19,20 @@ from ms_tune.fit.lines import phases_alike
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.probes import of_most, sizes
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Figures
+    from ms_tune.fit.measure import RunFigures
     from ms_tune.fit.measured import Measured
-    from ms_tune.fit.probes import Model
-    from ms_tune.planning.table import Table
+    from ms_tune.fit.probes import ProbedModel
+    from ms_tune.planning.table import CostTable
 
 
-def emptied_probes(job: PlannedJob, model: Model) -> list[Probe]:
+def emptied_probes(job: PlannedJob, model: ProbedModel) -> list[Probe]:
     """Runs of the first stage without layers in its first chunk, and of the last one without any in its last; nothing is recomputed.
 
     None where stages have one chunk: a stage without layers is not run small.
@@ -52,7 +52,7 @@ def _written(job: PlannedJob, stage: int) -> LoadedConfig | None:
     if job.stages == 1:
         return None
     try:
-        return of_most(job, uniform(_emptied(job, stage), Recompute.NONE.value))
+        return of_most(job, uniform(_emptied(job, stage), RecomputeKind.NONE.value))
     except MsTuneError:
         return None
 
@@ -66,7 +66,7 @@ def _emptied(job: PlannedJob, stage: int) -> list[list[int]]:
     return counts
 
 
-def with_ends(table: Table, job: PlannedJob, measured: Measured, runs: Sequence[Figures]) -> Table:
+def with_ends(table: CostTable, job: PlannedJob, measured: Measured, runs: Sequence[RunFigures]) -> CostTable:
     """The table with what is known of its ends.
 
     Args:
@@ -79,8 +79,8 @@ def with_ends(table: Table, job: PlannedJob, measured: Measured, runs: Sequence[
     table = replace(table, head=replace(table.head, filled=head), tail=replace(table.tail, filled=tail))
     costs = costs_of(replace(table, update=None))
     for figures in runs:
-        plain = measured.highest(measured.model.main, Recompute.NONE, figures.stage)
-        few = measured.few(measured.model.main, Recompute.NONE, figures.stage)
+        plain = measured.highest(measured.model.main, RecomputeKind.NONE, figures.stage)
+        few = measured.few(measured.model.main, RecomputeKind.NONE, figures.stage)
         if plain is None or few is None:
             continue
         # While weights are updated other things are there; that moment has a row of its own.
@@ -93,7 +93,7 @@ def with_ends(table: Table, job: PlannedJob, measured: Measured, runs: Sequence[
         for chunk, count in there.items():  # the layers that the run does not have lie elsewhere
             counts[chunk][beside] += counts[chunk][figures.stage] - count
             counts[chunk][figures.stage] = count
-        state = costs.state([{Recompute.NONE: count} for row in counts for count in row])
+        state = costs.state([{RecomputeKind.NONE: count} for row in counts for count in row])
         foretold = int(costs.peaks(state[None])[0, figures.stage])
         less = max(foretold - max(seen, default=foretold), 0)
         if figures.stage == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dialects.stage import DENSE
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
@@ -15,31 +15,31 @@ from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.clock import timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import MOST_BYTES, End, Kept, LayerKind, Recompute, Table, check
+from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerKind, RecomputeKind, check
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.breakdown import Breakdown
+    from ms_tune.planning.breakdown import StepTimeBreakdown
     from ms_tune.planning.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class TimeExplanation:
     """Where a config's time goes."""
 
-    table: Table  # its pipeline and what its layers cost; there are no sizes in it
-    cells: tuple[dict[Recompute, int], ...]  # how many layers of each kind of recompute every cell has
-    parts: Breakdown  # where the time goes
-    costs: Costs  # what the parts of the model cost beside each other
+    table: CostTable  # its pipeline and what its layers cost; there are no sizes in it
+    cells: tuple[dict[RecomputeKind, int], ...]  # how many layers of each kind of recompute every cell has
+    parts: StepTimeBreakdown  # where the time goes
+    costs: RelativeCosts  # what the parts of the model cost beside each other
     seconds: float | None  # a step; None where nothing was measured
     clock: Clock  # what was measured
 
 
-def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
+def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     """Where the time of a config's step goes; nothing is run.
 
     Raises:
@@ -57,10 +57,10 @@ def explain_config(request: DryrunRequest, clock: Clock) -> Explained:
     cells = _cells(job)
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)
-    return Explained(table, cells, breakdown(table, cells), costs, clock.seconds(time, time), clock)
+    return TimeExplanation(table, cells, breakdown(table, cells), costs, clock.seconds(time, time), clock)
 
 
-def table_without_sizes(job: PlannedJob, costs: Costs) -> Table:
+def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
     """A job's pipeline and what its layers cost.
 
     Raises:
@@ -69,8 +69,8 @@ def table_without_sizes(job: PlannedJob, costs: Costs) -> Table:
     pipeline = job.first.pipeline
     if pipeline.schedule is None:
         raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
-    kept = {kind: Kept(0, extra) for kind, extra in EXTRA.items()}
-    return Table(
+    kept = {kind: LayerCost(0, extra) for kind, extra in EXTRA.items()}
+    return CostTable(
         stages=job.stages,
         chunks=job.chunks,
         micro_batches=pipeline.micro_batches,
@@ -84,20 +84,20 @@ def table_without_sizes(job: PlannedJob, costs: Costs) -> Table:
     )
 
 
-def _cells(job: PlannedJob) -> tuple[dict[Recompute, int], ...]:
+def _cells(job: PlannedJob) -> tuple[dict[RecomputeKind, int], ...]:
     """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
-    found = [dict.fromkeys(Recompute, 0) for _ in range(job.stages * job.chunks)]
+    found = [dict.fromkeys(RecomputeKind, 0) for _ in range(job.stages * job.chunks)]
     for layer in job.now.layers[: job.layers]:
         found[layer.chunk * job.stages + layer.stage][_kind(layer)] += 1
     return tuple(found)
 
 
-def _kind(layer: LayerPlan) -> Recompute:
-    if layer.recompute is Effect.FULL:
-        return Recompute.FULL
+def _kind(layer: LayerPlan) -> RecomputeKind:
+    if layer.recompute is RecomputeMode.FULL:
+        return RecomputeKind.FULL
     select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)
     if layer.swap and not select and not comm:
-        return Recompute.SWAP
+        return RecomputeKind.SWAP
     if select and comm:
-        return Recompute.BOTH
-    return Recompute.SELECT if select else Recompute.COMM if comm else Recompute.NONE
+        return RecomputeKind.BOTH
+    return RecomputeKind.SELECT if select else RecomputeKind.COMM if comm else RecomputeKind.NONE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import on_devices, recomputes
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
@@ -17,7 +17,7 @@ from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.normalize.source import normalize_source
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
-from ms_tune.planning.table import Plan
+from ms_tune.planning.table import PlanLists
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 _USE_PARALLEL = ("use_parallel",)  # of MindFormers' static graph
 _MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # likewise
@@ -234,7 +234,7 @@ def _whole(layer: LayerPlan) -> bool:
     return any(not swap.target for swap in layer.swap)
 
 
-def present_plan(job: PlannedJob, table: Table) -> Plan | None:
+def present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
     """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
     chunks, stages = job.chunks, job.stages
     counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm", "swap")}
@@ -242,7 +242,7 @@ def present_plan(job: PlannedJob, table: Table) -> Plan | None:
     for layer in job.now.layers[: job.layers]:
         cell = (layer.chunk, layer.stage)
         rank = ranks[cell] = ranks.get(cell, 0) + 1
-        full = layer.recompute is Effect.FULL
+        full = layer.recompute is RecomputeMode.FULL
         swaps = bool(layer.swap) and not full
         if swaps and (not _whole(layer) or layer.select_patterns or layer.comm_patterns):
             return None
@@ -258,7 +258,7 @@ def present_plan(job: PlannedJob, table: Table) -> Plan | None:
             if first + counts["swap"][layer.chunk][layer.stage] != rank - 1:
                 return None
             counts["swap"][layer.chunk][layer.stage] += 1
-    plan = Plan(
+    plan = PlanLists(
         *(
             tuple(map(tuple, rows))
             for rows in (offsets(job.placement), counts["full"], counts["select"], counts["comm"])

@@ -15,7 +15,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import keep, kept_at
-from ms_tune.planning.table import MOST_BYTES, Recompute
+from ms_tune.planning.table import MOST_BYTES, RecomputeKind
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 _WHAT = "table 1"  # and its form
 
@@ -32,11 +32,11 @@ _WHAT = "table 1"  # and its form
 class KeptTable:
     """A table of an earlier run."""
 
-    table: Table  # the table, without a present plan; its limit is that of then
+    table: CostTable  # the table, without a present plan; its limit is that of then
     fragment_bytes: tuple[int, ...]  # what each stage is to set aside for fragments
 
 
-def keep_table(job: PlannedJob, table: Table, fragments: Sequence[int]) -> None:
+def keep_table(job: PlannedJob, table: CostTable, fragments: Sequence[int]) -> None:
     """Keep a table for :func:`kept_table`.
 
     Args:
@@ -74,5 +74,5 @@ def _file(job: PlannedJob) -> Path:
         MsTuneError: This machine cannot simulate, or the config cannot say that layers recompute nothing.
     """
     here = simulated_by()
-    bare = job.with_lists(uniform(job.placement, Recompute.NONE.value))
+    bare = job.with_lists(uniform(job.placement, RecomputeKind.NONE.value))
     return kept_at(prepare(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.measure import Figures
+    from ms_tune.fit.measure import RunFigures
 
 _NEAR = Fraction(1001, 1000)  # the allocator rounds every tensor up
 _ALIKE = Fraction(1, 50)  # of a layer's slope: a difference that says nothing about micro-batches
@@ -39,7 +39,7 @@ class Line:
         return self.base + self.slope * layers
 
 
-def lines_of(few: Figures, more: Figures) -> tuple[Line, ...]:
+def lines_of(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
     """The lines through two runs of a stage, one for each phase of the training step."""
     added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
     total = sum(added.values())
@@ -84,7 +84,7 @@ def lasting_of(lines: Sequence[Line]) -> Fraction:
     return min(agreed, default=min((one for one in found if one >= 0), default=Fraction(0)))
 
 
-def phases_alike(figures: Figures, plain: Figures, lasting: Fraction) -> list[str]:
+def phases_alike(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> list[str]:
     """The phases at whose peak layers hold no more of what lasts than those of another run of the stage.
 
     Args:
@@ -97,7 +97,7 @@ def phases_alike(figures: Figures, plain: Figures, lasting: Fraction) -> list[st
     return [phase for phase in sorted(there) if figures.lasting[phase] <= (plain.lasting[phase] + more) * _NEAR]
 
 
-def lines_beside(one: Figures, plain: Figures, lines: Sequence[Line]) -> Iterator[Line]:
+def lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) -> Iterator[Line]:
     """The lines of layers that do something else, from one run and what the stage holds anyhow.
 
     Args:

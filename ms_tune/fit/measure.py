@@ -49,7 +49,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """What one stage was seen to hold."""
 
     stage: int
@@ -80,7 +80,9 @@ class Figures:
         return found
 
 
-def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer) -> tuple[Figures | MsTuneError, ...]:
+def measure(
+    request: DryrunRequest, probes: Sequence[Probe], observer: Observer
+) -> tuple[RunFigures | MsTuneError, ...]:
     """What each probe holds: what was kept of it, or else a run.
 
     Args:
@@ -94,7 +96,7 @@ def measure(request: DryrunRequest, probes: Sequence[Probe], observer: Observer)
     Raises:
         MsTuneError: This machine cannot simulate, or a probe failed that is needed.
     """
-    found: dict[int, Figures | MsTuneError] = {}
+    found: dict[int, RunFigures | MsTuneError] = {}
     left: dict[int, _Left] = {}
     here = simulated_by()
     for number, probe in enumerate(probes):
@@ -131,7 +133,7 @@ class _Left(NamedTuple):
     needed: bool
 
 
-def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], observer: Observer) -> None:
+def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError], observer: Observer) -> None:
     """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
     numbers = list(left)
 
@@ -153,7 +155,7 @@ def _simulate(left: dict[int, _Left], found: dict[int, Figures | MsTuneError], o
         shutil.rmtree(done.folder, ignore_errors=True)
 
 
-def figures_of(run: PreparedRun, reading: Reading) -> Figures:
+def figures_of(run: PreparedRun, reading: Reading) -> RunFigures:
     """What a run of a stage was seen to hold."""
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
@@ -164,7 +166,7 @@ def figures_of(run: PreparedRun, reading: Reading) -> Figures:
         lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
     peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
     kinds = dict(run.kinds) or {"layer": run.layers}
-    return Figures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading))
+    return RunFigures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading))
 
 
 def _swapped(run: PreparedRun, reading: Reading) -> int:
@@ -204,11 +206,11 @@ def kept_at(run: PreparedRun, request: DryrunRequest, here: str, what: str = "")
     return cache_root() / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
-def _read(file: Path) -> Figures | None:
+def _read(file: Path) -> RunFigures | None:
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         in_flight = kept["in_flight"]
-        return Figures(
+        return RunFigures(
             int(kept["stage"]),
             {str(kind): int(count) for kind, count in kept["kinds"].items()},
             None if in_flight is None else tuple(map(int, in_flight)),

@@ -18,14 +18,14 @@ from ms_tune.fit.lines import (
     phases_alike,
 )
 from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ms_tune.fit.lines import Line
-    from ms_tune.fit.measure import Figures
-    from ms_tune.fit.probes import Asked, Model
+    from ms_tune.fit.measure import RunFigures
+    from ms_tune.fit.probes import ProbedModel, ProbeRun
     from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
@@ -36,11 +36,11 @@ _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 class Seen:
     """A probe with what it found."""
 
-    asked: Asked
-    figures: Figures
+    asked: ProbeRun
+    figures: RunFigures
 
 
-def _only(figures: Figures, phases: Collection[str]) -> Figures:
+def _only(figures: RunFigures, phases: Collection[str]) -> RunFigures:
     """Figures of some phases alone."""
     return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
 
@@ -53,33 +53,33 @@ class Measured:
         model: The job's layers.
     """
 
-    def __init__(self, seen: Sequence[Seen], model: Model) -> None:
+    def __init__(self, seen: Sequence[Seen], model: ProbedModel) -> None:
         self.model = model
-        self._runs: dict[tuple[str, Recompute, int], list[Figures]] = {}
+        self._runs: dict[tuple[str, RecomputeKind, int], list[RunFigures]] = {}
         for one in seen:
             key = (one.asked.made_of, one.asked.kind, one.asked.probe.stage)
             self._runs.setdefault(key, []).append(one.figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
-        self._some: dict[int, list[Figures]] = {}
-        self._first: dict[int, Figures] = {}
-        self._alone: dict[int, Figures] = {}
+        self._some: dict[int, list[RunFigures]] = {}
+        self._first: dict[int, RunFigures] = {}
+        self._alone: dict[int, RunFigures] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def stages(self, made_of: str) -> list[int]:
         """The stages that have lines."""
-        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, Recompute.NONE))
+        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, RecomputeKind.NONE))
 
-    def kinds(self) -> list[Recompute]:
+    def kinds(self) -> list[RecomputeKind]:
         """The kinds of recompute that were measured."""
         return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
 
-    def few(self, made_of: str, kind: Recompute, stage: int) -> Figures | None:
+    def few(self, made_of: str, kind: RecomputeKind, stage: int) -> RunFigures | None:
         """The smallest run."""
         runs = self._runs.get((made_of, kind, stage))
         return runs[0] if runs else None
 
-    def many(self, made_of: str, kind: Recompute, stage: int) -> Figures | None:
+    def many(self, made_of: str, kind: RecomputeKind, stage: int) -> RunFigures | None:
         """The largest run."""
         runs = self._runs.get((made_of, kind, stage))
         return runs[-1] if runs else None
@@ -87,14 +87,14 @@ class Measured:
     def lasting(self, made_of: str) -> Fraction:
         """What one layer holds all the time."""
         stages = self.stages(made_of)
-        return lasting_of([line for stage in stages for line in self._lines[made_of, Recompute.NONE, stage]])
+        return lasting_of([line for stage in stages for line in self._lines[made_of, RecomputeKind.NONE, stage]])
 
-    def usual(self, made_of: str, kind: Recompute, stage: int) -> dict[str, Line]:
+    def usual(self, made_of: str, kind: RecomputeKind, stage: int) -> dict[str, Line]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
-        plain = self._lines[made_of, Recompute.NONE, stage]
+        plain = self._lines[made_of, RecomputeKind.NONE, stage]
         lines = self._lines.get((made_of, kind, stage))
         if lines is None:
-            few, one = self.few(made_of, Recompute.NONE, stage), self.few(made_of, kind, stage)
+            few, one = self.few(made_of, RecomputeKind.NONE, stage), self.few(made_of, kind, stage)
             lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
         found, _ = parted(lines, self.lasting(made_of))
         return {line.phase: line for line in found}
@@ -102,14 +102,14 @@ class Measured:
     def updates(self, made_of: str, stage: int) -> list[Line]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
-        for kind in (Recompute.NONE, Recompute.FULL, Recompute.SWAP):
+        for kind in (RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.SWAP):
             usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
             found += others
-            if kind is Recompute.FULL and self.hidden:
+            if kind is RecomputeKind.FULL and self.hidden:
                 found += usual
         return found
 
-    def highest(self, made_of: str, kind: Recompute, stage: int) -> Line | None:
+    def highest(self, made_of: str, kind: RecomputeKind, stage: int) -> Line | None:
         """The line that decides with all layers of the stage."""
         lines = self.usual(made_of, kind, stage).values()
         whole = self.model.whole[stage]
@@ -126,10 +126,10 @@ class Measured:
 
     def phase(self, made_of: str, stage: int) -> str:
         """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
-        highest = self.highest(made_of, Recompute.NONE, stage)
+        highest = self.highest(made_of, RecomputeKind.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding(self, made_of: str, kind: Recompute) -> list[Line]:
+    def deciding(self, made_of: str, kind: RecomputeKind) -> list[Line]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
         stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
         lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
@@ -137,7 +137,7 @@ class Measured:
             lines = [self.highest(made_of, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
-    def kept(self, made_of: str, kind: Recompute) -> LayerBytes | None:
+    def kept(self, made_of: str, kind: RecomputeKind) -> LayerBytes | None:
         """What a layer adds to any stage."""
         runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
         if not any((made_of, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
@@ -145,20 +145,20 @@ class Measured:
         ):
             return self._beside_plain(made_of, kind, runs)
         lines = self.deciding(made_of, kind)
-        if kind is Recompute.FULL and made_of == self.model.main and self.freed:
+        if kind is RecomputeKind.FULL and made_of == self.model.main and self.freed:
             lines = [freed.line for freed in self.freed.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, made_of: str, kind: Recompute, stages: Sequence[int]) -> LayerBytes | None:
+    def _beside_plain(self, made_of: str, kind: RecomputeKind, stages: Sequence[int]) -> LayerBytes | None:
         """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
 
         Where two stages tell, what is less however many are in flight is told apart.
         """
-        plain, freed = self.kept(made_of, Recompute.NONE), []
+        plain, freed = self.kept(made_of, RecomputeKind.NONE), []
         for stage in stages:
-            usual = self.usual(made_of, Recompute.NONE, stage)
+            usual = self.usual(made_of, RecomputeKind.NONE, stage)
             phase = self.phase(made_of, stage)
             line = self.usual(made_of, kind, stage).get(phase) or self.highest(made_of, kind, stage)
             if line is not None and line.phase in usual:
@@ -174,39 +174,39 @@ class Measured:
 
         Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
-        lines = self.deciding(self.model.main, Recompute.FULL) if Recompute.FULL in self.kinds() else []
+        lines = self.deciding(self.model.main, RecomputeKind.FULL) if RecomputeKind.FULL in self.kinds() else []
         return bool(lines) and not layer_bytes(lines).plausible
 
     def swapped(self, made_of: str) -> int:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
-            if (made, kind) == (made_of, Recompute.SWAP) and len(runs) > 1:
+            if (made, kind) == (made_of, RecomputeKind.SWAP) and len(runs) > 1:
                 return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
         return 0
 
     def fetched(self, made_of: str) -> int:
         """What stages hold on top while a layer that swaps is at its backward pass."""
         more = [
-            self.base(made_of, Recompute.SWAP, stage) - self.base(made_of, Recompute.NONE, stage)
+            self.base(made_of, RecomputeKind.SWAP, stage) - self.base(made_of, RecomputeKind.NONE, stage)
             for stage in self.stages(made_of)
-            if self.highest(made_of, Recompute.SWAP, stage) is not None
+            if self.highest(made_of, RecomputeKind.SWAP, stage) is not None
         ]
         return max(0, round(max(more, default=Fraction(0))))
 
-    def with_some(self, runs: Sequence[Figures]) -> None:
+    def with_some(self, runs: Sequence[RunFigures]) -> None:
         """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
         for figures in runs:
             self._some.setdefault(figures.stage, []).append(figures)
 
-    def with_first(self, runs: Sequence[Figures]) -> None:
+    def with_first(self, runs: Sequence[RunFigures]) -> None:
         """The same with recomputed layers in the first chunk alone."""
         self._first = {figures.stage: figures for figures in runs}
 
-    def with_alone(self, runs: Sequence[Figures]) -> None:
+    def with_alone(self, runs: Sequence[RunFigures]) -> None:
         """Runs in which the first chunk's layers are recomputed in full, and no others."""
         self._alone = {figures.stage: figures for figures in runs}
 
-    def of_first_chunk_alone(self, stage: int) -> Figures | None:
+    def of_first_chunk_alone(self, stage: int) -> RunFigures | None:
         """The run of a stage whose first chunk's layers are recomputed in full, and no others, if there is one."""
         return self._alone.get(stage)
 
@@ -215,8 +215,8 @@ class Measured:
         """What full recomputation frees, by stage; of all stages with lines, or of none."""
         main = self.model.main
         found: dict[int, Freed] = {}
-        for stage in self.stages(main) if Recompute.FULL in self.kinds() else ():
-            plain = self.highest(main, Recompute.NONE, stage)
+        for stage in self.stages(main) if RecomputeKind.FULL in self.kinds() else ():
+            plain = self.highest(main, RecomputeKind.NONE, stage)
             one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
             if one is None or plain is None:
                 return {}
@@ -228,10 +228,10 @@ class Measured:
         if self.model.main == DENSE:
             return Fraction(0)
         phase = self.phase(self.model.main, stage)
-        kinds = (Recompute.NONE, Recompute.FULL)
+        kinds = (RecomputeKind.NONE, RecomputeKind.FULL)
         lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
         plain, full = lines
-        few = self.few(DENSE, Recompute.NONE, stage)
+        few = self.few(DENSE, RecomputeKind.NONE, stage)
         if plain is None or full is None or few is None:
             return Fraction(0)
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
@@ -239,43 +239,43 @@ class Measured:
     def on_top(self, stage: int) -> OnTop:
         """What a stage holds on top while its layers are computed once more."""
         main = self.model.main
-        freed, plain = self.freed.get(stage), self.highest(main, Recompute.NONE, stage)
-        runs = self._runs.get((main, Recompute.FULL, stage), [])
+        freed, plain = self.freed.get(stage), self.highest(main, RecomputeKind.NONE, stage)
+        runs = self._runs.get((main, RecomputeKind.FULL, stage), [])
         if freed is None or plain is None:
             return OnTop()
         if self.hidden:
             return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
-        full = self.kept(main, Recompute.FULL)
-        phases = self.usual(main, Recompute.FULL, stage)
+        full = self.kept(main, RecomputeKind.FULL)
+        phases = self.usual(main, RecomputeKind.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
             return OnTop()
         whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
         return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
 
     def on_top_of_first_chunk(
-        self, stage: int, layers: Mapping[str, Mapping[Recompute, LayerBytes]]
+        self, stage: int, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]]
     ) -> Fraction | None:
         """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
         main, figures = self.model.main, self._alone.get(stage)
-        plain, few = self.highest(main, Recompute.NONE, stage), self.few(main, Recompute.NONE, stage)
+        plain, few = self.highest(main, RecomputeKind.NONE, stage), self.few(main, RecomputeKind.NONE, stage)
         if figures is None or plain is None or few is None:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
         for made_of, count in recomputed_kinds(figures):
             rows = layers.get(made_of, layers[main])
-            freed += count * (rows[Recompute.NONE].in_flight(held) - rows[Recompute.FULL].in_flight(held))
+            freed += count * (rows[RecomputeKind.NONE].in_flight(held) - rows[RecomputeKind.FULL].in_flight(held))
         usual = phases_alike(figures, few, plain.lasting)
         return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
 
-    def base(self, made_of: str, kind: Recompute, stage: int) -> Fraction:
+    def base(self, made_of: str, kind: RecomputeKind, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
         highest = self.highest(made_of, kind, stage)
         return highest.base if highest else Fraction(0)
 
     def lasting_base(self, made_of: str, stage: int) -> Fraction:
         """What of that is weights, optimizer state and gradients."""
-        few, highest = self.few(made_of, Recompute.NONE, stage), self.highest(made_of, Recompute.NONE, stage)
+        few, highest = self.few(made_of, RecomputeKind.NONE, stage), self.highest(made_of, RecomputeKind.NONE, stage)
         if few is None or highest is None:
             return Fraction(0)
         return few.lasting[highest.phase] - highest.lasting * few.layers

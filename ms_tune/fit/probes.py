@@ -14,7 +14,7 @@ from ms_tune.facts.models import model_of
 from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
 from ms_tune.job.includes import followed
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _TWO_SIZES = (
-    Recompute.NONE,
-    Recompute.FULL,
-    Recompute.SWAP,
+    RecomputeKind.NONE,
+    RecomputeKind.FULL,
+    RecomputeKind.SWAP,
 )  # the others need one: what a stage holds anyhow is known by then
 _LEAST = 2  # layers of a cell, if it has so many
 _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProbeRun:
     """A probe and what it is for."""
 
     made_of: str  # the layers that it is about, as a stage's kinds name them
-    kind: Recompute  # what they recompute
+    kind: RecomputeKind  # what they recompute
     probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ProbedModel:
     """The layers of a job, by what they are made of."""
 
     counts: dict[str, int]  # how many there are of each, in the order of the model
@@ -65,7 +65,7 @@ class Model:
         return self.compiled and len(self.counts) == 1
 
 
-def model_in(job: PlannedJob) -> Model:
+def model_in(job: PlannedJob) -> ProbedModel:
     """The layers of a job; nothing is run.
 
     Raises:
@@ -85,7 +85,7 @@ def model_in(job: PlannedJob) -> Model:
     for run in runs:
         for kind, count in (run.kinds or {"layer": run.layers}).items():
             counts[cell_of(kind)[1]] += count
-    model = Model(counts, tuple(run.layers for run in runs), (), job.compiled)
+    model = ProbedModel(counts, tuple(run.layers for run in runs), (), job.compiled)
     shown = _stages(job, _dense_first(job, job.loaded, 1)) if len(counts) > 1 else runs
     return replace(model, least=tuple(_least_of(run, model.main, job) for run in shown))
 
@@ -142,7 +142,7 @@ def sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
     return few, few + chunks
 
 
-def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[list[Asked], list[Message]]:
+def asked(job: PlannedJob, model: ProbedModel, kinds: Sequence[RecomputeKind]) -> tuple[list[ProbeRun], list[Message]]:
     """The probes of a job, and what to tell of kinds of recompute that its config cannot say.
 
     Args:
@@ -153,36 +153,36 @@ def asked(job: PlannedJob, model: Model, kinds: Sequence[Recompute]) -> tuple[li
     Raises:
         MsTuneError: The config cannot say that layers recompute nothing.
     """
-    found: list[Asked] = []
+    found: list[ProbeRun] = []
     notes = []
-    for kind in dict.fromkeys((Recompute.NONE, *kinds)):
+    for kind in dict.fromkeys((RecomputeKind.NONE, *kinds)):
         try:
             loaded = of_most(job, uniform(job.placement, kind.value))
         except MsTuneError as error:
-            if kind is Recompute.NONE:
+            if kind is RecomputeKind.NONE:
                 raise
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
             both = sizes(job.chunks, model.whole[stage], model.least[stage])
             wanted = both[: _runs(job, kind, stage, alike=model.alike)]
-            needed = kind is Recompute.NONE
-            found += [Asked(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
+            needed = kind is RecomputeKind.NONE
+            found += [ProbeRun(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind)
     return found, notes
 
 
-def _runs(job: PlannedJob, kind: Recompute, stage: int, *, alike: bool) -> int:
+def _runs(job: PlannedJob, kind: RecomputeKind, stage: int, *, alike: bool) -> int:
     """How many sizes of a stage are run with a kind of recompute.
 
     In a static graph whose layers are all alike what a layer keeps of a micro-batch is the same on every stage, to the last kilobyte,
     and a run takes long: the first stage tells it, and the last one whether another moment decides there. What comes on top in the
     middle is told by :func:`first_chunk_recomputed`, if there is more than one chunk.
     """
-    full = kind is Recompute.FULL
+    full = kind is RecomputeKind.FULL
     if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _ends(job.stages)):
         return 2
-    return int(kind is Recompute.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
+    return int(kind is RecomputeKind.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
 
 
 def some_recomputed(job: PlannedJob) -> list[Probe]:
@@ -228,7 +228,7 @@ def _of(size: int, some: int, count: int) -> int:
     return 1 if some == 1 else (some * count + size // 2) // size
 
 
-def first_chunk_recomputed(job: PlannedJob, model: Model, stages: Sequence[int] | None = None) -> list[Probe]:
+def first_chunk_recomputed(job: PlannedJob, model: ProbedModel, stages: Sequence[int] | None = None) -> list[Probe]:
     """Probes in which the layers of the first chunk are recomputed in full, and no others; none where there is one chunk.
 
     Args:
@@ -251,7 +251,7 @@ def _ends(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
 
 
-def _dense(job: PlannedJob, model: Model, kind: Recompute) -> Iterator[Asked]:
+def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeKind) -> Iterator[ProbeRun]:
     """Layers without experts, where most have them: the first stage with nothing else."""
     if model.main == DENSE or DENSE not in model.counts:
         return
@@ -265,7 +265,7 @@ def _dense(job: PlannedJob, model: Model, kind: Recompute) -> Iterator[Asked]:
         return  # the kind is of what experts do
     both = sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
-        yield Asked(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is Recompute.NONE))
+        yield ProbeRun(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is RecomputeKind.NONE))
 
 
 def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:

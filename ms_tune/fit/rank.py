@@ -12,7 +12,7 @@ from ms_tune.dialects.stage import DENSE
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.activations import (
-    Share,
+    RankShare,
     handed_on,
     layer_activations,
     logits_bytes,
@@ -27,7 +27,7 @@ from ms_tune.fit.probes import model_in
 from ms_tune.job.includes import followed
 from ms_tune.planning.schedule import Schedule, held, refusal
 from ms_tune.planning.simulate import graph_of
-from ms_tune.planning.table import MOST_ALL_PASSES, Table
+from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _ROUNDS = 4  # of as many micro-batches as stages, after which every round is as
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class LayoutEstimate:
     """What closed forms say of a layout."""
 
     time: float  # of the passes of a step: forward passes of a dense layer and one sample on one device
@@ -61,8 +61,8 @@ class Candidate:
     """A layout that may be tried."""
 
     layout: Layout
-    estimate: Estimate  # what closed forms say of it
-    facts: Facts  # what its stages hold, for the estimate of any plan
+    estimate: LayoutEstimate  # what closed forms say of it
+    facts: LayoutFacts  # what its stages hold, for the estimate of any plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class LayoutFacts:
     """What the stages of a layout hold by closed forms."""
 
     lasting: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
@@ -179,7 +179,7 @@ class _Ranker:
         self._forward = [
             costs.dense if made == DENSE else costs.experts for made, count in counts.items() for _ in range(count)
         ]
-        self._read: dict[tuple[int, ...], _Read | MsTuneError] = {}
+        self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
         self._graphs: dict[tuple[Schedule, int, int, int], Graph] = {}
 
@@ -203,9 +203,9 @@ class _Ranker:
         peaks = tuple(facts.peak(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
         least = max(facts.peak(stage, count, count) for stage, count in enumerate(facts.layers))
         sent = self._sent(layout, facts, full, read.weights)
-        return Candidate(layout, Estimate(time, least, peaks, full, bubble, sent), facts)
+        return Candidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
-    def _reading(self, layout: Layout) -> _Read:
+    def _reading(self, layout: Layout) -> _ReadLayout:
         """What the framework's own sizes say, whatever chunks and micro-batches there are."""
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
@@ -218,7 +218,7 @@ class _Ranker:
             raise found
         return found
 
-    def _ask(self, layout: Layout) -> _Read:
+    def _ask(self, layout: Layout) -> _ReadLayout:
         loaded = with_layout(self._loaded, layout, self._job.layers, self._job.now.framework_version)
         stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
         asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
@@ -230,7 +230,7 @@ class _Ranker:
             sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
         )
         makes = tuple(_makes(run.kinds, run.layers) for run in runs)
-        return _Read(
+        return _ReadLayout(
             lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], sequence_parallel(loaded)
         )
 
@@ -245,11 +245,11 @@ class _Ranker:
             self._schedules[several] = run.pipeline.schedule
         return self._schedules[several]
 
-    def _share(self, layout: Layout, *, sequence: bool) -> Share:
+    def _share(self, layout: Layout, *, sequence: bool) -> RankShare:
         tokens = self._widths.tokens * layout.size // layout.context
-        return Share(tokens, layout.tensor, sequence, layout.context, layout.expert)
+        return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert)
 
-    def _facts(self, layout: Layout, read: _Read, schedule: Schedule, placement: list[list[int]]) -> Facts:
+    def _facts(self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]) -> LayoutFacts:
         share = self._share(layout, sequence=read.sequence)
         stages, layers, held_by = layout.pipeline, [], []
         for stage in range(stages):
@@ -264,7 +264,7 @@ class _Ranker:
             make: layer_activations(self._widths, share, experts=make != DENSE and bool(self._widths.experts))
             for make in names
         }
-        return Facts(
+        return LayoutFacts(
             lasting,
             tuple(layers),
             activations,
@@ -280,7 +280,7 @@ class _Ranker:
         if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
             raise UnsupportedError(msg("layouts.refused.passes"))
         if key not in self._graphs:
-            sizes = Table(layout.pipeline, layout.chunks, micro_batches, 0, schedule, ())
+            sizes = CostTable(layout.pipeline, layout.chunks, micro_batches, 0, schedule, ())
             self._graphs[key] = graph_of(sizes)
         return self._graphs[key]
 
@@ -307,7 +307,7 @@ class _Ranker:
             1 - busy / (stages * step), 0.0
         ) if step else 0.0
 
-    def _sent(self, layout: Layout, facts: Facts, full: Sequence[int], weights: int) -> int:
+    def _sent(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
         """What a device of the busiest stage sends in a step."""
         share, widths, most = self._share(layout, sequence=facts.sequence), self._widths, 0
         for stage, makes in enumerate(facts.makes):
@@ -322,7 +322,7 @@ class _Ranker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadLayout:
     """What a framework's own sizes say of each stage of a layout without chunks."""
 
     lasting: tuple[int, ...]  # weights, gradients and optimizer state, bytes
@@ -346,7 +346,7 @@ def _makes(kinds: Mapping[str, int], layers: int) -> Mapping[str, int]:
     return dict(found) or {DENSE: max(layers, 1)}
 
 
-def _recomputed(facts: Facts, stage: int, limit_bytes: int) -> int:
+def _recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
     """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
     count = facts.layers[stage]
     return next((full for full in range(count) if facts.peak(stage, count, full) <= limit_bytes), count)

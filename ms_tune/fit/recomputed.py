@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.fit.lines import Line
-    from ms_tune.fit.measure import Figures
+    from ms_tune.fit.measure import RunFigures
 
 _NEXT_TO_NOTHING = Fraction(1, 1000)  # of what a layer adds: the allocator rounds every tensor up
 
@@ -49,12 +49,12 @@ class OnTop:
     left: Fraction = Fraction(0)  # bytes for each layer of the cell, until its backward pass ends
 
 
-def recomputed_kinds(figures: Figures) -> list[tuple[str, int]]:
+def recomputed_kinds(figures: RunFigures) -> list[tuple[str, int]]:
     """Layers that are recomputed in full: what they are made of and how many there are."""
     return [(cell_of(kind)[1], count) for kind, count in figures.kinds.items() if FULL_RECOMPUTE in kind]
 
 
-def recomputed_in(figures: Figures, main: str) -> tuple[Fraction, int]:
+def recomputed_in(figures: RunFigures, main: str) -> tuple[Fraction, int]:
     """Layers that are recomputed in full: of what most are made of, and others.
 
     The former count as often as their chunk's micro-batches are in flight beside the mean of all chunks.
@@ -69,12 +69,12 @@ def recomputed_in(figures: Figures, main: str) -> tuple[Fraction, int]:
     return weighed, others
 
 
-def _of_main(figures: Figures, main: str) -> int:
+def _of_main(figures: RunFigures, main: str) -> int:
     """Layers of what most are made of that are recomputed in full."""
     return sum(count for made_of, count in recomputed_kinds(figures) if made_of == main)
 
 
-def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction) -> Freed | None:
+def freed_on(plain: Line, mixed: Sequence[RunFigures], main: str, others: Fraction) -> Freed | None:
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
@@ -101,7 +101,7 @@ def freed_on(plain: Line, mixed: Sequence[Figures], main: str, others: Fraction)
     return Freed(replace(plain, slope=plain.slope - each), each, others, first)
 
 
-def told_apart(freed: Freed, plain: Line, figures: Figures, main: str) -> Freed:
+def told_apart(freed: Freed, plain: Line, figures: RunFigures, main: str) -> Freed:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
 
     Args:
@@ -117,7 +117,7 @@ def told_apart(freed: Freed, plain: Line, figures: Figures, main: str) -> Freed:
     return replace(freed, in_first_chunk=alone / count)
 
 
-def on_top_of(freed: Freed, whole: Sequence[tuple[Figures, Fraction]], main: str, kept: Fraction) -> OnTop:
+def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: str, kept: Fraction) -> OnTop:
     """What comes on top where all layers of a stage are recomputed.
 
     Args:
@@ -141,7 +141,7 @@ def on_top_of(freed: Freed, whole: Sequence[tuple[Figures, Fraction]], main: str
     return OnTop(transient, left)
 
 
-def on_top_alone(freed: Freed, plain: Line, figures: Figures, main: str) -> OnTop:
+def on_top_alone(freed: Freed, plain: Line, figures: RunFigures, main: str) -> OnTop:
     """What comes on top where the first chunk's layers are all recomputed, and no others.
 
     Args:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import Dialect
-from ms_tune.estimate.activations import Share, layer_activations
+from ms_tune.estimate.activations import RankShare, layer_activations
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
 from ms_tune.job.includes import followed
-from ms_tune.planning.explain import Remedy
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.explain import PlanRemedy
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] =
     if report.shortage is None or report.nearest is None:
         return report
     over = report.shortage.over_bytes
-    found = [Remedy(name, size, size >= over) for name, size in _freed(report, job, fragments) if size > 0]
+    found = [PlanRemedy(name, size, size >= over) for name, size in _freed(report, job, fragments) if size > 0]
     free = [one for one in found if one.name != "swap"]
     rest = [one for one in found if one.name == "swap"]
     return replace(report, remedies=(*free, *report.remedies, *rest))
@@ -55,12 +55,12 @@ def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iter
     cells = report.nearest.cells[stage :: job.stages]
     held = [in_flight_of(job, stage, chunk) for chunk in range(job.chunks)]
     kinds = {
-        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in Recompute
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeKind
     }
     if run.split.tensor > 1 and not sequence_parallel(job.loaded):
         yield (
             "sequence",
-            _by_sequence(job, float(kinds[Recompute.FULL]), float(sum(kinds.values()) - kinds[Recompute.FULL])),
+            _by_sequence(job, float(kinds[RecomputeKind.FULL]), float(sum(kinds.values()) - kinds[RecomputeKind.FULL])),
         )
     if _can_swap(report, job):
         # What is kept of micro-batches that are not at their backward pass can wait on the host.
@@ -77,7 +77,7 @@ def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iter
 
 def _can_swap(report: FitReport, job: PlannedJob) -> bool:
     """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
-    if Recompute.SWAP in report.table.kinds:
+    if RecomputeKind.SWAP in report.table.kinds:
         return False
     return job.loaded.dialect is Dialect.MINDFORMERS or (
         job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1
@@ -93,7 +93,7 @@ def _by_sequence(job: PlannedJob, full: float, others: float) -> int:
     layout = layout_of(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     before, after = (
-        layer_activations(widths, Share(tokens, layout.tensor, sequence, layout.context), experts=False)
+        layer_activations(widths, RankShare(tokens, layout.tensor, sequence, layout.context), experts=False)
         for sequence in (False, True)
     )
     return round(full * (before.full - after.full) + others * (before.none - after.none))

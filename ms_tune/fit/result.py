@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.fit.check import Checked
-    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.table import Recompute, Table
+    from ms_tune.planning.table import CostTable, RecomputeKind
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
@@ -28,8 +28,8 @@ class Relief:
 
     stage: int
     verdict: Verdict  # of that dryrun
-    before: tuple[Mapping[Recompute, int], ...]  # how many layers of each kind of recompute its chunks had
-    after: tuple[Mapping[Recompute, int], ...]  # how many they have
+    before: tuple[Mapping[RecomputeKind, int], ...]  # how many layers of each kind of recompute its chunks had
+    after: tuple[Mapping[RecomputeKind, int], ...]  # how many they have
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,12 @@ class ConfigFit:
     """
 
     source: SourceFile
-    table: Table
+    table: CostTable
     limit: Limit
     reserve_bytes: int
     fragment_bytes: tuple[int, ...]
-    costs: Costs
-    idle: tuple[Recompute, ...]
+    costs: RelativeCosts
+    idle: tuple[RecomputeKind, ...]
     checked: Checked | None
     rounds: tuple[Round, ...]
     chosen: Round | None

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.search import Progress
-    from ms_tune.planning.table import Plan, Table
+    from ms_tune.planning.search import SearchProgress
+    from ms_tune.planning.table import CostTable, PlanLists
 
 _MOST_ROUNDS = 3
 _WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
 
 
-class Ended(NamedTuple):
+class StopReason(NamedTuple):
     """What came of all rounds.
 
     Args:
@@ -55,14 +55,14 @@ class Rounds:
         job: PlannedJob,
         request: ConfigFitRequest,
         observer: Observer,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[SearchProgress], None],
         reserve: int,
     ) -> None:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
         self._done: list[Round] = []
 
-    def of(self, table: Table, fragments: tuple[int, ...]) -> Ended:
+    def of(self, table: CostTable, fragments: tuple[int, ...]) -> StopReason:
         """All rounds, and what came of them."""
         best: Round | None = None
         relief: Round | None = None
@@ -80,7 +80,7 @@ class Rounds:
                 one = replace(one, peak_bytes=_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
-                    return Ended(tuple(self._done), best if report.stopped else one)
+                    return StopReason(tuple(self._done), best if report.stopped else one)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verified(one)
             self._done.append(one)
@@ -97,9 +97,9 @@ class Rounds:
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
         if best is not None or not self._done[0].verified:
-            return Ended(tuple(self._done), best)
+            return StopReason(tuple(self._done), best)
         least = self._least_fragments()
-        return Ended(tuple(self._done), None, self._plan(table, least), least)
+        return StopReason(tuple(self._done), None, self._plan(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
         """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
@@ -123,7 +123,7 @@ class Rounds:
         stands_for = _stands_for([stage.stage for stage in verified], self._job.stages)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
-    def _proof(self, plan: Plan, stage: int) -> Verified | None:
+    def _proof(self, plan: PlanLists, stage: int) -> Verified | None:
         """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
         for one in reversed(self._done):
             if one.report.planned is not None and same_stage(one.report.planned.plan, plan, stage):
@@ -132,7 +132,7 @@ class Rounds:
                         return found
         return None
 
-    def _relief(self, one: Round, table: Table, fragments: tuple[int, ...], margin: int) -> Round | None:
+    def _relief(self, one: Round, table: CostTable, fragments: tuple[int, ...], margin: int) -> Round | None:
         """The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
 
         Args:
@@ -166,7 +166,7 @@ class Rounds:
         )
         return Round(report, _without(report, fragments), relieved=told)
 
-    def _next(self, table: Table, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
+    def _next(self, table: CostTable, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
         """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
 
         What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
@@ -197,7 +197,7 @@ class Rounds:
         proofs = (self._proof(planned.plan, stage) for stage in range(self._job.stages))
         return any(not self._is_good(found) for found in proofs if found is not None)
 
-    def _plan(self, table: Table, fragments: Sequence[int]) -> FitReport:
+    def _plan(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
         """The plan of a table whose stages also hold their fragments."""
         asked = self._request
         whole = _holding(table, fragments)
@@ -236,7 +236,7 @@ def _without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:
     return tuple(peak - more for peak, more in zip(peaks, fragments, strict=True))
 
 
-def _holding(table: Table, fragments: Sequence[int]) -> Table:
+def _holding(table: CostTable, fragments: Sequence[int]) -> CostTable:
     """The table whose stages also hold their fragments."""
     own = table.stage_bytes or (0,) * table.stages
     held = tuple(size + more for size, more in zip(own, fragments, strict=True))

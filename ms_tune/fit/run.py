@@ -38,7 +38,7 @@ from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
 from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import Kept, Recompute, check
+from ms_tune.planning.table import LayerCost, RecomputeKind, check
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Figures, Probe
-    from ms_tune.fit.probes import Asked, Model
+    from ms_tune.fit.measure import Probe, RunFigures
+    from ms_tune.fit.probes import ProbedModel, ProbeRun
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import Round
-    from ms_tune.planning.search import Progress
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.search import SearchProgress
+    from ms_tune.planning.table import CostTable
     from ms_tune.text import Message
 
 
 def fit_config(
     request: ConfigFitRequest,
     observer: Observer,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
     loaded: LoadedConfig | None = None,
 ) -> ConfigFit:
     """The cheapest plan of a config that fits: where layers lie, and what they recompute.
@@ -93,7 +93,7 @@ def fit_config(
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
-    keep_table(job, without(raw, [Recompute.SWAP]) if Recompute.SWAP in raw.kinds else raw, fragments)
+    keep_table(job, without(raw, [RecomputeKind.SWAP]) if RecomputeKind.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
     rounds, chosen, lacking, lost = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
     if lacking is not None:
@@ -129,7 +129,9 @@ def _written(job: PlannedJob, chosen: Round | None) -> tuple[str, int]:
     return merged.text, merged.count
 
 
-def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) -> tuple[Table, list[Message]]:
+def _linked(
+    table: CostTable, request: ConfigFitRequest, costs: RelativeCosts, source: str
+) -> tuple[CostTable, list[Message]]:
     """The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too little."""
     if request.swap_bandwidth is None or not swaps(table):
         return table, []
@@ -138,13 +140,13 @@ def _linked(table: Table, request: ConfigFitRequest, costs: Costs, source: str) 
         return linked_by(table, request.swap_bandwidth, request.clock, shortest, source), []
     except ConfigError as error:  # what was measured is worth a plan without swap
         kept = table.present if table.present is None or not table.present.swap else None
-        failed = msg("fitting.kind-fails", kind=Recompute.SWAP.value, reason=error.message)
-        return replace(without(table, [Recompute.SWAP]), present=kept), [failed]
+        failed = msg("fitting.kind-fails", kind=RecomputeKind.SWAP.value, reason=error.message)
+        return replace(without(table, [RecomputeKind.SWAP]), present=kept), [failed]
 
 
 def _measured(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
-) -> tuple[Measured, list[Figures], Figures | None, list[Message]]:
+) -> tuple[Measured, list[RunFigures], RunFigures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
 
     Returns:
@@ -156,7 +158,7 @@ def _measured(
     model = model_in(job)
     probes, notes = asked(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    beside = _beside(job, model, request, full=any(one.kind is Recompute.FULL for one in probes))
+    beside = _beside(job, model, request, full=any(one.kind is RecomputeKind.FULL for one in probes))
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
@@ -169,7 +171,7 @@ def _measured(
     seen, failed = _seen(probes, found)
     notes += [msg("fitting.kind-fails", kind=kind.value, reason=error.message) for kind, error in failed.items()]
     lost = [one for group in runs.values() for one in group if isinstance(one, MsTuneError)]
-    if lost and Recompute.FULL not in failed:
+    if lost and RecomputeKind.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
     measured = Measured(seen, model)
@@ -184,7 +186,7 @@ def _measured(
     return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
-def _beside(job: PlannedJob, model: Model, request: ConfigFitRequest, *, full: bool) -> dict[str, list[Probe]]:
+def _beside(job: PlannedJob, model: ProbedModel, request: ConfigFitRequest, *, full: bool) -> dict[str, list[Probe]]:
     """The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full."""
     middle = [middle_of(job.stages - 1)] if model.alike else None
     return {
@@ -198,18 +200,18 @@ def _beside(job: PlannedJob, model: Model, request: ConfigFitRequest, *, full: b
 
 
 def _seen(
-    probes: Sequence[Asked], found: Sequence[Figures | MsTuneError]
-) -> tuple[list[Seen], dict[Recompute, MsTuneError]]:
+    probes: Sequence[ProbeRun], found: Sequence[RunFigures | MsTuneError]
+) -> tuple[list[Seen], dict[RecomputeKind, MsTuneError]]:
     """What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
 
     Raises:
         MsTuneError: A run of layers that recompute nothing failed.
     """
     pairs = tuple(zip(probes, found, strict=True))
-    failed: dict[Recompute, MsTuneError] = {}
+    failed: dict[RecomputeKind, MsTuneError] = {}
     for one, figures in pairs:
         if isinstance(figures, MsTuneError):
-            if one.kind is Recompute.NONE:
+            if one.kind is RecomputeKind.NONE:
                 raise figures
             failed.setdefault(one.kind, figures)
     return [
@@ -217,18 +219,24 @@ def _seen(
     ], failed
 
 
-def _communication_last(job: PlannedJob, model: Model, probes: list[Asked]) -> tuple[list[Asked], list[Asked]]:
+def _communication_last(
+    job: PlannedJob, model: ProbedModel, probes: list[ProbeRun]
+) -> tuple[list[ProbeRun], list[ProbeRun]]:
     """The probes, and apart from them those of recomputed communication that others may make needless."""
     kinds = {one.kind for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
-    if not model.alike or used or not {Recompute.SELECT, Recompute.BOTH} <= kinds:
+    if not model.alike or used or not {RecomputeKind.SELECT, RecomputeKind.BOTH} <= kinds:
         return probes, []
-    late = [one for one in probes if one.kind is Recompute.COMM]
-    return [one for one in probes if one.kind is not Recompute.COMM], late
+    late = [one for one in probes if one.kind is RecomputeKind.COMM]
+    return [one for one in probes if one.kind is not RecomputeKind.COMM], late
 
 
 def _with_communication(
-    job: PlannedJob, probes: list[Asked], found: list[Figures | MsTuneError], late: list[Asked], observer: Observer
+    job: PlannedJob,
+    probes: list[ProbeRun],
+    found: list[RunFigures | MsTuneError],
+    late: list[ProbeRun],
+    observer: Observer,
 ) -> list[Message]:
     """Run the probes of recomputed communication, unless layers that recompute it beside selected operators hold as much as without.
 
@@ -236,24 +244,24 @@ def _with_communication(
     both is of use, and that is told.
     """
     seen = {one.kind: figures for one, figures in zip(probes, found, strict=True)}
-    select, both = seen[Recompute.SELECT], seen[Recompute.BOTH]
+    select, both = seen[RecomputeKind.SELECT], seen[RecomputeKind.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
         probes += late
         found += measure(job.request, [one.probe for one in late], observer)
         return []
-    kept = [one.kind is not Recompute.BOTH for one in probes]
+    kept = [one.kind is not RecomputeKind.BOTH for one in probes]
     probes[:], found[:] = compress(probes, kept), compress(found, kept)
     return [msg("fitting.comm-no-more")]
 
 
-def _checked(job: PlannedJob, table: Table, run: Figures | None) -> Checked | None:
+def _checked(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Checked | None:
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
-    if run is None or Recompute.FULL not in table.kinds:
+    if run is None or RecomputeKind.FULL not in table.kinds:
         return None
     return Checked(run.stage, run.layers, foretold(job, table, run.stage), run.peak)
 
 
-def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
+def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeKind, ...]]:
     """The table without kinds of recompute that free nothing: a plan would pay for them all the same.
 
     Returns:
@@ -262,19 +270,19 @@ def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
     used = {
         kind
         for kind, rows in (
-            (Recompute.SELECT, "select_recompute"),
-            (Recompute.COMM, "select_comm_recompute"),
+            (RecomputeKind.SELECT, "select_recompute"),
+            (RecomputeKind.COMM, "select_comm_recompute"),
         )
         if table.present is not None and any(map(any, getattr(table.present, rows)))
     }
     if len(used) > 1:
-        used.add(Recompute.BOTH)
+        used.add(RecomputeKind.BOTH)
     idle = tuple(
         kind
         for kind in table.kinds
-        if kind is not Recompute.NONE
+        if kind is not RecomputeKind.NONE
         and kind not in used
-        and all(_frees(layer.recompute[Recompute.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+        and all(_frees(layer.recompute[RecomputeKind.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
     )
     layers = tuple(
         replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
@@ -283,5 +291,5 @@ def _without_idle(table: Table) -> tuple[Table, tuple[Recompute, ...]]:
     return replace(table, layers=layers), idle
 
 
-def _frees(plain: Kept, kept: Kept) -> int:
+def _frees(plain: LayerCost, kept: LayerCost) -> int:
     return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes

@@ -17,7 +17,7 @@ from ms_tune.fit.rank import rank
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.job.includes import followed
-from ms_tune.planning.layouts import MOST_DEVICES, Layout, Space, layouts
+from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, layouts
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.rank import Candidate, Ranking
     from ms_tune.fit.result import ConfigFit
-    from ms_tune.planning.search import Progress
+    from ms_tune.planning.search import SearchProgress
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
@@ -50,7 +50,7 @@ class Hooks(NamedTuple):
     """Who is told how far a search is, and who knows more of configs."""
 
     observer: Observer  # told what is simulated
-    on_progress: Callable[[Progress], None] = lambda _progress: None  # told how far the search for a plan is
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None  # told how far the search for a plan is
     on_ranked: Callable[[int, int], None] = lambda _done, _all: None  # told how many layouts of how many are ranked
     # Why the framework would refuse a config with a layout, if it would.
     refusal: Callable[[SourceFile], Message | None] = lambda _source: None
@@ -146,13 +146,13 @@ def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
     return replace(loaded, devices=replace(loaded.devices, count=None)) if own else loaded
 
 
-def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> Space:
+def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
     source = followed(job.loaded.source)
     widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
     one = widths.attention
-    return Space(
+    return LayoutSpace(
         now=now,
         devices=devices,
         layers=job.layers,

@@ -15,12 +15,12 @@ from ms_tune.fit.lines import (
 from ms_tune.fit.lingering import with_lingering
 from ms_tune.fit.probes import middle_of
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import Again, End, Kept, LayerKind, Recompute, Table, Update
+from ms_tune.planning.table import Again, CostTable, End, LayerCost, LayerKind, RecomputeKind, Update
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.fit.costs import Costs
+    from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measured import Measured
     from ms_tune.fit.recomputed import Freed
@@ -29,7 +29,7 @@ _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 
 
-def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int) -> Table:
+def table_of(job: PlannedJob, measured: Measured, costs: RelativeCosts, limit_bytes: int) -> CostTable:
     """The table of a job.
 
     Args:
@@ -47,7 +47,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
     whole = min(bases)
     again, left = _again(job, measured, layers, late)
     forward = {made: costs.dense if made == DENSE else costs.experts for made in model.counts}
-    table = Table(
+    table = CostTable(
         stages=job.stages,
         chunks=job.chunks,
         micro_batches=pipeline.micro_batches,
@@ -73,7 +73,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: Costs, limit_bytes: int
     return with_lingering(table, measured, in_flight_of(job, 0))
 
 
-def _layers(measured: Measured, made_of: str) -> dict[Recompute, LayerBytes]:
+def _layers(measured: Measured, made_of: str) -> dict[RecomputeKind, LayerBytes]:
     """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.kinds():
@@ -83,24 +83,24 @@ def _layers(measured: Measured, made_of: str) -> dict[Recompute, LayerBytes]:
     return found
 
 
-def _kind(made_of: str, count: int, forward: int, layers: Mapping[Recompute, LayerBytes], left: int) -> LayerKind:
-    lasting = round(layers[Recompute.NONE].lasting)
-    most = layers[Recompute.NONE].activations
+def _kind(made_of: str, count: int, forward: int, layers: Mapping[RecomputeKind, LayerBytes], left: int) -> LayerKind:
+    lasting = round(layers[RecomputeKind.NONE].lasting)
+    most = layers[RecomputeKind.NONE].activations
     kept = {}
     for kind, layer in layers.items():
         activations = max(0, round(min(layer.activations, most)))
-        stays = left if kind is Recompute.FULL else 0
-        kept[kind] = Kept(activations, EXTRA[kind], 0, round(layer.once), stays)
+        stays = left if kind is RecomputeKind.FULL else 0
+        kept[kind] = LayerCost(activations, EXTRA[kind], 0, round(layer.once), stays)
     return LayerKind(made_of, count, forward, lasting, kept)
 
 
 def _swapping(layer: LayerKind, measured: Measured, made_of: str) -> LayerKind:
     """The row with what goes to the host, and is back while a layer is at its backward pass."""
-    kept = layer.recompute.get(Recompute.SWAP)
+    kept = layer.recompute.get(RecomputeKind.SWAP)
     if kept is None:
         return layer
     kept = kept._replace(swapped_bytes=measured.swapped(made_of), transient_bytes=measured.fetched(made_of))
-    return replace(layer, recompute={**layer.recompute, Recompute.SWAP: kept})
+    return replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: kept})
 
 
 def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fraction:
@@ -115,12 +115,12 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
     """
     main, last = measured.model.main, job.stages - 1
     if not last:
-        highest, lines = measured.highest(main, Recompute.NONE, 0), measured.usual(main, Recompute.NONE, 0)
+        highest, lines = measured.highest(main, RecomputeKind.NONE, 0), measured.usual(main, RecomputeKind.NONE, 0)
         late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
         return max(late, Fraction(0))
     other = middle_of(last)
-    here = measured.base(main, Recompute.NONE, last) - measured.lasting_base(main, last)
-    there = measured.base(main, Recompute.NONE, other) - measured.lasting_base(main, other)
+    here = measured.base(main, RecomputeKind.NONE, last) - measured.lasting_base(main, last)
+    there = measured.base(main, RecomputeKind.NONE, other) - measured.lasting_base(main, other)
     fewer, more = (in_flight_of(job, stage) for stage in (last - 1, other))
     if fewer < more:
         there -= (bases[other] - bases[last - 1]) / (more - fewer) * (more - in_flight_of(job, last))
@@ -128,7 +128,7 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
 
 
 def _of_first_chunk(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], stage: int
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]], stage: int
 ) -> int | None:
     """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
 
@@ -141,18 +141,19 @@ def _of_first_chunk(
 
 
 def _again(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]], late: Fraction
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]], late: Fraction
 ) -> tuple[Again | None, int]:
     """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
     main, last = measured.model.main, job.stages - 1
-    if Recompute.FULL not in layers[main]:
+    if RecomputeKind.FULL not in layers[main]:
         return None, 0
     if not measured.freed:
         # No run tells of some layers that are recomputed: those in which all are must do.
         sizes = [
-            _base(job, measured, layers, Recompute.FULL, stage) - _base(job, measured, layers, Recompute.NONE, stage)
+            _base(job, measured, layers, RecomputeKind.FULL, stage)
+            - _base(job, measured, layers, RecomputeKind.NONE, stage)
             for stage in ([] if measured.hidden else measured.stages(main))
-            if measured.usual(main, Recompute.FULL, stage)
+            if measured.usual(main, RecomputeKind.FULL, stage)
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
@@ -177,9 +178,9 @@ def _again(
     return Again(first, by_cell, transients * job.chunks), left
 
 
-def _beside(job: PlannedJob, freed: Freed, layers: Mapping[Recompute, LayerBytes], stage: int) -> Iterator[int]:
+def _beside(job: PlannedJob, freed: Freed, layers: Mapping[RecomputeKind, LayerBytes], stage: int) -> Iterator[int]:
     """What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the mean."""
-    full, none = layers[Recompute.FULL], layers[Recompute.NONE]
+    full, none = layers[RecomputeKind.FULL], layers[RecomputeKind.NONE]
     mean = first = freed.line.slope - full.in_flight(in_flight_of(job, stage))
     if freed.in_first_chunk is not None:
         held = in_flight_of(job, stage, 0)
@@ -195,9 +196,11 @@ def _phase(measured: Measured, stage: int, last: int) -> str:
     return measured.phase(measured.model.main, known)
 
 
-def _bases(job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Recompute, LayerBytes]]) -> list[Fraction]:
+def _bases(
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]]
+) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
-    every, none = range(job.stages), Recompute.NONE
+    every, none = range(job.stages), RecomputeKind.NONE
     runs = [stage for stage in every if measured.few(measured.model.main, none, stage) is not None]
     seen = {stage: _base(job, measured, layers, none, stage) for stage in runs}
     middle = [(in_flight_of(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
@@ -207,8 +210,8 @@ def _bases(job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[Rec
 def _base(
     job: PlannedJob,
     measured: Measured,
-    layers: Mapping[str, Mapping[Recompute, LayerBytes]],
-    kind: Recompute,
+    layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]],
+    kind: RecomputeKind,
     stage: int,
 ) -> Fraction:
     """What a stage holds beside its layers where all of them do the same, by its smallest run."""
@@ -222,7 +225,7 @@ def _base(
         ),
         Fraction(0),
     )
-    if kind is Recompute.NONE:
+    if kind is RecomputeKind.NONE:
         return few.peaks.get(_phase(measured, stage, job.stages - 1), few.peak) - held
     return max(few.peaks[phase] for phase in measured.usual(main, kind, stage)) - held
 

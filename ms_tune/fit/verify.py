@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.table import Plan, Rows, Table
+    from ms_tune.planning.table import CostTable, PlanLists, Rows
     from ms_tune.verdict.outcome import Verdict
 
 NEAR = 0.005  # of the dryrun's peak, that the table's may be off
@@ -44,7 +44,7 @@ class Verified:
         return self.footprint_bytes + self.verdict.reserve_bytes
 
 
-def lists_of(job: PlannedJob, plan: Plan) -> SappLists:
+def lists_of(job: PlannedJob, plan: PlanLists) -> SappLists:
     """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
     nothing = plan.recompute
     counts = tuple(map(tuple, job.now.placement or ()))
@@ -67,7 +67,7 @@ def _rows(rows: Rows) -> list[list[int]]:
     return [list(row) for row in rows]
 
 
-def worst_stages(job: PlannedJob, plan: Plan) -> tuple[int, ...]:
+def worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
     """The stages of a plan that no other one outdoes.
 
     Raises:
@@ -77,7 +77,7 @@ def worst_stages(job: PlannedJob, plan: Plan) -> tuple[int, ...]:
     return tuple(stage.run.stage for stage in planned(_whole(job, StageChoice.WORST), loaded).stages)
 
 
-def simulated(job: PlannedJob, plan: Plan, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
+def simulated(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
     """The dryrun of some stages of a plan, with all their layers and micro-batches.
 
     Raises:
@@ -90,12 +90,12 @@ def _whole(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequ
     return replace(job.request, layers=None, fewest_layers=False, stages=stages)
 
 
-def same_stage(one: Plan, other: Plan, stage: int) -> bool:
+def same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
     """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
     return one.offset == other.offset and _column(one, stage) == _column(other, stage)
 
 
-def _column(plan: Plan, stage: int) -> tuple[tuple[int, ...], ...]:
+def _column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
     rows = (plan.recompute, plan.select_recompute, plan.select_comm_recompute, plan.swap)
     return tuple(tuple(row[stage] for row in every) for every in rows)
 
@@ -116,7 +116,7 @@ def beside(result: DryrunResult, predicted: Sequence[int]) -> tuple[Verified, ..
     return tuple(found)
 
 
-def corrected(table: Table, verified: Sequence[Verified], stages: Sequence[int]) -> Table:
+def corrected(table: CostTable, verified: Sequence[Verified], stages: Sequence[int]) -> CostTable:
     """The table with what a dryrun showed.
 
     Args:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.category import STATE_PREFIXES, operator_of
-from ms_tune.footprint.phases import CALLS, EAGER, Origin, origin
+from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, origin
 from ms_tune.readers.scopes import SCOPE_LAYER
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
     """
     called = next((i for i, frame in enumerate(stack) if frame.function in CALLS), 0)
     for frames in (stack[called:], stack):
-        for whose in (Origin.USER, Origin.LIBRARY):
+        for whose in (FrameOrigin.USER, FrameOrigin.LIBRARY):
             for frame in reversed(frames):
                 if origin(frame) is whose:
                     return frame
-    return next((frame for frame in reversed(stack) if origin(frame) is Origin.FRAMEWORK), None)
+    return next((frame for frame in reversed(stack) if origin(frame) is FrameOrigin.FRAMEWORK), None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import RankReport
 
 
-class Kind(str, Enum):
+class BlockKind(str, Enum):
     """Contents between which two programs draw the line differently, taken together. The values are the names in JSON."""
 
     KEPT = "kept"  # weights and optimizer state: float32 masters are the one here, the other there
@@ -32,11 +32,11 @@ class Kind(str, Enum):
 
 
 _KINDS = {
-    Content.WEIGHTS: Kind.KEPT,
-    Content.OPTIMIZER_STATE: Kind.KEPT,
-    Content.GRADIENTS: Kind.GRADIENTS,
-    Content.ACTIVATIONS: Kind.PASSING,
-    Content.TEMPORARIES: Kind.PASSING,
+    Content.WEIGHTS: BlockKind.KEPT,
+    Content.OPTIMIZER_STATE: BlockKind.KEPT,
+    Content.GRADIENTS: BlockKind.GRADIENTS,
+    Content.ACTIVATIONS: BlockKind.PASSING,
+    Content.TEMPORARIES: BlockKind.PASSING,
 }
 
 
@@ -44,7 +44,7 @@ _KINDS = {
 class Surplus:
     """Blocks at one run's peak for which the other's has none of their kind and size."""
 
-    kind: Kind  # what they hold
+    kind: BlockKind  # what they hold
     in_new: bool  # whether the second run holds them
     operator: str  # the operator that allocated them; of parameters the parameter's name without its layer's number
     where: str  # the line or the scope that did; empty if nothing tells
@@ -59,7 +59,7 @@ class Surplus:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    kind: Kind
+    kind: BlockKind
     size: int
     operator: str
     where: str
@@ -87,8 +87,8 @@ def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     for is_new, report in ((False, old), (True, new)):
         for block in _blocks(report):
             left[block.kind, block.size].append((is_new, block))
-    found: Counter[tuple[Kind, bool, str, str]] = Counter()
-    counts: Counter[tuple[Kind, bool, str, str]] = Counter()
+    found: Counter[tuple[BlockKind, bool, str, str]] = Counter()
+    counts: Counter[tuple[BlockKind, bool, str, str]] = Counter()
     for members in left.values():
         olds = [block for is_new, block in members if not is_new]
         news = [block for is_new, block in members if is_new]
@@ -99,14 +99,14 @@ def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
             found[key] += block.size
             counts[key] += 1
     rows = [Surplus(*key, size, counts[key]) for key, size in found.items()]
-    order = tuple(Kind)
+    order = tuple(BlockKind)
     return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.where)))
 
 
 def _blocks(report: RankReport) -> Iterable[_Block]:
     table, contents = report.table, report.contents
     for row in report.peak.rows.tolist():
-        kind = _KINDS.get(CONTENTS[contents.codes[row]], Kind.OTHER)
+        kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
         name = contents.names.get(row)
         operator = operator_at(table, row) if name is None else without_layer(name)
         yield _Block(kind, int(table.size[row]), operator, where_at(table, row))

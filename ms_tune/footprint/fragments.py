@@ -28,7 +28,7 @@ class Hole:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class AddressRange:
     """A stretch of addresses that the pool has used without a gap up to a tick."""
 
     address: int  # where it begins
@@ -55,7 +55,7 @@ class AddressMap:
     """The address space at a tick."""
 
     tick: int
-    segments: tuple[Segment, ...]  # the stretches in use, the largest first
+    segments: tuple[AddressRange, ...]  # the stretches in use, the largest first
     free_bytes: int  # all holes together
     largest_hole: int  # the largest request that the pool could serve without growing
     # How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory management, or
@@ -78,7 +78,7 @@ def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
     counted[curve.rows] = True
     used = counted & (table.start <= tick) & (table.address > 0) & (table.size > 0)
     live = used & (tick < table.end)
-    segments: list[Segment] = []
+    segments: list[AddressRange] = []
     overlaps = 0
     for pool in np.unique(table.pool.codes[used]).tolist():
         mine = np.flatnonzero(used & (table.pool.codes == pool))
@@ -90,7 +90,7 @@ def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
     return AddressMap(tick, tuple(segments), sum(holes), max(holes, default=0), overlaps)
 
 
-def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[Segment], int]:
+def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[AddressRange], int]:
     rows = rows[np.argsort(table.address[rows], kind="stable")]
     begin = table.address[rows]
     end = begin + table.size[rows].astype(np.uint64)
@@ -107,7 +107,7 @@ def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) ->
         overlaps += crossed
         streams = np.unique(table.stream[rows[start:stop]])
         segments.append(
-            Segment(
+            AddressRange(
                 address=low,
                 bytes=high - low,
                 used=int(table.size[inside].sum()),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BlockGroup:
     """Blocks that are alike in some way."""
 
     key: str  # what they share
@@ -47,22 +47,22 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class PeakBreakdown:
     """The memory at a tick."""
 
     tick: int
     rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
     contents: Mapping[Content, int]  # bytes by content: all nine, in their order; they add up, too
     holders: tuple[Holder, ...]  # by operator and place, the largest first
-    parameters: tuple[Group, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
-    operators: tuple[Group, ...]  # by operator
-    lines: tuple[Group, ...]  # by line of the script; in graph mode by scope path without layer numbers
-    layers: tuple[Group, ...]  # by layer of the model
+    parameters: tuple[BlockGroup, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
+    operators: tuple[BlockGroup, ...]  # by operator
+    lines: tuple[BlockGroup, ...]  # by line of the script; in graph mode by scope path without layer numbers
+    layers: tuple[BlockGroup, ...]  # by layer of the model
 
 
 def breakdown(
     table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
-) -> Breakdown:
+) -> PeakBreakdown:
     """The memory at a tick, taken apart.
 
     Args:
@@ -77,11 +77,11 @@ def breakdown(
     codes = contents.codes[rows]
     totals = {content: int(table.size[rows[codes == code(content)]].sum()) for content in CONTENTS}
 
-    def grouped(key_of: Callable[[int], str]) -> tuple[Group, ...]:
+    def grouped(key_of: Callable[[int], str]) -> tuple[BlockGroup, ...]:
         return _grouped(table, contents, rows, key_of)
 
     named = rows[[row in contents.names for row in rows.tolist()]] if len(rows) else rows
-    return Breakdown(
+    return PeakBreakdown(
         tick=tick,
         rows=rows,
         contents=totals,
@@ -95,7 +95,7 @@ def breakdown(
 
 def _grouped(
     table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
-) -> tuple[Group, ...]:
+) -> tuple[BlockGroup, ...]:
     found: dict[str, tuple[int, int, dict[Content, int]]] = {}
     sizes, codes = table.size[rows].tolist(), contents.codes[rows].tolist()
     for row, size, place in zip(rows.tolist(), sizes, codes, strict=True):
@@ -103,7 +103,7 @@ def _grouped(
         total, count, parts = found.get(key, (0, 0, {}))
         parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
         found[key] = (total + size, count + 1, parts)
-    groups = [Group(key, *values) for key, values in found.items()]
+    groups = [BlockGroup(key, *values) for key, values in found.items()]
     return tuple(sorted(groups, key=lambda group: (-group.bytes, natural(group.key))))
 
 
@@ -132,7 +132,7 @@ class LayerActivations:
     count: int  # blocks
 
 
-def activations_by_layer(table: Table, contents: Contents, parts: Breakdown) -> tuple[LayerActivations, ...]:
+def activations_by_layer(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
     """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
     rows = parts.rows[contents.codes[parts.rows] == code(Content.ACTIVATIONS)]
     groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))

@@ -40,7 +40,7 @@ class Waste:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class BlockGrowth:
     """Blocks of which every step leaves some behind."""
 
     operator: str
@@ -60,7 +60,7 @@ class Lifetimes:
     never_freed_bytes: int  # sum of the sizes of blocks that are never released
     never_freed: dict[Content, int]  # the same by content
     # What grows from step to step; needs three steps, for the first one creates optimizer state.
-    growth: tuple[Growth, ...]
+    growth: tuple[BlockGrowth, ...]
     step_bytes: tuple[int, ...]  # bytes in use at the end of each step
     spike_bytes: int  # bytes at the peak in blocks that live for less than a hundredth of the trace
     peak_without_spikes: int  # the peak if such blocks of the peak were not there
@@ -150,7 +150,7 @@ def _peak_without(table: Table, curve: Curve, rows: NDArray[np.bool_]) -> int:
     return peak_if(curve, table, table.end, np.where(rows, 0, table.size))
 
 
-def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[Growth, ...]:
+def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[BlockGrowth, ...]:
     """Groups of blocks that are larger at the end of every one of the last steps.
 
     A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held until
@@ -178,6 +178,6 @@ def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps:
         per_step = int(added[:, place].min())
         stack = table.stack.at(row)
         what = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
-        found.append(Growth(*what, per_step, stack))
+        found.append(BlockGrowth(*what, per_step, stack))
     found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
     return tuple(found[:_TOLD])

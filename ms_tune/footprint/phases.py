@@ -37,7 +37,7 @@ class Phase(Enum):
 ORDER = tuple(Phase)
 
 
-class Origin(Enum):
+class FrameOrigin(Enum):
     """Whose code a frame is, from the most to the least telling."""
 
     USER = 0
@@ -74,14 +74,14 @@ _GRAPH = re.compile(r"kernel_graph_?(\d+)")
 
 
 @lru_cache(maxsize=65536)
-def origin(frame: Frame) -> Origin:
+def origin(frame: Frame) -> FrameOrigin:
     """Whose code a frame is."""
     path = frame.file.replace("\\", "/")
     if _STANDARD.search(path):
-        return Origin.NOISE
+        return FrameOrigin.NOISE
     if _MINDSPORE.search(path):
-        return Origin.FRAMEWORK
-    return Origin.LIBRARY if _LIBRARY.search(path) else Origin.USER
+        return FrameOrigin.FRAMEWORK
+    return FrameOrigin.LIBRARY if _LIBRARY.search(path) else FrameOrigin.USER
 
 
 def is_useful(stack: Sequence[Frame]) -> bool:
@@ -89,7 +89,7 @@ def is_useful(stack: Sequence[Frame]) -> bool:
 
     Without launch blocking, the tracker runs in a thread of MindSpore's and sees only its own look at the stack.
     """
-    return any(origin(frame) is not Origin.NOISE for frame in stack)
+    return any(origin(frame) is not FrameOrigin.NOISE for frame in stack)
 
 
 class Phases:
@@ -170,7 +170,7 @@ class Phases:
                 return Phase.UPDATE
             if function in _GRAD_FORWARD:
                 return Phase.FORWARD
-            if function in _GRAD_BACKWARD or (function == "grad" and whose is Origin.FRAMEWORK):
+            if function in _GRAD_BACKWARD or (function == "grad" and whose is FrameOrigin.FRAMEWORK):
                 return Phase.FORWARD if called else Phase.BACKWARD
             called = called or function in CALLS
         return Phase.FORWARD if called and not self._grad_runs else None

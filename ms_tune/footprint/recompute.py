@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.scoped_layers import Layer
+    from ms_tune.footprint.scoped_layers import ScopedLayer
     from ms_tune.readers.table import Table
 
 _LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
@@ -37,7 +37,7 @@ _NEARLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
+class RecomputeSaving:
     """What is left if every layer is recomputed.
 
     Attributes:
@@ -54,13 +54,13 @@ class Recompute:
     one_graph: bool
 
 
-def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
+def recompute_of(table: Table, contents: Contents, curve: Curve) -> RecomputeSaving:
     """The effect on a trace; none where nothing tells the layers."""
     counted = np.zeros(len(table), np.bool_)
     counted[curve.rows] = True
     open_ = counted & (contents.codes == code(Content.ACTIVATIONS))
     eager = table.task.where([EAGER])
-    kept, reads = _Lives(table), _Read(table, counted)
+    kept, reads = _RecomputeLives(table), _TensorRead(table, counted)
     used = np.where(table.last_user == NONE, table.end - 1, table.last_user)
     dynamic = np.flatnonzero(
         open_ & eager & ~_is_recomputed(table) & (contents.phases.settled == number(Phase.FORWARD))
@@ -84,10 +84,10 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> Recompute:
             passes.append((backward, int(used[made].max()) + 1))
     peak, tick = kept.peak(curve)
     reordered = any(begin <= tick < end for begin, end in passes)
-    return Recompute(curve.peak_bytes - kept.at(curve), peak, reordered, are_one_graph(table, layers))
+    return RecomputeSaving(curve.peak_bytes - kept.at(curve), peak, reordered, are_one_graph(table, layers))
 
 
-class _Read:
+class _TensorRead:
     """What layers begin with.
 
     Args:
@@ -101,7 +101,7 @@ class _Read:
         self._rows = kernels[np.argsort(table.last_user[kernels], kind="stable")]
         self._last = table.last_user[self._rows]
 
-    def by(self, layer: Layer) -> NDArray[np.int64]:
+    def by(self, layer: ScopedLayer) -> NDArray[np.int64]:
         """What this layer begins with, and nobody needs after it."""
         first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
         rows = self._rows[first:last]
@@ -125,7 +125,7 @@ def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int
     return max(most - int(table.size[made].sum()), 0)
 
 
-class _Lives:
+class _RecomputeLives:
     """When each block lives, if layers run their forward pass right before their backward pass.
 
     Args:

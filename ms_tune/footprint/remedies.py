@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.recompute import Recompute
+    from ms_tune.footprint.recompute import RecomputeSaving
     from ms_tune.footprint.theory import Theory
     from ms_tune.readers.table import Table
 
@@ -96,7 +96,7 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class MemoryRemedy:
     """A method that lowers this peak.
 
     Attributes:
@@ -129,7 +129,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ContentBytes:
     """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
 
     phase: Phase | None
@@ -147,7 +147,7 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PeakMoment:
     """The highest moment of a phase.
 
     Attributes:
@@ -198,18 +198,18 @@ def _text(value: str | Mapping[str, str]) -> Text:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class RemedyFacts:
     """What the analysis has found so far."""
 
     table: Table
     contents: Contents
     curve: Curve
-    recompute: Recompute
+    recompute: RecomputeSaving
     lifetimes: Lifetimes
     theory: Theory
 
 
-def remedies_of(known: Known) -> tuple[Remedy, ...]:
+def remedies_of(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     """The methods that lower the peak, those that free most first."""
     table, curve = known.table, known.curve
     if not curve.peak_bytes:
@@ -222,18 +222,18 @@ def remedies_of(known: Known) -> tuple[Remedy, ...]:
         freed = curve.peak_bytes - after
         if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
             rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
-            found.append(Remedy(method, freed, after, dynamic, rough))
+            found.append(MemoryRemedy(method, freed, after, dynamic, rough))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 
-def _is_dynamic(known: Known) -> bool:
+def _is_dynamic(known: RemedyFacts) -> bool:
     """Whether most of forward and backward pass is eager."""
     own = known.contents.phases.own
     passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
     return 2 * int((passes & known.table.task.where([EAGER])).sum()) > int(passes.sum())
 
 
-def _peak_after(method: Method, known: Known, replayed: _Resized) -> int:
+def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     table, peak = known.table, known.curve.peak_bytes
     after, size = peak, table.size
     there = [any(re.search(pattern, name) for name in table.node.values) for pattern in (method.beside, method.unless)]
@@ -268,7 +268,7 @@ def _sets_of_gradients(theory: Theory) -> float:
     return 0.0
 
 
-def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
+def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     """The peak with the share of the selected blocks that the method keeps."""
     left = known.table.size.copy()
     open_ = replayed.counted.copy()
@@ -279,7 +279,7 @@ def _with_less(method: Method, known: Known, replayed: _Resized) -> int:
     return replayed.peak(left)
 
 
-def _taken(selection: Mapping[str, object], known: Known) -> NDArray[np.bool_]:
+def _taken(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
     """The blocks for which all of a selection holds."""
     table, contents = known.table, known.contents
     taken = np.ones(len(table), np.bool_)
@@ -323,21 +323,21 @@ class _Resized:
         return max(int(used.max()), 0) if len(used) else 0
 
 
-def held_at_peak(known: Known, rows: NDArray[np.int64]) -> tuple[Held, ...]:
+def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
     """What the peak is made of, by phase and content; it adds up to the peak."""
     table, contents = known.table, known.contents
     key = contents.phases.settled[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
     totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
     np.add.at(totals, key, table.size[rows])
     found = [
-        Held(ORDER[phase - 1] if phase else None, CONTENTS[content], int(totals[place]))
+        ContentBytes(ORDER[phase - 1] if phase else None, CONTENTS[content], int(totals[place]))
         for place in np.flatnonzero(totals).tolist()
         for phase, content in [divmod(place, len(CONTENTS))]
     ]
     return tuple(sorted(found, key=lambda held: -held.bytes))
 
 
-def moments_of(known: Known) -> tuple[Moment, ...]:
+def moments_of(known: RemedyFacts) -> tuple[PeakMoment, ...]:
     """The highest moment of each phase, and what is dead then."""
     table, curve = known.table, known.curve
     found = []
@@ -353,5 +353,5 @@ def moments_of(known: Known) -> tuple[Moment, ...]:
             :_DEAD
         ]
         total = int(table.size[dead].sum())
-        found.append(Moment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
+        found.append(PeakMoment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
     return tuple(sorted(found, key=lambda moment: -moment.bytes))

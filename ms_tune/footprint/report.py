@@ -14,7 +14,7 @@ from ms_tune.footprint.groups import activations_by_layer, breakdown
 from ms_tune.footprint.joining import join
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.recompute import recompute_of
-from ms_tune.footprint.remedies import Known, held_at_peak, moments_of, remedies_of
+from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
 from ms_tune.footprint.stages import stages_of
 from ms_tune.footprint.steps import spans_of, steps_of
@@ -115,7 +115,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
 
 def _advised(report: RankReport) -> RankReport:
     """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
-    known = Known(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
+    known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
     held = held_at_peak(known, report.peak.rows)
     report = replace(report, held=held, moments=moments_of(known), remedies=remedies_of(known))
     return replace(report, findings=findings_of(report))

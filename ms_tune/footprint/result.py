@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ms_tune.errors import TraceError
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.fragments import AddressMap
-    from ms_tune.footprint.groups import Breakdown, LayerActivations
+    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
     from ms_tune.footprint.joining import Join
     from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.recompute import Recompute
-    from ms_tune.footprint.remedies import Held, Moment, Remedy
-    from ms_tune.footprint.steps import Span, Steps
+    from ms_tune.footprint.recompute import RecomputeSaving
+    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
+    from ms_tune.footprint.steps import Steps, StepSpan
     from ms_tune.footprint.theory import Theory
     from ms_tune.readers.comm_order import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
@@ -103,12 +103,12 @@ class RankReport:
     log: RuntimeLog | None  # what the log says, if there is one
     join: Join | None  # blocks and launches
     steps: Steps  # the training steps
-    spans: tuple[Span, ...]  # the phases over time, few enough for a picture
+    spans: tuple[StepSpan, ...]  # the phases over time, few enough for a picture
     lifetimes: Lifetimes  # how long blocks live
     map: AddressMap  # the address space at the peak
-    peak: Breakdown  # the memory at the peak, taken apart
+    peak: PeakBreakdown  # the memory at the peak, taken apart
     activations: tuple[LayerActivations, ...]  # what the layers keep for the backward pass at the peak
-    recompute: Recompute  # what full recompute of all layers would save of them
+    recompute: RecomputeSaving  # what full recompute of all layers would save of them
     theory: Theory  # what weights, gradients and optimizer state should need
     verdict: Verdict  # whether it fits, where something tells the device
     uncountable: Uncountable | None = None  # a tensor whose block is too small for it
@@ -117,9 +117,9 @@ class RankReport:
     host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
     # Why files that help the analysis, but that it can do without, could not be read.
     unread: tuple[TraceError, ...] = ()
-    held: tuple[Held, ...] = ()  # the memory at the peak by phase and content
-    moments: tuple[Moment, ...] = ()  # the highest moment of each phase
-    remedies: tuple[Remedy, ...] = ()  # what would lower the peak, what frees most first
+    held: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
+    moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
+    remedies: tuple[MemoryRemedy, ...] = ()  # what would lower the peak, what frees most first
     findings: tuple[MemoryFinding, ...] = ()  # what is worth saying
 
     @property
@@ -163,7 +163,7 @@ class RankReport:
         counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
-    def at(self, tick: int) -> Breakdown:
+    def at(self, tick: int) -> PeakBreakdown:
         """The memory at a tick, taken apart."""
         return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
 

@@ -16,7 +16,7 @@ from ms_tune.footprint.attribution import layer_of_scope, without_layer
 from ms_tune.footprint.category import is_collective, operator_of
 from ms_tune.footprint.phases import EAGER, Phase, number
 from ms_tune.readers.memory_block import users_of
-from ms_tune.readers.scopes import Pass, pass_of
+from ms_tune.readers.scopes import ScopePass, pass_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _PART = 3  # what has less than this part of a layer's blocks is an operator tha
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class ScopedLayer:
     """One run of one layer's forward pass."""
 
     # What it allocates and recompute would allocate once more, by time; what it hands on is left out.
@@ -42,7 +42,7 @@ class Layer:
     end: int
 
 
-def layers_of(table: Table, contents: Contents) -> list[Layer]:
+def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
     """The layers, by time; none where no scope is numbered.
 
     Weights in another format are none of what recompute makes once more, unless the layers are one graph (two-stage runs of
@@ -59,7 +59,7 @@ def layers_of(table: Table, contents: Contents) -> list[Layer]:
 
 def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
     """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
-    told = np.array([pass_of(path) is Pass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
+    told = np.array([pass_of(path) is ScopePass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
     order = np.argsort(table.start, kind="stable")
     own = np.where(told, 0, contents.phases.own)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
@@ -68,13 +68,13 @@ def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
     return told & found
 
 
-def are_one_graph(table: Table, layers: list[Layer]) -> bool:
+def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
     """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
     brings = np.array([path.startswith(_BRINGS) for path in table.node.values] or [False])
     return any(brings[table.node.codes[layer.rows]].any() for layer in layers)
 
 
-def _layers(table: Table, rows: NDArray[np.int64]) -> list[Layer]:
+def _layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
     label, shared, bare = _told_by_scopes(table, rows)
     runs = list(_runs(table, rows, label))
     followers = [first for first, _ in runs[1:]] + [len(rows)] * bool(runs)
@@ -89,7 +89,7 @@ def _layers(table: Table, rows: NDArray[np.int64]) -> list[Layer]:
         while begin > free and bare[begin - 1]:
             begin -= 1
         own = rows[begin:end][(label >= 0)[begin:end] | shared[begin:end] | bare[begin:end]]
-        found.append(Layer(own, int(table.start[rows[begin]]), int(table.start[rows[end]])))
+        found.append(ScopedLayer(own, int(table.start[rows[begin]]), int(table.start[rows[end]])))
         free = end + 1
     return found
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.scoped_layers import Layer
+    from ms_tune.footprint.scoped_layers import ScopedLayer
     from ms_tune.readers.table import Table
 
 
@@ -38,13 +38,13 @@ def selective_peak(table: Table, contents: Contents, curve: Curve, cells: str) -
     """
     marked = np.array([re.search(cells, path) is not None for path in table.node.values] or [False])[table.node.codes]
     counted = np.isin(np.arange(len(table)), curve.rows)
-    lives = _Lives(table, counted & (contents.codes == code(Content.ACTIVATIONS)))
+    lives = _SelectiveLives(table, counted & (contents.codes == code(Content.ACTIVATIONS)))
     for layer in layers_of(table, contents):
         lives.recompute(layer, layer.rows[marked[layer.rows]])
     return lives.peak(curve)
 
 
-class _Lives:
+class _SelectiveLives:
     """When each block lives, if cells are recomputed.
 
     Args:
@@ -58,7 +58,7 @@ class _Lives:
         self._end = table.end.copy()
         self._again: list[tuple[NDArray[np.int64], int]] = []  # blocks, and when they are there once more
 
-    def recompute(self, layer: Layer, cell: NDArray[np.int64]) -> None:
+    def recompute(self, layer: ScopedLayer, cell: NDArray[np.int64]) -> None:
         """Of the blocks that one layer's run has of a cell."""
         table, ticks = self._table, self._table.start[cell]
         first = table.first_user[cell]

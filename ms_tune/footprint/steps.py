@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.task import Tasks
 
 
-class Evidence(str, Enum):
+class StepEvidence(str, Enum):
     """What tells the steps."""
 
     ACTOR = "output-actor"  # the graph's OutputActor, once a step
@@ -35,11 +35,11 @@ class Steps:
     """The training steps."""
 
     ends: tuple[int, ...]  # the last tick of every step, ascending; blocks alive then outlive the step
-    evidence: Evidence  # what tells
+    evidence: StepEvidence  # what tells
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StepSpan:
     """A stretch of ticks in which one phase allocates; None where nothing tells which."""
 
     phase: Phase | None
@@ -57,13 +57,13 @@ def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     if _is_dynamic(table, contents, eager, in_graph):
         ends = _after_updates(table, contents, eager)
         if ends:
-            return Steps(tuple(ends), Evidence.UPDATE)
+            return Steps(tuple(ends), StepEvidence.UPDATE)
     if tasks is not None:
         ends = _actors(tasks)
         if ends:
-            return Steps(tuple(ends), Evidence.ACTOR)
+            return Steps(tuple(ends), StepEvidence.ACTOR)
     ends = _repeated(table, np.flatnonzero(in_graph))
-    return Steps(tuple(ends), Evidence.REPETITION) if ends else Steps((), Evidence.NONE)
+    return Steps(tuple(ends), StepEvidence.REPETITION) if ends else Steps((), StepEvidence.NONE)
 
 
 def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_graph: NDArray[np.bool_]) -> bool:
@@ -173,7 +173,7 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
     return found
 
 
-def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
+def spans_of(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
     settled = contents.phases.settled
     rows = np.flatnonzero(table.start >= 0)
@@ -197,6 +197,6 @@ def spans_of(table: Table, contents: Contents, most: int) -> tuple[Span, ...]:
     end = max(int(table.start.max()), int(finite.max()) if len(finite) else 0)
     ends = [*tick[first[1:]].tolist(), end]
     return tuple(
-        Span(ORDER[phase[at] - 1] if phase[at] else None, int(tick[at]), int(stop))
+        StepSpan(ORDER[phase[at] - 1] if phase[at] else None, int(tick[at]), int(stop))
         for at, stop in zip(first.tolist(), ends, strict=True)
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ms_tune.footprint.category import Contents
-    from ms_tune.footprint.groups import Breakdown
+    from ms_tune.footprint.groups import PeakBreakdown
     from ms_tune.readers.table import Table
     from ms_tune.readers.tracker_graph import TensorType
 
@@ -50,7 +50,7 @@ class Theory:
 
 
 def theory_of(
-    table: Table, contents: Contents, parts: Breakdown, tensor_of: Callable[[int], TensorType | None]
+    table: Table, contents: Contents, parts: PeakBreakdown, tensor_of: Callable[[int], TensorType | None]
 ) -> Theory:
     """The theory of what is held at the peak.
 
@@ -75,7 +75,7 @@ def theory_of(
     return Theory(weights, len(rows), tuple(states), gradients, state)
 
 
-def _rows(table: Table, contents: Contents, parts: Breakdown, content: Content) -> list[int]:
+def _rows(table: Table, contents: Contents, parts: PeakBreakdown, content: Content) -> list[int]:
     wanted = code(content)
     return [row for row in parts.rows.tolist() if contents.codes[row] == wanted and table.size[row] > 0]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.footprint.phases import Origin, origin
+from ms_tune.footprint.phases import FrameOrigin, origin
 from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
 from ms_tune.footprint.torch_steps import StepGrowth, grown_by_step, step_ends
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
@@ -48,7 +48,7 @@ _NAMED = 5  # actions
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodeLocation:
     """Blocks that one line of the script allocated."""
 
     where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class GrowthCause:
     """Why memory was taken from the device."""
 
     event: int  # the event that asked
@@ -86,7 +86,7 @@ class Survivors:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class OomReport:
     """The allocator's report of an OOM."""
 
     event: int  # its place
@@ -115,11 +115,11 @@ class TorchReport:
     reserved_peak_event: int | None
     event: int  # the event that `contents` is about
     # What was alive after it, the largest first; by the allocator's sizes if the replay is exact.
-    contents: tuple[Place, ...]
+    contents: tuple[CodeLocation, ...]
     cached_bytes: int | None  # what the allocator held then and nobody used; None if the replay is not exact
     survivors: tuple[Survivors, ...]  # what was allocated and is still alive at the end
-    causes: tuple[Cause, ...]  # why memory was taken from the device; empty if the replay is not exact
-    shortages: tuple[Shortage, ...]  # where the device had no more
+    causes: tuple[GrowthCause, ...]  # why memory was taken from the device; empty if the replay is not exact
+    shortages: tuple[OomReport, ...]  # where the device had no more
     step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
 
@@ -252,16 +252,16 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
     )
 
 
-def _causes(replayed: TorchReplay) -> tuple[Cause, ...]:
+def _causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
     """One for each request that took memory, in however many steps."""
-    found: dict[int, Cause] = {}
+    found: dict[int, GrowthCause] = {}
     for growth in replayed.growths:
         event = growth.request
         if event is None:
             continue
         first = found.get(event)
         if first is None:
-            cause = Cause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
+            cause = GrowthCause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
         else:
             cause = replace(first, taken=first.taken + growth.unit_bytes)
         found[event] = cause
@@ -273,7 +273,7 @@ def _cached(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int
     return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
 
 
-def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[Place, ...]:
+def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[CodeLocation, ...]:
     """What is alive after an event, by line of the script; its bytes add up to the peak."""
     live = np.flatnonzero(blocks.live(last))
     kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
@@ -284,7 +284,9 @@ def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], la
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
         total, number = found[key]
         found[key] = (total + more, number + blocks_more)
-    places = [Place(where, before, size, count, category) for (where, before, category), (size, count) in found.items()]
+    places = [
+        CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
+    ]
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
@@ -309,9 +311,9 @@ def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -
     return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
 
 
-def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[Shortage, ...]:
+def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
     return tuple(
-        Shortage(
+        OomReport(
             place,
             size,
             free,
@@ -326,8 +328,8 @@ def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[Shortage, ..
 def where_of(stack: tuple[Frame, ...]) -> str:
     """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
-    own = (frame for frame in python if origin(frame) is Origin.USER and not _TORCH.search(frame.file))
-    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not Origin.NOISE)
+    own = (frame for frame in python if origin(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
+    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not FrameOrigin.NOISE)
     frame = next(own, None) or next(libraries, None) or next(iter(python), None)
     return f"{frame.file}:{frame.line}" if frame is not None else ""
 

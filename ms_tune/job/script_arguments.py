@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.source.shell.outcome import Started
     from ms_tune.source.shell.read import Launch, Launches
-    from ms_tune.source.shell.values import File, Pieces, Place
+    from ms_tune.source.shell.values import File, Pieces, ScriptPlace
     from ms_tune.source.yaml import SourceFile
 
 _LAUNCHER = "msrun_launcher.sh"
@@ -52,7 +52,7 @@ class TrainingJob:
     # What the command line says over the config, by key path, with where it says so.
     overrides: Mapping[tuple[str, ...], tuple[object, Argument]]
     environment: Mapping[str, Pieces]  # the variables that the program sees of those that the script sets
-    place: Place  # where the command stands
+    place: ScriptPlace  # where the command stands
 
     def source(self) -> SourceFile | None:
         """The config; None if it cannot be read, which is told where it is checked itself."""
@@ -127,7 +127,7 @@ class _Around(NamedTuple):
 
     script: File
     environment: Mapping[str, Pieces]
-    place: Place
+    place: ScriptPlace
 
 
 def _job(

@@ -53,7 +53,7 @@ class Expectation(NamedTuple):
     condition: Condition
 
 
-class Function(NamedTuple):
+class FunctionTest(NamedTuple):
     """A check in code: a function of a module of :mod:`ms_tune.lint.checks`, and what to pass to it."""
 
     module: str
@@ -94,7 +94,7 @@ class Check(NamedTuple):
     versions: str | None  # the framework versions it is about, such as `>=1.7`; None for all
     when: tuple[When, ...]  # all of these must hold for the check to be made
     whole: bool  # whether it is about the config with the keys that it takes from a `base_config`
-    test: Expectation | Function  # how to tell
+    test: Expectation | FunctionTest  # how to tell
     entry: Mapping[str, Any]  # as the checklist has it: of texts only those that are shown are looked at
     also: frozenset[str]  # other checks that the two examples cannot avoid
     fixes: tuple[FixRule, ...] = ()  # how its findings are fixed; the first that is for a finding's message counts
@@ -302,10 +302,10 @@ def _when(value: Mapping[str, Any]) -> When:
     return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
 
 
-def _test(value: Mapping[str, Any]) -> Expectation | Function:
+def _test(value: Mapping[str, Any]) -> Expectation | FunctionTest:
     if "function" in value:
         module, _, name = value["function"].partition(".")
-        return Function(module, name, value.get("options", {}))
+        return FunctionTest(module, name, value.get("options", {}))
     paths = value["paths"] if "paths" in value else [value["path"]]
     return Expectation(tuple(map(parse_path, paths)), _condition(value))
 

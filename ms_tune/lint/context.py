@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ms_tune.enums import Dialect
-    from ms_tune.facts.models import Model
-    from ms_tune.source.edit import Change
+    from ms_tune.facts.models import ModelConfig
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import KeyPath, SourceFile, Span
 
 
@@ -37,7 +37,7 @@ class Context(NamedTuple):
     refused: Callable[[], bool] = bool  # no
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ModelConfig:
         """The model, with what the framework's class makes of its settings, left out or not."""
         return _model(Asked(self))
 
@@ -84,7 +84,7 @@ class Asked:
 
 # One config is asked about by many checks.
 @lru_cache(maxsize=2)
-def _model(asked: Asked) -> Model:
+def _model(asked: Asked) -> ModelConfig:
     context = asked.context
     release = release_or_default(context.version, context.dialect)
     return model_of(context.source, context.dialect, release, context.source.beside)
@@ -112,5 +112,5 @@ class Violation(NamedTuple):
     span: Span | None = None
     related: tuple[tuple[KeyPath, str], ...] = ()
     related_spans: tuple[tuple[Span, str], ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ValueChange, ...] = ()
     safe: bool = False

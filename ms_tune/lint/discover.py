@@ -15,7 +15,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.lint.settings import Settings
+    from ms_tune.lint.settings import ProjectSettings
 
 STDIN = Path("-")
 SUFFIXES = (".yaml", ".yml", "tools.json", *kinds.SUFFIXES)  # of JSON files, only the one that is told by its name
@@ -25,27 +25,27 @@ _MAGIC = frozenset("*?[")  # what makes a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
-class Target(NamedTuple):
+class LintTarget(NamedTuple):
     """A file to check, and whether the user named it (or else a folder or a glob)."""
 
     path: Path
     named: bool
 
 
-class Found(NamedTuple):
+class LintTargets(NamedTuple):
     """The files to check, and those that were left out."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[LintTarget, ...]
     skipped: tuple[Skipped, ...]
 
 
 def discover(
     names: Sequence[str],
-    settings_for: Callable[[Path], Settings],
+    settings_for: Callable[[Path], ProjectSettings],
     suffixes: Sequence[str] = SUFFIXES,
     *,
     trusted: bool = True,
-) -> Found:
+) -> LintTargets:
     """The files behind files, folders, globs and ``-``, each once, in the order of their naming.
 
     Args:
@@ -57,10 +57,10 @@ def discover(
     Raises:
         UsageError: A glob fits nothing, or there are too many files.
     """
-    targets: dict[str, Target] = {}
+    targets: dict[str, LintTarget] = {}
     skipped: list[Skipped] = []
     for found in _named(names, suffixes):
-        target = found if trusted else Target(found.path, named=False)
+        target = found if trusted else LintTarget(found.path, named=False)
         key = os.path.abspath(target.path)  # noqa: PTH100 - half the time of pathlib's
         if key in targets and not target.named:
             continue
@@ -70,17 +70,17 @@ def discover(
         targets[key] = target
         if len(targets) > MAX_FILES:
             raise UsageError(msg("lint.too-many-files", limit=MAX_FILES))
-    return Found(tuple(targets.values()), tuple(skipped))
+    return LintTargets(tuple(targets.values()), tuple(skipped))
 
 
-def _named(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[Target]:
+def _named(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[LintTarget]:
     for name in names:
         path = Path(name)
         if path == STDIN:
-            yield Target(STDIN, named=True)
+            yield LintTarget(STDIN, named=True)
         elif path.is_dir():
             for found in _walk(path, suffixes):
-                yield Target(found, named=False)
+                yield LintTarget(found, named=False)
         elif not os.path.lexists(path) and _MAGIC & set(name):
             import glob  # noqa: PLC0415 - start-up time
 
@@ -90,9 +90,9 @@ def _named(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[Target]:
             for match in map(Path, matches):
                 if match.is_dir():
                     continue
-                yield Target(match, named=False)
+                yield LintTarget(match, named=False)
         else:
-            yield Target(path, named=True)
+            yield LintTarget(path, named=True)
 
 
 def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
@@ -112,7 +112,7 @@ def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
                     yield path
 
 
-def _is_excluded(path: Path, settings_for: Callable[[Path], Settings]) -> bool:
+def _is_excluded(path: Path, settings_for: Callable[[Path], ProjectSettings]) -> bool:
     settings = settings_for(path.parent)
     if not settings.exclude:
         return False

@@ -13,7 +13,7 @@ from ms_tune.diagnostics import Category, Finding, Related, Severity, Wording, d
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.facts.releases import default_release
 from ms_tune.job.includes import BASE, with_bases
-from ms_tune.lint.checklist import Function, built_in
+from ms_tune.lint.checklist import FunctionTest, built_in
 from ms_tune.lint.conditions import applies, violations
 from ms_tune.lint.context import Asked, Context
 from ms_tune.lint.fix import propose, proved
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.lint.context import Violation
-    from ms_tune.source.edit import Change
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import KeyPath
 
 _SHOWN = 60  # characters of a value in a message
@@ -108,7 +108,7 @@ def _whole(source: SourceFile) -> SourceFile | None:
 
 
 def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Finding]:
-    if isinstance(check.test, Function):
+    if isinstance(check.test, FunctionTest):
         function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
         context = Context(
             source, dialect, check.test.options, version, partial(_refused, check.test.module, source, dialect, version)
@@ -133,7 +133,7 @@ def _module(name: str) -> ModuleType:
 def _refused(module: str, source: SourceFile, dialect: Dialect, version: str) -> bool:
     """Whether a check that is not of this module finds an error."""
     errors = [check for check in built_in(dialect) if check.severity is Severity.ERROR]
-    others = [check for check in errors if not (isinstance(check.test, Function) and check.test.module == module)]
+    others = [check for check in errors if not (isinstance(check.test, FunctionTest) and check.test.module == module)]
     return bool(lint(source, dialect, others, version))
 
 
@@ -275,7 +275,7 @@ def _touches(one: KeyPath, other: KeyPath) -> bool:
 
 # One config is asked about by many checks.
 @lru_cache(maxsize=1)
-def _remedy(asked: Asked) -> tuple[Change, ...]:
+def _remedy(asked: Asked) -> tuple[ValueChange, ...]:
     from ms_tune.normalize.source import normalize_source, remedy_of  # noqa: PLC0415 - only for what is wrong
 
     context = asked.context

@@ -67,14 +67,14 @@ def parse(text: str) -> Expression:
     Raises:
         ExpressionError: The text is not one.
     """
-    parser = _Parser(text)
+    parser = _ExpressionParser(text)
     return Expression(text, tuple(dict.fromkeys(parser.names)), parser.code)
 
 
 _Code: TypeAlias = "Callable[[Mapping[str, Number]], Value]"
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent; every level returns a function from the settings to a value."""
 
     def __init__(self, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.diagnostics import Fix, last_key
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.source.edit import Change, ChangeKind, EditRefusedError, apply_edits, overlap, spell
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg
@@ -83,7 +83,7 @@ def _moved(rule: FixRule, source: SourceFile, violation: Violation) -> tuple[Fix
     return Fix(rule.safe, title, changes, edits), None
 
 
-def _proposed(source: SourceFile, changes: tuple[Change, ...], *, safe: bool) -> tuple[Fix | None, Message | None]:
+def _proposed(source: SourceFile, changes: tuple[ValueChange, ...], *, safe: bool) -> tuple[Fix | None, Message | None]:
     try:
         edits = tuple(edit for change in changes for edit in change.edits(source))
     except EditRefusedError as refusal:
@@ -191,15 +191,15 @@ def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
     return prove(source, changes, edits)
 
 
-def _change(kind: ChangeKind, rule: FixRule, violation: Violation, params: Mapping[str, str]) -> Change:
+def _change(kind: ChangeKind, rule: FixRule, violation: Violation, params: Mapping[str, str]) -> ValueChange:
     value = rule.value.format_map(params) if isinstance(rule.value, str) else rule.value
     path = violation.path if rule.path is None else rule.path
     if rule.spelled:
-        return Change(kind, path, value, str(value))
-    return Change(kind, path, value)
+        return ValueChange(kind, path, value, str(value))
+    return ValueChange(kind, path, value)
 
 
-def title_of(change: Change) -> Message:
+def title_of(change: ValueChange) -> Message:
     """What a change does, in words."""
     key = last_key(change.path)
     if change.kind is ChangeKind.REMOVE_KEY:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, Wording
-from ms_tune.dialects.megatron.arguments import Command, command_of, without_unset
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
@@ -18,7 +18,7 @@ from ms_tune.lint.code_source import CodeSource
 from ms_tune.source.edit import Edit, EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
 from ms_tune.source.shell.once import launches_in
-from ms_tune.source.yaml_nodes import Document, Entry, Node
+from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LaunchSource(CodeSource):
         text: str,
         data: dict[Any, Any],
         root: Node,
-        command: Command,
+        command: ProgramArguments,
         launches: Launches,
         *,
         number: int = 0,
@@ -256,7 +256,7 @@ def _unless_set(finding: Finding, supposed: tuple[str, ...]) -> Finding:
     return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
 
 
-def _is_of_mindspeed_alone(text: str, command: Command) -> bool:
+def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
     """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
 
     An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, none that is MindSpeed-LLM's own, and nothing is
@@ -269,7 +269,7 @@ def _is_of_mindspeed_alone(text: str, command: Command) -> bool:
     return not set(given).isdisjoint(left_out)
 
 
-def _is_of_megatron_alone(text: str, command: Command) -> bool:
+def _is_of_megatron_alone(text: str, command: ProgramArguments) -> bool:
     """Whether a program is Megatron-LM's own, whose parser is another: MindSpeed-LLM's have the same names.
 
     Nothing in the script is about Ascend or MindSpore, no argument is one that only MindSpeed has, and something is of
@@ -290,7 +290,7 @@ def arguments_of(
     path: Path,
     launches: Launches,
     number: int,
-    command: Command,
+    command: ProgramArguments,
     kind: type[Source],
     **further: Any,  # noqa: ANN401 - fields of the kind
 ) -> Source:
@@ -299,14 +299,14 @@ def arguments_of(
     lines = Document(script.text, path)
     empty = Node(lines.span(0, 0))
     source = LaunchSource(path, script.text, {}, empty, command, launches, number=number)
-    entries: dict[str | int, Entry] = {}
+    entries: dict[str | int, NodeEntry] = {}
     data: dict[str, object] = {}
     for one in command.given:
         spans = [source.span_of(value) for value in one.values]
         span = (
             spans[0] if spans and one.takes != 0 else source.span_of(one.word)
         )  # what is behind a switch is not its value
-        entries[one.name] = Entry(source.span_of(one.word), Node(span), None)
+        entries[one.name] = NodeEntry(source.span_of(one.word), Node(span), None)
         data[one.name] = [value.text for value in one.values] or None
     place = command.launch.place
     start, end = (place.start, place.end) if place.file is script else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.source.edit import Change, ChangeKind, Edit, EditRefusedError
+from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\
 _LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
 
 
-def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Change, ...], tuple[Edit, ...]]:
+def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[Edit, ...]]:
     """The changes and edits that move a key behind the last one of a section that is there and has no such key.
 
     Raises:
@@ -35,7 +35,7 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Ch
         raise EditRefusedError(msg("edits.not-a-line"))
     text = source.text[block.start : end]
     further_in = _LINE_START.sub(" " * (inner - indent), text)
-    changes = (Change(ChangeKind.REMOVE_KEY, path), Change(ChangeKind.ADD_KEY, target, source.get(path)))
+    changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
     return changes, (block, Edit(behind, behind, further_in))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.dialects.megatron.arguments import Given
+    from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -40,7 +40,7 @@ class MultimodalSource(LaunchSource):
         """The script's own variables that are plain texts, with the last of their values."""
         return {one.one.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
-    def given(self, name: str) -> Given | None:
+    def given(self, name: str) -> GivenArgument | None:
         """The last word about an option."""
         return next((one for one in reversed(self.command.given) if one.name == name), None)
 

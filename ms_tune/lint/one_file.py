@@ -18,7 +18,7 @@ from ms_tune.lint.engine import concerns, found_by, lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate, where_certain
 from ms_tune.lint.report import FileReport
-from ms_tune.lint.request import Outcome
+from ms_tune.lint.request import FileOutcome
 from ms_tune.lint.selection import PROFILES, Selection, check_selectors, known_names
 from ms_tune.lint.told import present
 from ms_tune.source.yaml_loader import Loader
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Finding
     from ms_tune.facts.releases import Release
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.request import Job
-    from ms_tune.lint.settings import Settings
+    from ms_tune.lint.request import LintRun
+    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.source.yaml import KeyPath, SourceFile
 
 _MARK = "ms-tune:"  # in every comment that ignores something
 
 
-def outcome_of(one: CheckedFile, notes: Sequence[Message] = (), *, fixable: bool = True) -> Outcome:
+def outcome_of(one: CheckedFile, notes: Sequence[Message] = (), *, fixable: bool = True) -> FileOutcome:
     """What is found in a file, after the fixes that are asked for."""
     if one.job.request.fix is None:
-        return Outcome(one.report()._replace(notes=tuple(notes)))
+        return FileOutcome(one.report()._replace(notes=tuple(notes)))
     if not fixable:
         notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.dialect.value))
-        return Outcome(one.report()._replace(notes=tuple(notes)))
+        return FileOutcome(one.report()._replace(notes=tuple(notes)))
     gate = Gate(one.dialect, one.release.version, one.findings)
     unsafe = one.job.request.fix == "unsafe"
     source, fixed = apply_fixes(one.source, one.findings, unsafe=unsafe, admits=gate.admits)
@@ -54,7 +54,7 @@ def outcome_of(one: CheckedFile, notes: Sequence[Message] = (), *, fixable: bool
     report = one._replace(source=source, commands=commands).report()._replace(notes=tuple(notes))
     if fixed.made:
         report = report._replace(text=source.text, original=one.source.text, fixed=fixed.made)
-    return Outcome(report)
+    return FileOutcome(report)
 
 
 class CheckedFile(NamedTuple):
@@ -67,8 +67,8 @@ class CheckedFile(NamedTuple):
     source: SourceFile
     dialect: Dialect
     release: Release
-    job: Job
-    settings: Settings
+    job: LintRun
+    settings: ProjectSettings
     folder: Path
     code: tuple[Check, ...] | None = None
     commands: tuple[SourceFile, ...] = ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ms_tune.errors import MsTuneError
     from ms_tune.facts.releases import Release
-    from ms_tune.lint.settings import Settings
+    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Message
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")
@@ -83,7 +83,7 @@ class LintReport(NamedTuple):
     unreadable: tuple[MsTuneError, ...]
     unwritten: tuple[MsTuneError, ...]
     skipped: tuple[Skipped, ...]
-    settings: Settings
+    settings: ProjectSettings
 
     @property
     def traces(self) -> tuple[str, ...]:

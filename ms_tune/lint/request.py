@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ms_tune.lint.selection import Selection
-from ms_tune.lint.settings import Settings, settings_for
+from ms_tune.lint.settings import ProjectSettings, settings_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,19 +50,19 @@ class LintRequest(NamedTuple):
     processes: int | None = None
 
 
-class Job(NamedTuple):
+class LintRun(NamedTuple):
     """What holds for all files of one run: the request, and what its files hold."""
 
     request: LintRequest = LintRequest()  # what is asked for
-    settings: Settings | None = None  # these in place of what the folders hold; None to look for them
+    settings: ProjectSettings | None = None  # these in place of what the folders hold; None to look for them
     baseline: Baseline | None = None  # old findings
 
-    def settings_in(self, folder: Path) -> Settings:
+    def settings_in(self, folder: Path) -> ProjectSettings:
         """The settings that hold in a folder (an absolute path)."""
         return self.settings or settings_for(folder)
 
 
-class Outcome(NamedTuple):
+class FileOutcome(NamedTuple):
     """What became of one file: a report, or why there is none."""
 
     report: FileReport | None = None  # what was found (after the fixes, if there were any)

@@ -27,7 +27,7 @@ _FOLDED = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])|(?<=[，。；：、！？�
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleEntry:
     """One check as it is explained."""
 
     id: str  # `MST101`
@@ -50,7 +50,7 @@ class Rule:
     language: str = "yaml"  # what the examples are written in: `yaml`, `sh` or `python`
 
 
-def all_rules(checklists: Iterable[Path] = ()) -> tuple[Rule, ...]:
+def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
     """Every rule by its id, those of users' own checklists included.
 
     Raises:
@@ -89,9 +89,9 @@ def _language(check: Check) -> str:
     return "sh" if check.dialects == {Dialect.MEGATRON} else "yaml"
 
 
-def _rule(check: Check, language: str, opposite: str | None) -> Rule:
+def _rule(check: Check, language: str, opposite: str | None) -> RuleEntry:
     kinds = {fix.safe for fix in check.fixes}
-    return Rule(
+    return RuleEntry(
         id=check.id,
         name=check.name,
         severity=check.severity,
@@ -113,8 +113,8 @@ def _rule(check: Check, language: str, opposite: str | None) -> Rule:
     )
 
 
-def _own(rule: OwnRule) -> Rule:
-    return Rule(
+def _own(rule: OwnRule) -> RuleEntry:
+    return RuleEntry(
         id=rule.id,
         name=rule.name,
         severity=rule.severity,

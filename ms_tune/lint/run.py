@@ -18,8 +18,8 @@ from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.discover import STDIN, discover
 from ms_tune.lint.one_file import CheckedFile, outcome_of
 from ms_tune.lint.report import LintReport, Skipped
-from ms_tune.lint.request import Job, LintRequest, Outcome
-from ms_tune.lint.settings import Settings, load_settings, settings_for
+from ms_tune.lint.request import FileOutcome, LintRequest, LintRun
+from ms_tune.lint.settings import ProjectSettings, load_settings, settings_for
 from ms_tune.lint.told import told
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import Message, msg
@@ -27,10 +27,10 @@ from ms_tune.text import Message, msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.lint.discover import Target
+    from ms_tune.lint.discover import LintTarget
     from ms_tune.source.yaml import SourceFile
 
-__all__ = ["Job", "LintRequest", "Outcome", "check_file", "check_files", "default_processes", "lint_files"]
+__all__ = ["FileOutcome", "LintRequest", "LintRun", "check_file", "check_files", "default_processes", "lint_files"]
 
 _POOL_FROM = 48  # fewer files are checked faster than a second process starts
 _CHUNK = 16
@@ -58,9 +58,9 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
     """
     given = None
     if request.settings is False:
-        given = Settings(None, Path.cwd())
+        given = ProjectSettings(None, Path.cwd())
     elif isinstance(request.settings, Path):
-        given = load_settings(request.settings.absolute()) or Settings(None, Path.cwd())
+        given = load_settings(request.settings.absolute()) or ProjectSettings(None, Path.cwd())
     settings = given or settings_for(Path.cwd())
     old = settings.baseline if request.baseline is True else request.baseline
     baseline = None
@@ -68,7 +68,7 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
         from ms_tune.lint.baseline import load_baseline  # noqa: PLC0415 - seldom needed
 
         baseline = load_baseline(old)
-    job = Job(request, given, baseline)
+    job = LintRun(request, given, baseline)
     found = discover(files, job.settings_in, trusted=not request.skip_unknown)
     outcomes = list(check_files(found.targets, job))
     if request.environment:
@@ -84,7 +84,7 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
     )
 
 
-def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> Iterator[MsTuneError]:
+def _write(outcomes: list[FileOutcome], targets: Sequence[LintTarget], job: LintRun) -> Iterator[MsTuneError]:
     """Write the fixed files; yields what went wrong. What was not written has the findings that it had."""
     from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - seldom needed
 
@@ -98,7 +98,7 @@ def _write(outcomes: list[Outcome], targets: Sequence[Target], job: Job) -> Iter
                 outcomes[position] = check_file(targets[position], job._replace(request=job.request._replace(fix=None)))
 
 
-def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
+def check_files(targets: Sequence[LintTarget], job: LintRun) -> Iterator[FileOutcome]:
     """Check every file, in order, with several processes if that is worth it."""
     processes = job.request.processes or default_processes(len(targets))
     if processes <= 1 or len(targets) < _POOL_FROM:
@@ -110,7 +110,7 @@ def check_files(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
         yield from pool.map(check_file, targets, [job] * len(targets), chunksize=_CHUNK)
 
 
-def _one_by_one(targets: Sequence[Target], job: Job) -> Iterator[Outcome]:
+def _one_by_one(targets: Sequence[LintTarget], job: LintRun) -> Iterator[FileOutcome]:
     """Check the files in this process, and look for rubbish after some of them only: hardly a file leaves any."""
     looking = gc.isenabled()
     gc.disable()
@@ -132,7 +132,7 @@ def default_processes(files: int) -> int:
     return 1 if files < _POOL_FROM else len(os.sched_getaffinity(0))
 
 
-def check_file(target: Target, job: Job) -> Outcome:
+def check_file(target: LintTarget, job: LintRun) -> FileOutcome:
     """Check one file.
 
     No rubbish is looked for until it is checked: nearly all that is made is in use until then, and a look through it takes
@@ -147,19 +147,19 @@ def check_file(target: Target, job: Job) -> Outcome:
             gc.enable()
 
 
-def _checked(target: Target, job: Job) -> Outcome:
+def _checked(target: LintTarget, job: LintRun) -> FileOutcome:
     """Check one file; what cannot be read is told or left out."""
     try:
         return _check(target, job)
     except MsTuneError as error:
         if target.named or not isinstance(error, ConfigError) or error.path != target.path:
-            return Outcome(error=error)
+            return FileOutcome(error=error)
         if _looks_like_a_config(target.path):
-            return Outcome(error=error)
-        return Outcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
+            return FileOutcome(error=error)
+        return FileOutcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
 
 
-def _check_code(source: SourceFile, kind: str, job: Job, folder: Path) -> Outcome:
+def _check_code(source: SourceFile, kind: str, job: LintRun, folder: Path) -> FileOutcome:
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
     checks = kinds.checks_of(source, kind, built_in_code().get(kind, ()))
     settings = job.settings_in(folder)
@@ -207,7 +207,7 @@ def _release_of_scripts(named: str | None, dialect: Dialect = Dialect.MEGATRON) 
         return None
 
 
-def _check(target: Target, job: Job) -> Outcome:
+def _check(target: LintTarget, job: LintRun) -> FileOutcome:
     given = target.path == STDIN
     path = (job.request.stdin_filename or STDIN) if given else target.path
     folder = Path.cwd() if path == STDIN else Path(os.path.abspath(path)).parent  # noqa: PTH100 - fast
@@ -233,7 +233,7 @@ def _check(target: Target, job: Job) -> Outcome:
     except UnsupportedError as error:
         if target.named:
             raise
-        return Outcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
+        return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     if dialect is Dialect.MINDFORMERS:
         whole = _followed(whole, with_model_folder, "lint.model-json", notes)
     source = source.but(beside=whole.beside, read_from=whole.read_from)
@@ -254,21 +254,21 @@ def _followed(
         return source
 
 
-def _none_of_ours(target: Target, message: Message) -> Outcome:
+def _none_of_ours(target: LintTarget, message: Message) -> FileOutcome:
     """What becomes of a script or a program that MindSpore has nothing to do with."""
     return (
-        Outcome(error=ConfigError(message, msg("lint.named-hint"), path=target.path))
+        FileOutcome(error=ConfigError(message, msg("lint.named-hint"), path=target.path))
         if target.named
-        else Outcome(skipped=Skipped(target.path, message))
+        else FileOutcome(skipped=Skipped(target.path, message))
     )
 
 
-def _not_recognised(target: Target, message: Message) -> Outcome:
+def _not_recognised(target: LintTarget, message: Message) -> FileOutcome:
     if not target.named:
-        return Outcome(skipped=Skipped(target.path, message))
+        return FileOutcome(skipped=Skipped(target.path, message))
     dialects = "|".join(dialect.value for dialect in YAML_DIALECTS)
     hint = msg("lint.dialect-hint", command=f"ms-tune lint {quote(str(target.path))}", dialects=dialects)
-    return Outcome(error=ConfigError(message, hint, path=target.path))
+    return FileOutcome(error=ConfigError(message, hint, path=target.path))
 
 
 def _looks_like_a_config(path: Path) -> bool:

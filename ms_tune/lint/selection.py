@@ -21,7 +21,7 @@ ALL = "all"
 _PREFIX = re.compile(r"[A-Z]{2,8}\d*")
 
 
-class Rule(Protocol):
+class SelectableRule(Protocol):
     """What can be selected: a check of a checklist, or a rule of the linter's own."""
 
     @property
@@ -62,12 +62,12 @@ class Selection(NamedTuple):
     severities: tuple[tuple[str, Severity], ...] = ()
     profile: str | None = None
 
-    def takes(self, rule: Rule) -> bool:
+    def takes(self, rule: SelectableRule) -> bool:
         """Whether the check is made."""
         chosen = self.select is None or any(fits(selector, rule) for selector in self.select)
         return chosen and not any(fits(selector, rule) for selector in self.ignore)
 
-    def severity(self, rule: Rule) -> Severity:
+    def severity(self, rule: SelectableRule) -> Severity:
         """How bad a finding of the check is."""
         fitting = [severity for selector, severity in self.severities if fits(selector, rule)]
         return fitting[-1] if fitting else rule.severity
@@ -116,7 +116,7 @@ class Selections(NamedTuple):
             yield from selection.names()
 
 
-def fits(selector: str, rule: Rule) -> bool:
+def fits(selector: str, rule: SelectableRule) -> bool:
     """Whether a selector means a check."""
     if selector in (ALL, rule.id, rule.name, rule.category.value):
         return True
@@ -139,7 +139,7 @@ def _translated(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{words}(?:/.*)?")
 
 
-def known_names(checks: Iterable[Rule]) -> Mapping[str, frozenset[str]]:
+def known_names(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]]:
     """The ids that a name means: every check's id and name, and a family's; the linter's own rules, too."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     for rule in (*OWN_RULES, *checks):
@@ -148,13 +148,13 @@ def known_names(checks: Iterable[Rule]) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(ids) for name, ids in names.items()}
 
 
-def check_selectors(selectors: Iterable[str], rules: Sequence[Rule], origin: str) -> None:
+def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], origin: str) -> None:
     """Refuse selectors that mean nothing: a misspelt one would silently do nothing.
 
     Raises:
         UsageError: There is one.
     """
-    everything: tuple[Rule, ...] = (*OWN_RULES, *rules)
+    everything: tuple[SelectableRule, ...] = (*OWN_RULES, *rules)
     categories = {category.value for category in Category}
     for selector in selectors:
         if selector in categories or any(fits(selector, rule) for rule in everything):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.lint.selection import Rule
+    from ms_tune.lint.selection import SelectableRule
 
 OWN_FILE = "ms-tune.toml"
 SHARED_FILE = "pyproject.toml"
@@ -26,7 +26,7 @@ _TABLE = "ms-tune"
 _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
 
-class Settings(NamedTuple):
+class ProjectSettings(NamedTuple):
     """What a project says about linting."""
 
     file: Path | None  # where it says so; None if nowhere
@@ -40,13 +40,13 @@ class Settings(NamedTuple):
     version: str | None = None  # the framework version to check for
     rule_page: str | None = None  # where the rule reference is read, with `{id}` and `{name}` for a check's
 
-    def page(self, rule: Rule) -> str | None:
+    def page(self, rule: SelectableRule) -> str | None:
         """The address of the page about a check, if one is configured."""
         return self.rule_page and self.rule_page.replace("{id}", rule.id).replace("{name}", rule.name)
 
 
 @cache
-def settings_for(folder: Path) -> Settings:
+def settings_for(folder: Path) -> ProjectSettings:
     """The settings for files in a folder: the nearest file in it or above it.
 
     Raises:
@@ -58,10 +58,10 @@ def settings_for(folder: Path) -> Settings:
             settings = load_settings(file)
             if settings is not None:
                 return settings
-    return settings_for(folder.parent) if folder.parent != folder else Settings(None, folder)
+    return settings_for(folder.parent) if folder.parent != folder else ProjectSettings(None, folder)
 
 
-def load_settings(file: Path) -> Settings | None:
+def load_settings(file: Path) -> ProjectSettings | None:
     """The settings in a file; None for a ``pyproject.toml`` that has none.
 
     Raises:
@@ -80,7 +80,7 @@ def load_settings(file: Path) -> Settings | None:
         table = tools.get(_TABLE) if isinstance(tools, dict) else None
         if table is None:
             return None
-    return _Reader(file, f"tool.{_TABLE}." if shared else "").settings(table)
+    return _SettingsReader(file, f"tool.{_TABLE}." if shared else "").settings(table)
 
 
 def _parse(content: bytes, file: Path) -> dict[str, Any]:
@@ -101,14 +101,14 @@ _TOP = (
 _PER_PATH = ("paths", "select", "ignore", "severity", "profile")
 
 
-class _Reader:
+class _SettingsReader:
     """Reads one settings table; whatever is not understood is refused, with its key."""
 
     def __init__(self, file: Path, prefix: str) -> None:
         self._file = file
         self._prefix = prefix
 
-    def settings(self, table: object) -> Settings:
+    def settings(self, table: object) -> ProjectSettings:
         values = self._table(table, "", _TOP)
         entries = values.get("per-path", [])
         if not isinstance(entries, list):
@@ -124,7 +124,7 @@ class _Reader:
         if version is not None:
             self._served(version)
         folder = self._file.parent
-        return Settings(
+        return ProjectSettings(
             file=self._file,
             folder=folder,
             selections=Selections(self._selection(values), tuple(by_path)),

@@ -48,7 +48,7 @@ class Suppressed:
     ignored: int
 
 
-class _Lines:
+class _LineIndex:
     def __init__(self, text: str) -> None:
         self.text = text
         self.starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
@@ -77,7 +77,7 @@ class Surroundings:
 
 def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings) -> Suppressed:
     """Take away what the comments of a file ignore, and complain about comments that ignore nothing."""
-    lines = _Lines(text)
+    lines = _LineIndex(text)
     directives: list[Directive] = []
     complaints: list[Finding] = []
     for match in _COMMENT.finditer(text):
@@ -96,7 +96,7 @@ def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings)
     return Suppressed(tuple(together), len(findings) - len(kept))
 
 
-def _directive(match: re.Match[str], lines: _Lines) -> Directive | None:
+def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
     found = _DIRECTIVE.fullmatch(match["words"])
     if found is None:
         return None
@@ -136,7 +136,7 @@ def _is_about(directive: Directive, finding: Finding, surroundings: Surroundings
 
 
 def _unused(
-    directive: Directive, lines: _Lines, surroundings: Surroundings, used: set[tuple[int, int]]
+    directive: Directive, lines: _LineIndex, surroundings: Surroundings, used: set[tuple[int, int]]
 ) -> Iterator[Finding]:
     names = surroundings.names
     start = directive.span.start
@@ -154,7 +154,7 @@ def _unused(
         yield _complaint(UNUSED_IGNORE, text_id, span, {"name": name}, fix)
 
 
-def _removal(directive: Directive, lines: _Lines) -> Edit:
+def _removal(directive: Directive, lines: _LineIndex) -> Edit:
     """The comment with the blanks before it; with its line, if nothing else stands there."""
     text, line = lines.text, directive.span.line
     line_start = lines.starts[line - 1]

@@ -14,15 +14,15 @@ from ms_tune.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TopicGroup:
     """Checks that are read together."""
 
     text: Text  # the one thing to know before reading about them
-    rules: tuple[Rule, ...]  # the checks in reading order
+    rules: tuple[RuleEntry, ...]  # the checks in reading order
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Topic:
     id: str  # its name in links
     title: Text  # its heading
     text: Text  # what there is to know before reading about single checks
-    groups: tuple[Group, ...]  # its checks; none is empty
+    groups: tuple[TopicGroup, ...]  # its checks; none is empty
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[RuleEntry, ...]:
         """All checks of the chapter in reading order."""
         return tuple(chain.from_iterable(group.rules for group in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CoursePart:
     """Chapters that answer one question of somebody who tunes a model."""
 
     title: Text  # the question
@@ -49,10 +49,10 @@ class Part:
     topics: tuple[Topic, ...]  # the chapters in reading order; none is empty
 
 
-def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
+def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
     """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
     values = read_values(data_folder("checklists") / "reference" / "topics.yaml")
-    left: dict[str, list[Rule]] = {}
+    left: dict[str, list[RuleEntry]] = {}
     for rule in rules:
         left.setdefault((rule.family or rule).name, []).append(rule)
     taken = {
@@ -64,7 +64,7 @@ def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
     taken[values["topics"][-1]["id"]][-1] += chain(*left.values())
     topics = {entry["id"]: _topic(entry, taken[entry["id"]]) for entry in values["topics"]}
     parts = (
-        Part(
+        CoursePart(
             _text(entry["title"]),
             _text(entry["text"]),
             tuple(topics[name] for name in entry["topics"] if topics[name].rules),
@@ -74,8 +74,8 @@ def course(rules: Iterable[Rule]) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.topics)
 
 
-def _topic(entry: Mapping[str, Any], rules: Iterable[Iterable[Rule]]) -> Topic:
-    groups = (Group(_text(group["text"]), tuple(some)) for group, some in zip(entry["groups"], rules, strict=True))
+def _topic(entry: Mapping[str, Any], rules: Iterable[Iterable[RuleEntry]]) -> Topic:
+    groups = (TopicGroup(_text(group["text"]), tuple(some)) for group, some in zip(entry["groups"], rules, strict=True))
     return Topic(
         entry["id"], _text(entry["title"]), _text(entry["text"]), tuple(group for group in groups if group.rules)
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SizeChange:
     """Blocks of one content, operator and place in both traces; zero where a trace has none."""
 
     operator: str
@@ -39,7 +39,7 @@ class RankComparison:
     before: RankReport  # the rank in the first run
     after: RankReport  # the same rank in the second
     contents: Mapping[Content, int]  # what the second has more of each content; adds up to the difference of the peaks
-    changes: tuple[Change, ...]  # what differs, the largest difference first; adds up, too
+    changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
 
     @property
     def bytes(self) -> int:
@@ -80,7 +80,7 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
         sizes = (one.bytes if one else 0, other.bytes if other else 0)
         counts = (one.count if one else 0, other.count if other else 0)
         if sizes[0] != sizes[1]:
-            changes.append(Change(operator, where, content, *sizes, *counts))
+            changes.append(SizeChange(operator, where, content, *sizes, *counts))
     changes.sort(key=lambda change: (-abs(change.bytes), change.operator, change.where))
     contents = {content: after.peak.contents[content] - before.peak.contents[content] for content in CONTENTS}
     return RankComparison(before, after, contents, tuple(changes))

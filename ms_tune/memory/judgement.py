@@ -15,7 +15,7 @@ from ms_tune.text import msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
-from ms_tune.verdict.run_record import FILE, OWN, Kept, KeptRank, from_json
+from ms_tune.verdict.run_record import FILE, OWN, KeptRank, RunRecord, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Terms:
 class Beside:
     """What the run that a trace belongs to keeps; nothing where ``dryrun`` did not make it."""
 
-    run: Kept = field(default_factory=Kept)  # all of it
+    run: RunRecord = field(default_factory=RunRecord)  # all of it
     rank: KeptRank | None = None  # what is about the trace's rank
     doubt: Message | None = None  # why it is not to be judged
     asked_bytes: int | None = None  # the `max_device_memory` that its program asked for

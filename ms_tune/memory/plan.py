@@ -11,7 +11,7 @@ from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import native
 from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.placement import Problem
+from ms_tune.packing.placement import PackingProblem
 from ms_tune.packing.plan import plan
 from ms_tune.pools import memlog_plan, memlog_report
 from ms_tune.pools.pool import ALIGNMENT
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.memory.request import PlanRequest
-    from ms_tune.packing.checker import Fault
-    from ms_tune.packing.placement import Plan
-    from ms_tune.packing.plan import Progress
+    from ms_tune.packing.checker import PackingFault
+    from ms_tune.packing.placement import PackingPlan
+    from ms_tune.packing.plan import PackingProgress
     from ms_tune.readers.memlog import MemLog
     from ms_tune.text import Message
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 class PlanReport:
     """A plan, checked."""
 
-    plan: Plan
+    plan: PackingPlan
     source: str  # the file or folder
-    faults: tuple[Fault, ...]  # what the independent check found; empty if the plan is valid
+    faults: tuple[PackingFault, ...]  # what the independent check found; empty if the plan is valid
     recorded: int | None = None  # bytes of the footprint that the run had; None if nothing tells
     rank: int | None = None  # the rank of the run; None if there is none
     asked: int | None = None  # the capacity that the user asked for; None if they did not
@@ -72,7 +72,7 @@ class StallocPlan:
     plan: PlanReport  # the places of those that get one
 
 
-def planned(path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:
+def planned(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
     """A plan for the largest pool of one rank of a run, or for a placement problem.
 
     Args:
@@ -93,7 +93,7 @@ def planned(path: Path, request: PlanRequest, on_progress: Callable[[Progress], 
 
 
 def analysed(
-    path: Path, request: PlanRequest, on_progress: Callable[[Progress], None], *, npu: bool, stalloc: bool
+    path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
     """STAlloc's report about a trace of its own, and a plan.
 
@@ -127,21 +127,25 @@ def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> Stallo
     return StallocPlan(blocks, _plan(blocks.problem, path, request, lambda _progress: None))
 
 
-def _plan(problem: Problem, path: Path, request: PlanRequest, on_progress: Callable[[Progress], None]) -> PlanReport:
+def _plan(
+    problem: PackingProblem, path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]
+) -> PlanReport:
     engine, slow = native.best_engine()
     result = plan(problem, engine, request.seconds, on_progress)
     return PlanReport(result, str(path), _faults(result), slow=slow)
 
 
-def problem_of_csv(path: Path, capacity: int | None) -> Problem:
+def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
     """A placement problem; its name may state the capacity."""
     rows = read_placement_csv(path)
     names, *columns = zip(*rows, strict=True)
     lower, upper, size, alignment = (np.array(column, np.int64) for column in columns)
-    return Problem(lower, upper, size, alignment, tuple(names), capacity or capacity_in_name(path))
+    return PackingProblem(lower, upper, size, alignment, tuple(names), capacity or capacity_in_name(path))
 
 
-def problem_of_trace(path: Path, rank: int | None, capacity: int | None) -> tuple[Problem, int | None, int | None]:
+def problem_of_trace(
+    path: Path, rank: int | None, capacity: int | None
+) -> tuple[PackingProblem, int | None, int | None]:
     """The blocks of a run's largest memory pool, the footprint that the pool had, and the rank."""
     trace = read_rank(path, rank)
     _, work, rows = largest_pool(trace.table)
@@ -151,11 +155,11 @@ def problem_of_trace(path: Path, rank: int | None, capacity: int | None) -> tupl
     size = np.array([request.size for request in work.requests], np.int64)
     names = tuple(str(line) for line in trace.table.line[rows].tolist())
     footprint = max((row.actual or 0 for row in work.recorded), default=0)
-    problem = Problem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
+    problem = PackingProblem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
     return problem, footprint or None, trace.files.rank
 
 
-def _faults(result: Plan) -> tuple[Fault, ...]:
+def _faults(result: PackingPlan) -> tuple[PackingFault, ...]:
     """What an independent check finds wrong with a plan."""
     problem = result.problem
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)

@@ -12,7 +12,7 @@ from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.phases import Phase
 from ms_tune.memory.judgement import terms_of, verdict_of
-from ms_tune.pools.scenarios import Facts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
+from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
 from ms_tune.pools.whatif import what_if
 from ms_tune.pools.workload import pools_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ms_tune.memory.judgement import Terms
     from ms_tune.memory.request import WhatIfRequest
-    from ms_tune.pools.scenarios import Change, Scenario
+    from ms_tune.pools.scenarios import Scenario, TraceChange
     from ms_tune.pools.whatif import WhatIf
     from ms_tune.pools.workload import Workload
     from ms_tune.readers.folder import RankFiles
@@ -185,11 +185,11 @@ def _names(table: Table, rows: list[int]) -> Iterator[str]:
             yield " ".join(part for part in (layer_of_scope(node), operator_at(table, row)) if part) or "-"
 
 
-def _facts(trace: RankTrace, rows: list[int]) -> Facts:
+def _facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
     """What the analysis of the trace knows about the requests."""
     table = trace.table
     contents = Contents(table, read_tensor_list(trace.files.tensors) if trace.files.tensors else None)
-    return Facts(
+    return TraceFacts(
         last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
         content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
         name=[table.node.at(row) for row in rows],
@@ -199,7 +199,7 @@ def _facts(trace: RankTrace, rows: list[int]) -> Facts:
     )
 
 
-def _changes(request: WhatIfRequest, work: Workload, facts: Facts) -> Iterator[Change]:
+def _changes(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
     """What the user asks for; else what is most often tried."""
     asked = request.remove or request.shard or request.recompute_layers
     if not asked:

@@ -13,7 +13,7 @@ from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes, refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.planning.schedule import Pass
+    from ms_tune.planning.schedule import PipelinePass
 
 
 def bubble(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
@@ -50,7 +50,7 @@ def bubble(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches
     return 1 - busy / (stages * whole)
 
 
-def _ready(one: Pass, cell: int, cells: int, ends: dict[tuple[bool, int, int], float]) -> float | None:
+def _ready(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[bool, int, int], float]) -> float | None:
     """When what a pass takes its input from is done; None if it is not."""
     before = cell - 1 if one.forward else cell + 1
     if before < 0:

@@ -12,7 +12,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.metrics.job import Job
+    from ms_tune.metrics.job import JobFacts
     from ms_tune.metrics.request import MetricsRequest
     from ms_tune.metrics.work import Convention
     from ms_tune.readers.logged_steps import RankSteps
@@ -23,7 +23,7 @@ _LARGE = 100_000  # from which nothing behind the point is worth its place
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownInput:
     """A number and where it came from."""
 
     name: str  # what it is: the last part of its text's id
@@ -40,18 +40,18 @@ class Known:
 class Inputs:
     """What the figures of a run are made of: see the texts of their names."""
 
-    step: Known
-    batch: Known
-    tokens: Known
-    step_tokens: Known
-    cards: Known
-    peak: Known
-    rate: Known
-    logged: Known
-    counted: Known
-    hardware: Known
-    model_flops: Known
-    hardware_flops: Known
+    step: KnownInput
+    batch: KnownInput
+    tokens: KnownInput
+    step_tokens: KnownInput
+    cards: KnownInput
+    peak: KnownInput
+    rate: KnownInput
+    logged: KnownInput
+    counted: KnownInput
+    hardware: KnownInput
+    model_flops: KnownInput
+    hardware_flops: KnownInput
 
 
 def shown(value: float | None) -> str:
@@ -67,7 +67,7 @@ def inputs_of(
     request: MetricsRequest,
     step_seconds: float | None,
     peak: tuple[float, Message] | None,
-    job: Job | None = None,
+    job: JobFacts | None = None,
 ) -> Inputs:
     """Collect the inputs of one run's figures.
 
@@ -84,10 +84,10 @@ def inputs_of(
 
     def first(
         name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
-    ) -> Known:
+    ) -> KnownInput:
         told = ((said, option), (logged, log), (written, config))
         value, source = next(((value, source) for value, source in told if value is not None), (None, None))
-        return Known(name, value, source, option_name)
+        return KnownInput(name, value, source, option_name)
 
     count = request.convention
     model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
@@ -98,7 +98,7 @@ def inputs_of(
         tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
         step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
-        peak=Known("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
+        peak=KnownInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _middle(steps.rate)),
         logged=first("logged", "", None, _middle(steps.tflops)),
         counted=first("counted", "", None, _middle(steps.counted)),
@@ -166,7 +166,7 @@ def model_rate(inputs: Inputs) -> float | None:
     return _rate(inputs, inputs.model_flops).value
 
 
-def _missing(inputs: Inputs, rate: Known) -> tuple[str, ...]:
+def _missing(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
     if rate.value is not None:
         return ()
     if inputs.model_flops.value is None:
@@ -174,25 +174,25 @@ def _missing(inputs: Inputs, rate: Known) -> tuple[str, ...]:
     return tuple(part.option for part in _of_rate(inputs) if part.value is None and part.option)
 
 
-def _of_rate(inputs: Inputs) -> list[Known]:
+def _of_rate(inputs: Inputs) -> list[KnownInput]:
     """What turns operations of a token into operations a second and card."""
     given = inputs.step_tokens.value is not None and not _said(inputs.tokens)
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _rate(inputs: Inputs, flops: Known) -> Known:
+def _rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
     """TFLOP/s of a card by the config's model."""
     *tokens, cards, step = _of_rate(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
-        return Known("model", None)
+        return KnownInput("model", None)
     whole = flops.value
     for one in tokens:
         whole *= one.value or 1
-    return Known("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
+    return KnownInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
 
 
-def _share(name: str, of: Known, peak: Known, missing: tuple[str, ...]) -> Figure:
+def _share(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
     """A part of the peak; none where it would be more than all of it."""
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
@@ -201,12 +201,12 @@ def _share(name: str, of: Known, peak: Known, missing: tuple[str, ...]) -> Figur
     return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
 
 
-def _said(known: Known) -> bool:
+def _said(known: KnownInput) -> bool:
     """Whether the user says it, which comes before what a log counts."""
     return known.source is not None and known.source.id == "metrics.source.option"
 
 
-def _quotient(name: str, formula: str, top: Sequence[Known], bottom: Sequence[Known]) -> Figure:
+def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
     parts = [*top, *bottom]
     missing = tuple(part.option for part in parts if part.value is None and part.option)
     if any(not part.value for part in parts):

@@ -16,8 +16,8 @@ from ms_tune.facts.models import model_of
 from ms_tune.job.includes import followed
 from ms_tune.job.script_arguments import jobs_in
 from ms_tune.metrics.bubble import bubble
-from ms_tune.metrics.split import Split, split_of
-from ms_tune.metrics.work import Layer, Work, layers_of, work_of
+from ms_tune.metrics.split import JobSplit, split_of
+from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.planning.schedule import Schedule
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobFacts:
     """What a config tells."""
 
     work: Work  # operations of one token
@@ -49,7 +49,7 @@ class Job:
     stages: tuple[int, int, int] | None  # pipeline stages, chunks of each, and micro-batches of a step
 
 
-def read_job(path: Path, version: str | None = None, cards: int | None = None) -> Job:
+def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
     """Read a config, or a launch script: of a Megatron program, or of one that reads a config.
 
     Args:
@@ -66,7 +66,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
     return _of_config(load_source(path), version, cards)
 
 
-def _of_config(written: SourceFile, version: str | None, cards: int | None) -> Job:
+def _of_config(written: SourceFile, version: str | None, cards: int | None) -> JobFacts:
     path = written.path
     source = followed(written)
     plan = normalize_source(source, version, hints=False)
@@ -82,17 +82,19 @@ def _of_config(written: SourceFile, version: str | None, cards: int | None) -> J
     dense = model.number("first_k_dense_replace") or 0
     layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
     ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
-    layers += (Layer(bool(widths.experts), prediction=True),) * ahead
+    layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
     return _job(widths, layers, split_of(source, dialect, cards), plan.placement)
 
 
-def _job(widths: Widths, layers: tuple[Layer, ...], split: Split, placement: Sequence[Sequence[int]] | None) -> Job:
+def _job(
+    widths: Widths, layers: tuple[LayerWork, ...], split: JobSplit, placement: Sequence[Sequence[int]] | None
+) -> JobFacts:
     waits, stages = None, None
     if placement and len(placement[0]) > 1 and split.micro_batches:
         schedule = split.schedule if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = bubble(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-    return Job(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
+    return JobFacts(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
 
 
 def _refuse(path: Path, plan: NormalizedPlan) -> None:
@@ -101,7 +103,7 @@ def _refuse(path: Path, plan: NormalizedPlan) -> None:
         raise ConfigError(msg("metrics.config.refused", error=text), path=path)
 
 
-def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
+def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
     script = read_launches(path)
     release = release_of_scripts(script, version)
     commands = (command_of(launch, release) for launch in script.launches)
@@ -121,11 +123,11 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> Job:
     layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
     batch = command.integer("global_batch_size")
     processes = cards or command.launch.processes
-    split = Split(processes, batch, inputs.micro_batches, Schedule.INTERLEAVED_FULL_WARM_UP)
+    split = JobSplit(processes, batch, inputs.micro_batches, Schedule.INTERLEAVED_FULL_WARM_UP)
     return _job(widths, layers, split, plan.placement)
 
 
-def _of_started_config(path: Path, version: str | None, cards: int | None) -> Job:
+def _of_started_config(path: Path, version: str | None, cards: int | None) -> JobFacts:
     """The config that a script starts a job with, with what its command says over it, on as many cards as it says."""
     for job in jobs_in(path, content(path)):
         if job.path is None or not job.path.is_file():

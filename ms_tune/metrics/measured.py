@@ -14,14 +14,14 @@ from ms_tune.metrics.run import measured
 from ms_tune.planning.clock import Clock, SeenLayer
 from ms_tune.profile.run import profiled
 from ms_tune.readers.profile_export import holds_profile
-from ms_tune.readers.scopes import Pass
+from ms_tune.readers.scopes import ScopePass
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ms_tune.metrics.result import Problem
+    from ms_tune.metrics.result import DataProblem
     from ms_tune.profile.result import ProfileReport, RankTimes
     from ms_tune.text import Message
 
@@ -48,7 +48,7 @@ def clock_of(source: Path) -> Clock:
     return Clock(run.times.median)
 
 
-def _refuse(problems: Iterable[Problem]) -> None:
+def _refuse(problems: Iterable[DataProblem]) -> None:
     for problem in problems:
         if problem.serious and problem.id not in _OTHER:
             raise UsageError(msg("metrics.step.none", why=problem.message), problem.hint)
@@ -69,7 +69,7 @@ def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Mes
     lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
     for rank in ranks:
         for layer in rank.kernels.layers if rank.kernels is not None else ():
-            each = [layer.microseconds.get(one, 0.0) / rank.steps / _MS for one in Pass]
+            each = [layer.microseconds.get(one, 0.0) / rank.steps / _MS for one in ScopePass]
             lists.setdefault(layer.cells, {}).setdefault(layer.number, []).append(SeenLayer(layer.number, *each))
     if not lists:
         kernels = any(rank.kernels is not None for rank in ranks)

@@ -27,7 +27,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DataProblem:
     """A doubt about a run's figures."""
 
     id: str  # its name in JSON
@@ -38,7 +38,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class StepCurve:
     """Steps for a picture: at most a few hundred, evenly chosen, and all that stand out."""
 
     number: tuple[int, ...]
@@ -81,8 +81,8 @@ class RunMetrics:
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
     losses: tuple[float, float] | None  # the first and the last loss
     memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
-    problems: tuple[Problem, ...]  # doubts
-    curve: Curve  # for a picture
+    problems: tuple[DataProblem, ...]  # doubts
+    curve: StepCurve  # for a picture
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
     def figure(self, name: str) -> Figure | None:
@@ -121,10 +121,10 @@ class MetricsReport:
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
     comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
-    problems: tuple[Problem, ...] = ()  # doubts about a file as a whole
+    problems: tuple[DataProblem, ...] = ()  # doubts about a file as a whole
 
     @property
-    def all_problems(self) -> tuple[Problem, ...]:
+    def all_problems(self) -> tuple[DataProblem, ...]:
         """Of the files, of the runs, and of the baseline's."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))

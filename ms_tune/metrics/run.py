@@ -12,11 +12,11 @@ from ms_tune.errors import TraceError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
 from ms_tune.metrics.figures import inputs_of, model_rate, throughput, utilisation
 from ms_tune.metrics.job import read_job
-from ms_tune.metrics.result import Counted, Curve, Figure, MetricsReport, Ranks, RunComparison, RunMetrics
+from ms_tune.metrics.result import Counted, Figure, MetricsReport, Ranks, RunComparison, RunMetrics, StepCurve
 from ms_tune.metrics.sanity_checks import impossible, of_file, of_run
 from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.metrics.work import Convention
-from ms_tune.readers.logged_steps import LoggedRun
+from ms_tune.readers.logged_steps import LoggedTraining
 from ms_tune.readers.recompute_log import find_logs
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.text import msg
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ms_tune.metrics.job import Job
+    from ms_tune.metrics.job import JobFacts
     from ms_tune.metrics.request import MetricsRequest
-    from ms_tune.metrics.result import Problem
+    from ms_tune.metrics.result import DataProblem
     from ms_tune.readers.logged_steps import RankSteps, TrainingLog
     from ms_tune.text import Message
 
@@ -39,8 +39,8 @@ class _Source:
     """The runs of one log, or of a folder's logs: the k-th of each rank together."""
 
     path: Path
-    runs: tuple[LoggedRun, ...]
-    problems: tuple[Problem, ...]
+    runs: tuple[LoggedTraining, ...]
+    problems: tuple[DataProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Given:
 
     request: MetricsRequest
     peak: tuple[float, Message] | None
-    job: Job | None
+    job: JobFacts | None
 
 
 def measured(
@@ -86,12 +86,12 @@ def measured(
     return MetricsReport(tuple(runs), tuple(others), _compared(runs, others), problems)
 
 
-def _job(request: MetricsRequest) -> Job | None:
+def _job(request: MetricsRequest) -> JobFacts | None:
     """What the config tells of a job on the run's cards."""
     return read_job(request.config, request.version, request.cards) if request.config else None
 
 
-def _numbered(source: _Source) -> Iterator[tuple[int, LoggedRun]]:
+def _numbered(source: _Source) -> Iterator[tuple[int, LoggedTraining]]:
     return enumerate(source.runs, start=1)
 
 
@@ -144,14 +144,14 @@ def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[Tra
     return found
 
 
-def _together(runs: Sequence[Sequence[LoggedRun]], ranks: Sequence[int | None]) -> tuple[LoggedRun, ...]:
+def _together(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | None]) -> tuple[LoggedTraining, ...]:
     """The k-th runs of several ranks' logs as one."""
     if len(runs) == 1:
         return tuple(runs[0])
     whole = []
     for place in range(max(map(len, runs))):
         parts = [(some[place], rank) for some, rank in zip(runs, ranks, strict=True) if place < len(some)]
-        one = LoggedRun(total=parts[0][0].total, repeated=parts[0][0].repeated)
+        one = LoggedTraining(total=parts[0][0].total, repeated=parts[0][0].repeated)
         for part, rank in parts:
             one.ranks.extend(replace(steps, rank=rank) if steps.rank is None else steps for steps in part.ranks)
             one.memory.update(part.memory)
@@ -160,7 +160,7 @@ def _together(runs: Sequence[Sequence[LoggedRun]], ranks: Sequence[int | None]) 
     return tuple(whole)
 
 
-def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics:
+def _run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:
     steps = _main(run)
     times = step_times(steps, run.remarks)
     inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
@@ -187,14 +187,14 @@ def _run(source: Path, number: int, run: LoggedRun, given: _Given) -> RunMetrics
     )
 
 
-def _of_job(job: Job | None) -> Iterator[Figure]:
+def _of_job(job: JobFacts | None) -> Iterator[Figure]:
     if job is not None and job.stages is not None:
         stages, chunks, micro_batches = job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
         yield Figure("bubble", job.bubble, formula)
 
 
-def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
+def _otherwise(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
     """MFU and HFU by the conventions that are not chosen; nothing where they take what no device does."""
     mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
     if job is None or mfu is None:
@@ -208,7 +208,7 @@ def _otherwise(job: Job | None, chosen: Convention, figures: Sequence[Figure]) -
     )
 
 
-def _main(run: LoggedRun) -> RankSteps:
+def _main(run: LoggedTraining) -> RankSteps:
     """The rank that stands for the run: it has most steps, and of these most with operations and with losses."""
 
     def told(steps: RankSteps) -> tuple[int, int, int]:
@@ -221,7 +221,7 @@ def _main(run: LoggedRun) -> RankSteps:
     return max(run.ranks, key=told)
 
 
-def _ranks(run: LoggedRun) -> Ranks:
+def _ranks(run: LoggedTraining) -> Ranks:
     able = [steps for steps in run.ranks if len(steps) > 1]
     if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
         return Ranks(len(run.ranks))
@@ -230,10 +230,10 @@ def _ranks(run: LoggedRun) -> Ranks:
     return Ranks(len(run.ranks), min(medians, key=lambda one: one[0])[0], *slowest)
 
 
-def _curve(steps: RankSteps, kept: set[int]) -> Curve:
+def _curve(steps: RankSteps, kept: set[int]) -> StepCurve:
     every = max(-(-len(steps) // _POINTS), 1)
     places = [place for place in range(len(steps)) if place % every == 0 or steps.number[place] in kept]
-    return Curve(
+    return StepCurve(
         tuple(steps.number[place] for place in places),
         tuple(steps.seconds[place] for place in places),
         tuple(steps.loss[place] if math.isfinite(steps.loss[place]) else None for place in places),

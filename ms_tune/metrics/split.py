@@ -18,7 +18,7 @@ MOST = 10**9  # of any size that is multiplied
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class JobSplit:
     """How a job is cut; None is not known."""
 
     cards: int | None
@@ -27,7 +27,7 @@ class Split:
     schedule: Schedule
 
 
-def split_of(source: SourceFile, dialect: Dialect, processes: int | None) -> Split:
+def split_of(source: SourceFile, dialect: Dialect, processes: int | None) -> JobSplit:
     """Cards and samples of a config's job.
 
     Args:
@@ -42,7 +42,7 @@ def split_of(source: SourceFile, dialect: Dialect, processes: int | None) -> Spl
     return _pynative(source.data, processes)
 
 
-def _static(data: Mapping[object, object], processes: int | None) -> Split:
+def _static(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindFormers' static graph: ``global batch = batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
 
     On other cards than the config is for, its batch would be another one, too.
@@ -57,11 +57,11 @@ def _static(data: Mapping[object, object], processes: int | None) -> Split:
     batch = size * ways[0] * micro * more if size and parallel else None
     cards = prod(ways) * context if parallel else None
     if processes is not None and processes != cards:
-        return Split(processes, None, micro, Schedule.INTERLEAVED)
-    return Split(cards, batch, micro, Schedule.INTERLEAVED)
+        return JobSplit(processes, None, micro, Schedule.INTERLEAVED)
+    return JobSplit(cards, batch, micro, Schedule.INTERLEAVED)
 
 
-def _mindspeed(data: Mapping[object, object], processes: int | None) -> Split:
+def _mindspeed(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindSpeed-Core-MS r0.1.0: each data-parallel rank takes ``batch_size x micro_batch_num`` samples in a step.
 
     The number of these ranks follows from the cards (``initialize_model_parallel``).
@@ -72,10 +72,10 @@ def _mindspeed(data: Mapping[object, object], processes: int | None) -> Split:
     micro, size = (_number(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
     whole = processes is not None and processes % ways == 0
     batch = processes // ways * size * micro if processes is not None and whole else None
-    return Split(processes, batch, micro, Schedule.INTERLEAVED_FULL_WARM_UP)
+    return JobSplit(processes, batch, micro, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 
-def _pynative(data: Mapping[object, object], processes: int | None) -> Split:
+def _pynative(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindFormers' dynamic graph: the batch is written; data-parallel ranks are written, or all that are left (``parallel_dims.py``).
 
     The samples of a growing batch (``rampup_batch_size``) are not known.
@@ -90,7 +90,7 @@ def _pynative(data: Mapping[object, object], processes: int | None) -> Split:
     if cards is not None and batch is not None and cards % ways == 0:
         micro, rest = divmod(batch, cards // ways * (_number(training, "local_batch_size") or 1))
         micro = None if rest else micro or None
-    return Split(cards, batch, micro, Schedule.INTERLEAVED_SPREAD)
+    return JobSplit(cards, batch, micro, Schedule.INTERLEAVED_SPREAD)
 
 
 def _section(data: object, name: str) -> Mapping[object, object]:

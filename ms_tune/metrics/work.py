@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Effect, Kind
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, score_flops
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ class Convention(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerWork:
     """What a layer does."""
 
     experts: bool  # whether it has experts
     prediction: bool = False  # whether it predicts further tokens
-    recompute: Effect = Effect.NONE  # what of it is recomputed
+    recompute: RecomputeMode = RecomputeMode.NONE  # what of it is recomputed
     core: bool = False  # whether attention's core is among the operators that are
 
 
@@ -56,7 +56,7 @@ class Work:
     hardware: dict[Convention, int]
 
 
-def layers_of(plans: Sequence[LayerPlan], dense: int, *, experts: bool) -> tuple[Layer, ...]:
+def layers_of(plans: Sequence[LayerPlan], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
     """The layers of a plan.
 
     Args:
@@ -66,15 +66,15 @@ def layers_of(plans: Sequence[LayerPlan], dense: int, *, experts: bool) -> tuple
     """
     found = []
     for plan in plans:
-        if plan.kind is Kind.NOOP:
+        if plan.kind is LayerKind.NOOP:
             continue
-        has = experts and (plan.kind is Kind.EXPERTS or (plan.kind is not Kind.DENSE and plan.layer >= dense))
+        has = experts and (plan.kind is LayerKind.EXPERTS or (plan.kind is not LayerKind.DENSE and plan.layer >= dense))
         core = any(name in pattern.lower() for pattern in plan.select_patterns for name in _CORE)
-        found.append(Layer(has, plan.kind is Kind.PREDICTION, plan.recompute, core))
+        found.append(LayerWork(has, plan.kind is LayerKind.PREDICTION, plan.recompute, core))
     return tuple(found)
 
 
-def work_of(widths: Widths, layers: Sequence[Layer]) -> Work:
+def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
     """The operations of one token in a training step."""
     model: dict[Convention, int] = {}
     hardware: dict[Convention, int] = {}
@@ -84,7 +84,7 @@ def work_of(widths: Widths, layers: Sequence[Layer]) -> Work:
             scores = _scores(widths, convention)
             one = layer_flops(widths, experts=layer.experts) - score_flops(widths) + scores
             forward += one + (prediction_flops(widths) if layer.prediction else 0)
-            if layer.recompute is Effect.FULL:
+            if layer.recompute is RecomputeMode.FULL:
                 again += one
             elif layer.core:
                 again += scores

@@ -8,12 +8,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.normalize.compare_log import ANY, COMM, Difference, OneLog
+from ms_tune.normalize.compare_log import ANY, COMM, LogDifference, OneLog
 from ms_tune.normalize.source import normalize_source
-from ms_tune.readers.recompute_log import PLACEMENT, LoggedRun, find_logs, read_lines, read_recompute_log
+from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, find_logs, read_lines, read_recompute_log
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SECTIONS = ("parallel_config", "recompute_config", "swap_config")
 _WHOLE_LAYERS = {"full recompute", "layer swap"}
 
 
-class Verdict(str, Enum):
+class LogVerdict(str, Enum):
     """Whether the job did what the config says."""
 
     SAME = "same"
@@ -40,7 +40,7 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # the log agrees, but nobody can tell whether operators that it does not name are there
 
 
-_AGREES = (Verdict.SAME, Verdict.UNKNOWN)
+_AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Compared:
 
     plan: NormalizedPlan
     logs: tuple[RecomputeLog, ...]  # the logs that were read
-    verdict: Verdict  # whether they agree
-    differences: tuple[Difference, ...]  # all of them, in the order in which the framework logs
+    verdict: LogVerdict  # whether they agree
+    differences: tuple[LogDifference, ...]  # all of them, in the order in which the framework logs
     # Lines that are damaged, or where a log ends early: the file, and the line from 1.
     unreadable: tuple[tuple[Path, int], ...]
     why: tuple[Message, ...]  # what explains the first difference, as far as that can be told
@@ -92,7 +92,7 @@ def compare(
         raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
     logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))
     result = compare_plan(plan, logs)
-    if result.verdict is Verdict.DIFFERS:
+    if result.verdict is LogVerdict.DIFFERS:
         others = _other_releases(source, plan, layers)
         why = tuple(_reasons(result, source, others))
         result = replace(result, why=why)
@@ -113,7 +113,7 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
             raise TraceError(
                 msg("against.nothing"), msg("against.nothing.hint"), path=silent[0].path, line=silent[0].lines
             )
-    found: list[Difference] = []
+    found: list[LogDifference] = []
     unreadable: list[tuple[Path, int]] = []
     unknown: set[tuple[str, int]] = set()
     covered: set[int] = set()
@@ -127,17 +127,17 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
         covered = {layer.layer for layer in plan.layers}
         unknown = {key for key, values in wanted.items() if ANY in values}
         found += (
-            [Difference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
+            [LogDifference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
         )
     unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # another rank tells
     states = tuple(_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
-    verdict = Verdict.UNKNOWN if unknown else Verdict.SAME
-    verdict = Verdict.DIFFERS if found else Verdict.UNREADABLE if unreadable else verdict
+    verdict = LogVerdict.UNKNOWN if unknown else LogVerdict.SAME
+    verdict = LogVerdict.DIFFERS if found else LogVerdict.UNREADABLE if unreadable else verdict
     left = tuple(sorted(unknown, key=lambda key: (key[1], key[0])))
     return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
 
 
-def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> Wanted:
+def _wanted(plan: NormalizedPlan, expected: LoggedRecompute) -> Wanted:
     """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
     wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
     static = plan.dialect == MINDFORMERS
@@ -155,7 +155,7 @@ def _wanted(plan: NormalizedPlan, expected: LoggedRun) -> Wanted:
 
 def _settings(layer: LayerPlan, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """What a layer's plan has the framework log, by the name that it logs it under."""
-    full = layer.recompute is Effect.FULL
+    full = layer.recompute is RecomputeMode.FULL
     yield "full recompute", [""] if full else []
     if not full or not static:
         yield "select recompute", layer.select_patterns
@@ -172,7 +172,7 @@ def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
     wanted: Wanted,
     logs: Sequence[RecomputeLog],
     covered: set[int],
-    found: Iterable[Difference],
+    found: Iterable[LogDifference],
     unknown: set[int],
 ) -> Iterator[LayerState]:
     wrong = {one.layer for one in found}
@@ -216,7 +216,7 @@ def _reasons(
     """What explains the first difference, what is most certain first."""
     first = result.differences[0]
     log = next(one for one in result.logs if one.path == first.log)
-    run = log.runs[-1] if log.runs else LoggedRun()
+    run = log.runs[-1] if log.runs else LoggedRecompute()
     if result.plan.failure is not None:
         yield msg("against.why.refused", version=result.plan.framework_version)
     yield from _given(run, source.data)
@@ -246,7 +246,7 @@ def _agrees(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> bool:
         return False
 
 
-def _given(run: LoggedRun, data: Mapping[object, object]) -> Iterator[Message]:
+def _given(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
     """Values of the config that the job had otherwise: another file, or its command line."""
     for section in _SECTIONS:
         line, written = run.given.get(section), data.get(section)
@@ -258,7 +258,7 @@ def _given(run: LoggedRun, data: Mapping[object, object]) -> Iterator[Message]:
                 yield msg("against.why.given", key=f"{section}.{key}", given=given, written=value, line=line.number)
 
 
-def _placement(plan: NormalizedPlan, run: LoggedRun) -> Iterator[Message]:
+def _placement(plan: NormalizedPlan, run: LoggedRecompute) -> Iterator[Message]:
     lines = run.lists.get(PLACEMENT, ())
     rows = next((line.value for line in lines if not line.damaged), None)
     if plan.placement is None:

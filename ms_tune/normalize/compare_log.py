@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects.layer_plan import MINDFORMERS
-from ms_tune.readers.recompute_log import LoggedRun
+from ms_tune.readers.recompute_log import LoggedRecompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ Wanted: TypeAlias = "dict[tuple[str, int], list[object]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LogDifference:
     """One thing that the plan and a log do not agree on."""
 
     log: Path
@@ -43,9 +43,9 @@ class OneLog:
         log: The log.
     """
 
-    def __init__(self, plan: NormalizedPlan, expected: LoggedRun, wanted: Wanted, log: RecomputeLog) -> None:
+    def __init__(self, plan: NormalizedPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
-        self._run = log.runs[-1] if log.runs else LoggedRun()
+        self._run = log.runs[-1] if log.runs else LoggedRecompute()
         self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers
         self.layers = self._own()
         self.unreadable = [(log.path, number) for number in self._run.damaged]
@@ -63,7 +63,7 @@ class OneLog:
                 return own
         return spoken
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[LogDifference]:
         """In the order in which the framework logs."""
         if not self._log.runs:
             return []
@@ -80,7 +80,7 @@ class OneLog:
             found = []  # a damaged line may be the one that is missing
         return found
 
-    def _lists(self) -> Iterator[Difference]:
+    def _lists(self) -> Iterator[LogDifference]:
         path = self._log.path
         for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._whole else ()))):
             planned, logged = self._expected.lists.get(name, ()), self._run.lists.get(name, ())
@@ -88,13 +88,13 @@ class OneLog:
             wrong = next((line for line in logged if not line.damaged and line.value not in values), None)
             if wrong is not None or (planned and not logged):
                 said = None if wrong is None else str(wrong.value)
-                yield Difference(
+                yield LogDifference(
                     path, wrong.number if wrong else None, name, None, str(values[0]) if values else None, said
                 )
             elif planned and all(line.value not in values for line in logged):
                 self.unreadable.append((path, logged[0].number))
 
-    def _set_lines(self) -> Iterator[Difference]:
+    def _set_lines(self) -> Iterator[LogDifference]:
         last = max((key[1] for key in (*self._wanted, *self._run.layers)), default=-1)
         names = dict.fromkeys(key[0] for key in (*self._wanted, *self._run.layers))
         for layer in range(last + 1):
@@ -102,7 +102,7 @@ class OneLog:
                 if layer in self.layers or (what, layer) in self._run.layers:
                     yield from self._set_line(what, layer)
 
-    def _set_line(self, what: str, layer: int) -> Iterator[Difference]:
+    def _set_line(self, what: str, layer: int) -> Iterator[LogDifference]:
         planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
         free = not self._whole and what == COMM  # nobody can foretell it
         if free or ANY in planned:
@@ -115,4 +115,4 @@ class OneLog:
         elif wrong is not None or any(value not in [line.value for line in lines] for value in planned):
             said = None if wrong is None else str(wrong.value)
             text = ", ".join(map(str, planned)) if planned else None
-            yield Difference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
+            yield LogDifference(self._log.path, wrong.number if wrong else None, what, layer, text, said)

@@ -28,7 +28,7 @@ from ms_tune.facts.names import counterpart, family_of, models
 from ms_tune.facts.releases import release_for, served
 from ms_tune.job.includes import followed
 from ms_tune.normalize.convert_layers import Converted, Naming, convert
-from ms_tune.normalize.read_back import Target, note, proved, with_experts
+from ms_tune.normalize.read_back import TargetDialect, note, proved, with_experts
 from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-def target_of(text: str) -> Target:
+def target_of(text: str) -> TargetDialect:
     """The dialect and the release in ``DIALECT`` or ``DIALECT@RELEASE``; the newest release but for the static graph's.
 
     Raises:
@@ -56,7 +56,7 @@ def target_of(text: str) -> Target:
         hint = msg("config.not-found.similar", similar=similar) if similar else None
         raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices), hint)
     dialect = Dialect(name)
-    return Target(dialect, release_of(dialect, version if at else None))
+    return TargetDialect(dialect, release_of(dialect, version if at else None))
 
 
 def release_of(dialect: Dialect, version: str | None = None) -> str:
@@ -73,7 +73,7 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
 
 
 def convert_source(
-    source: SourceFile, target: Target, version: str | None = None, layers: int | None = None
+    source: SourceFile, target: TargetDialect, version: str | None = None, layers: int | None = None
 ) -> Converted:
     """The settings that do in another dialect what a config does, with the config's own problems before the others.
 
@@ -106,7 +106,7 @@ def convert_source(
     return convert_named(plan, side_in(source, plan, layers, problems), target, problems)
 
 
-def _gone(here: Side, plan: NormalizedPlan, target: Target) -> dict[tuple[str, str], list[int]]:
+def _gone(here: Side, plan: NormalizedPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
     """Operators that the same model has no longer, or not yet, in another release."""
     if here.family not in {"core", "dynamic"}:
         return {}  # legacy models are the same in all releases
@@ -125,7 +125,7 @@ def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | Non
 
 
 def convert_named(
-    plan: NormalizedPlan, here: Side, target: Target, problems: list[Problem], there: Side | None = None
+    plan: NormalizedPlan, here: Side, target: TargetDialect, problems: list[Problem], there: Side | None = None
 ) -> Converted:
     """The settings that do in another dialect what a plan does.
 
@@ -146,11 +146,11 @@ def convert_named(
     return _with(problems, proved(plan, converted, target, choices, there), target)
 
 
-def _with(problems: Iterable[Problem], converted: Converted, target: Target) -> Converted:
+def _with(problems: Iterable[Problem], converted: Converted, target: TargetDialect) -> Converted:
     return replace(converted, problems=(*problems, *converted.problems), release=target.release)
 
 
-def _prediction_key(side: Side, target: Target) -> tuple[str, int]:
+def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     """The key for the number of prediction layers, and how many the target's model has where nothing is written."""
     if target.dialect in (Dialect.MINDSPEED_MS, Dialect.MEGATRON):
         return "", 0
@@ -237,7 +237,7 @@ def _by_paths(name: str, paths: Mapping[int, frozenset[str]], ahead: int) -> Sid
     return Side("dynamic", name, {layer: shared[found] for layer, found in paths.items()}, look, ahead)
 
 
-def _target_side(here: Side, target: Target, plan: NormalizedPlan, problems: list[Problem]) -> Side:
+def _target_side(here: Side, target: TargetDialect, plan: NormalizedPlan, problems: list[Problem]) -> Side:
     """The layers of the model that has the same ones in the target."""
     if target.dialect is Dialect.MINDSPEED_MS:
         return _unknown("mindspeed", "")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.cells import cut
-from ms_tune.dialects.draft import KEYS, Draft, few, shown, shown_layers
+from ms_tune.dialects.draft import KEYS, SettingsDraft, few, shown, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.megatron.write import to_megatron
 from ms_tune.dialects.mindformers.write import to_mindformers
@@ -77,7 +77,7 @@ def convert(
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     naming = naming or Naming(as_written(plan.switched_on or plan.layers))
-    draft = Draft(cut(plan, naming.ahead), naming.choices, naming.target)
+    draft = SettingsDraft(cut(plan, naming.ahead), naming.choices, naming.target)
     if plan.failure is not None or not draft.cells.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
         return Converted({}, tuple(draft.problems))
@@ -102,7 +102,7 @@ def convert(
     return Converted(draft.values, tuple(draft.problems))
 
 
-def _tell_names(draft: Draft, to: str) -> None:
+def _tell_names(draft: SettingsDraft, to: str) -> None:
     """Operators that have no equivalent there, with the layers that it costs; and what is recomputed besides."""
     for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
         rows: dict[tuple[str, str], list[str]] = {}
@@ -114,7 +114,7 @@ def _tell_names(draft: Draft, to: str) -> None:
             draft.say(name, severity, key=key, layers=layers_text, names=few(names), to=to)
 
 
-def _tell_prediction_layers(draft: Draft, to: str) -> None:
+def _tell_prediction_layers(draft: SettingsDraft, to: str) -> None:
     """Only the dynamic graph of MindFormers numbers them; the static graph treats them as it treats the last layer."""
     if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(
         layer.recompute is not draft.cells.layers[-1].recompute for layer in draft.cells.behind

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import Kind, Severity
+from ms_tune.dialects.plan_result import LayerKind, Severity
 from ms_tune.enums import Dialect
 from ms_tune.normalize.convert import convert_named, megatron_side
 from ms_tune.normalize.convert_layers import Converted
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.normalize.read_back import Target
+    from ms_tune.normalize.read_back import TargetDialect
     from ms_tune.normalize.script import ProgramPlan
 
 # What stands for a program without experts, and with, where its layers' counterparts are looked up.
@@ -33,7 +33,7 @@ class ConvertedProgram:
 
 
 def convert_script(
-    path: Path, target: Target, text: str | None = None, version: str | None = None
+    path: Path, target: TargetDialect, text: str | None = None, version: str | None = None
 ) -> tuple[ConvertedProgram, ...]:
     """The settings that do in another dialect what the programs of a script do.
 
@@ -52,16 +52,16 @@ def convert_script(
     return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
 
 
-def _converted(plan: NormalizedPlan, target: Target) -> Converted:
+def _converted(plan: NormalizedPlan, target: TargetDialect) -> Converted:
     problems = list(plan.problems)
     if plan.failure is not None:
         note(problems, "no-plan", Severity.ERROR)
         return Converted({}, tuple(problems), target.release)
-    idle = sum(layer.kind is Kind.NOOP for layer in plan.layers)
+    idle = sum(layer.kind is LayerKind.NOOP for layer in plan.layers)
     plan = without_idle(plan)
     if idle and target.dialect is not Dialect.MEGATRON:
         note(problems, "idle", Severity.INFO, count=idle)
-    experts = [layer.layer for layer in plan.layers if layer.kind is Kind.EXPERTS]
-    ahead = sum(layer.kind is Kind.PREDICTION for layer in plan.layers)
+    experts = [layer.layer for layer in plan.layers if layer.kind is LayerKind.EXPERTS]
+    ahead = sum(layer.kind is LayerKind.PREDICTION for layer in plan.layers)
     here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
     return convert_named(plan._replace(problems=()), here, target, problems)

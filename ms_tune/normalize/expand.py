@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.dialects import dialect_module
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.job.includes import followed
-from ms_tune.source.edit import Change, ChangeKind, EditRefusedError, same_data
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, same_data
 from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
@@ -102,7 +102,7 @@ def _prove(
         result = followed(parse_source(text, source.path).but(beside=source.beside))
         expected: object = source.data
         for path, value in wanted.items():
-            expected = Change(ChangeKind.SET_VALUE, path, value).applied(expected)
+            expected = ValueChange(ChangeKind.SET_VALUE, path, value).applied(expected)
     except (ConfigError, EditRefusedError) as error:
         raise UsageError(msg("normalize.write-unproven")) from error
     if not same_data(result.data, expected):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
     from ms_tune.text import Message
 
@@ -149,7 +149,7 @@ def _refuse_unknown(script: Launches, release: str) -> NoReturn:
     raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
 
 
-def _wanted(command: Command) -> Mapping[str, object]:
+def _wanted(command: ProgramArguments) -> Mapping[str, object]:
     """New values by destination."""
     fields = canonical(inputs_of(command))
     if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
@@ -162,7 +162,7 @@ _MOST_TWICE = 8  # the script is read anew for each
 _MOST_ARGUMENTS = 1_000
 
 
-def _twice(command: Command) -> Iterator[tuple[str, object]]:
+def _twice(command: ProgramArguments) -> Iterator[tuple[str, object]]:
     """The destinations that are written more than once, as often as one of them is to go."""
     known = names_by_dest(command.release)
     for dest in DESTINATIONS.values():

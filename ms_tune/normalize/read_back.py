@@ -18,7 +18,7 @@ from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms
 from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
-from ms_tune.dialects.plan_result import Effect, Problem, Severity
+from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.source.shell.read import read_launches
@@ -37,7 +37,7 @@ _STRUCTURAL = frozenset({"convert-no-plan", "convert-order", "convert-empty"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDialect:
     """A dialect and its release."""
 
     dialect: Dialect
@@ -56,7 +56,7 @@ def with_experts(side: Side) -> list[int]:
 
 
 def proved(
-    plan: NormalizedPlan, converted: Converted, target: Target, expected: Choices, side: Side | None
+    plan: NormalizedPlan, converted: Converted, target: TargetDialect, expected: Choices, side: Side | None
 ) -> Converted:
     """The settings with what the target's own rules make of them, where that is not what is expected.
 
@@ -87,7 +87,7 @@ def proved(
     return replace(converted, problems=(*converted.problems, *problems))
 
 
-def _read_back(values: Mapping[str, object], target: Target, side: Side | None) -> NormalizedPlan:
+def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> NormalizedPlan:
     """The plan of a config that has these settings; what its patterns find is looked up afterwards."""
     if target.dialect is Dialect.MEGATRON:
         return without_idle(_of_arguments(values, target.release, side))
@@ -140,7 +140,7 @@ def _seen(plan: NormalizedPlan, side: Side | None) -> Choices:
 _Act = tuple[tuple[int, int], bool, frozenset[str], frozenset[str], frozenset[str], frozenset[tuple[str, object]]]
 
 
-def _acts(layers: Sequence[LayerPlan], choices: Choices, target: Target, *, merged: bool) -> dict[int, _Act]:
+def _acts(layers: Sequence[LayerPlan], choices: Choices, target: TargetDialect, *, merged: bool) -> dict[int, _Act]:
     """What each layer does, in a form that can be compared."""
     names: dict[str, dict[int, set[str]]] = {attribute: {} for attribute in ATTRIBUTES}
     for attribute, by_layer in names.items():
@@ -161,7 +161,7 @@ def _acts(layers: Sequence[LayerPlan], choices: Choices, target: Target, *, merg
             comm = {name for name in comm if not any(name.startswith(f"{module}.") for module in select)}
         acts[layer.layer] = (
             (0, 0) if merged else (layer.stage, layer.chunk),
-            layer.recompute is Effect.FULL,
+            layer.recompute is RecomputeMode.FULL,
             frozenset(select),
             frozenset(comm),
             frozenset().union(*excludes),

@@ -14,7 +14,7 @@ from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.plan_result import Effect, LayerPlan, Problem, Severity
+from ms_tune.dialects.plan_result import LayerPlan, Problem, RecomputeMode, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import model_of, names_of
@@ -23,7 +23,7 @@ from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.includes import followed
 from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
 from ms_tune.normalize.convert_layers import Converted, convert
-from ms_tune.normalize.read_back import Target, with_experts
+from ms_tune.normalize.read_back import TargetDialect, with_experts
 from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.source.edit import same_data
@@ -62,7 +62,7 @@ class Sizes:
     chunks: int
 
 
-def convert_sapp(lists: SappLists, sizes: Sizes, target: Target) -> Converted:
+def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Converted:
     """The settings of a dialect that SAPP's lists come to, without a config.
 
     Raises:
@@ -154,7 +154,7 @@ def _keeps(plan: NormalizedPlan, result: NormalizedPlan, lists: SappLists) -> bo
     """Whether the layers lie where SAPP puts them, and those that it means are recomputed in full."""
     acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
     in_full = lists.recompute is None or all(
-        (one.recompute is Effect.FULL) is (other.recompute is Effect.FULL) for one, other in acts
+        (one.recompute is RecomputeMode.FULL) is (other.recompute is RecomputeMode.FULL) for one, other in acts
     )
     swaps = lists.swap is None or _swapped(plan, lists) == [layer.layer for layer in result.layers if layer.swap]
     return in_full and swaps and (lists.offset is None or plan.placement == result.placement)
@@ -359,7 +359,7 @@ def _others(
 def _dynamic(
     source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
 ) -> Iterator[tuple[KeyPath, object]]:
-    target = Target(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
+    target = TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
     behind = _predicting(source, plan, layers)
     plan = plan._replace(layers=(*plan.layers, *behind))
     there = side_in(source, plan, layers, problems)
@@ -390,7 +390,7 @@ def _predicting(source: SourceFile, plan: NormalizedPlan, layers: int | None) ->
     """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
     last = plan.layers[-1]
     there = pynative.unplaced(source, plan.framework_version, layers).layers[len(plan.layers) :]
-    does = [Effect.FULL if layer.recompute is Effect.FULL else Effect.NONE for layer in there]
+    does = [RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else RecomputeMode.NONE for layer in there]
     return [LayerPlan(layer.layer, last.stage, last.chunk, do) for layer, do in zip(there, does, strict=True)]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
 
 
@@ -96,7 +96,7 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
     return release
 
 
-def _planned(path: Path, command: Command, *, supposing: bool) -> ProgramPlan:
+def _planned(path: Path, command: ProgramArguments, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
     try:

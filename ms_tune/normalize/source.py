@@ -14,7 +14,7 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.source.edit import Change
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
 
@@ -70,7 +70,7 @@ def normalize_source(
     return plan._replace(problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
 
 
-def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = None) -> tuple[Change, ...]:
+def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = None) -> tuple[ValueChange, ...]:
     """The changes with which the framework goes on, proved by its own rules; none if there are none to be proposed.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ms_tune.dialects import dialect_module
 from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.errors import MsTuneError
-from ms_tune.source.edit import Change, ChangeKind, is_merged, same_data, spell
+from ms_tune.source.edit import ChangeKind, ValueChange, is_merged, same_data, spell
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 
@@ -41,7 +41,7 @@ _WORSE = {
 }
 
 
-def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: int | None) -> tuple[Change, ...]:
+def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: int | None) -> tuple[ValueChange, ...]:
     """The changes with which the framework goes on; none if no proposal gets it to the end.
 
     Args:
@@ -85,7 +85,7 @@ def _proposals(propose: Propose, source: SourceFile, plan: NormalizedPlan, layer
     return found
 
 
-def describe(changes: Iterable[Change]) -> Message:
+def describe(changes: Iterable[ValueChange]) -> Message:
     """The changes in words."""
     kept = [one for one in changes if one.kind is not ChangeKind.REMOVE_KEY]
     values = "; ".join(f"{_dotted(one.path)}: {spell(one.value)}" for one in kept)
@@ -153,7 +153,7 @@ def _is_new_name(source: SourceFile, trial: SourceFile, path: KeyPath, touched: 
     return gone and source.get(path, MISSING) is MISSING and trial.get(path, MISSING) is not MISSING
 
 
-def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[Change]:
+def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> Iterator[ValueChange]:
     touched = {_own(source, path) for path in touched}
     # A section that loses all of its keys is an empty one.
     touched = {path[:-1] if len(path) > 1 and trial.get(path[:-1]) == {} else path for path in touched}
@@ -163,9 +163,9 @@ def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> It
             path = path[:-1]  # noqa: PLW2901 - a section that is not there is added whole
         old, new = source.get(path, MISSING), trial.get(path, MISSING)
         if new is MISSING:
-            yield Change(ChangeKind.REMOVE_KEY, path)
+            yield ValueChange(ChangeKind.REMOVE_KEY, path)
         elif old is MISSING:
-            yield Change(ChangeKind.ADD_KEY, path, new)
+            yield ValueChange(ChangeKind.ADD_KEY, path, new)
         else:
             yield from _settings(source, path, old, new)
 
@@ -179,11 +179,11 @@ def _own(source: SourceFile, path: KeyPath) -> KeyPath:
     return path
 
 
-def _settings(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Change]:
+def _settings(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[ValueChange]:
     """Where a list keeps its length, only the items that differ."""
     alone = _own(source, (*path, 0)) == (*path, 0)
     if alone and isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 0:
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from _settings(source, (*path, index), one, other)
     elif not same_data(old, new):
-        yield Change(ChangeKind.SET_VALUE, path, new)
+        yield ValueChange(ChangeKind.SET_VALUE, path, new)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Fault(NamedTuple):
+class PackingFault(NamedTuple):
     """What is wrong with a plan."""
 
     kind: str  # `overlap`, `alignment` or `negative`
@@ -31,15 +31,15 @@ class Placed(NamedTuple):
     address: int
 
 
-def faults_of(blocks: Sequence[Placed], most: int = 100) -> list[Fault]:
+def faults_of(blocks: Sequence[Placed], most: int = 100) -> list[PackingFault]:
     """The faults of a plan, at most so many.
 
     A valid plan has none, and one that is not valid has at least one; not every pair that overlaps is listed.
     """
-    faults = [Fault("negative", number, None) for number, block in enumerate(blocks) if block.address < 0]
+    faults = [PackingFault("negative", number, None) for number, block in enumerate(blocks) if block.address < 0]
     for number, block in enumerate(blocks):
         if block.alignment > 1 and block.address % block.alignment:
-            faults.append(Fault("alignment", number, None))
+            faults.append(PackingFault("alignment", number, None))
     # At one tick, blocks end before others start. Blocks without bytes or life meet nobody.
     events = [
         event
@@ -56,9 +56,9 @@ def faults_of(blocks: Sequence[Placed], most: int = 100) -> list[Fault]:
             if at < len(live) and live[at] == item:  # one that overlapped was never taken in
                 del live[at]
         elif at and live[at - 1][0] + blocks[live[at - 1][1]].size > block.address:
-            faults.append(Fault("overlap", number, live[at - 1][1]))
+            faults.append(PackingFault("overlap", number, live[at - 1][1]))
         elif at < len(live) and block.address + block.size > live[at][0]:
-            faults.append(Fault("overlap", number, live[at][1]))
+            faults.append(PackingFault("overlap", number, live[at][1]))
         else:
             live.insert(at, item)
         if len(faults) >= most:

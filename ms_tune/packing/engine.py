@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.placement import Lives
+    from ms_tune.packing.placement import BlockLives
 
 
 class Items(NamedTuple):
     """What is to be placed: lives, sizes and alignments in bytes, by block."""
 
-    lives: Lives
+    lives: BlockLives
     size: NDArray[np.int64]
     alignment: NDArray[np.int64]
 
 
-class Fit(NamedTuple):
+class GapFit(NamedTuple):
     """A first-fit placement.
 
     Attributes:
@@ -40,7 +40,7 @@ class Fit(NamedTuple):
     work: int
 
 
-class Found(NamedTuple):
+class PackedOrder(NamedTuple):
     """The end of a search."""
 
     address: NDArray[np.int64] | None  # by block; None if nothing was found
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class PackingTask:
     """What to look for."""
 
     items: Items  # the blocks, in order of their lower tick
@@ -64,22 +64,22 @@ class Task:
     tie: NDArray[np.int32] | None = None
 
 
-class Engine(Protocol):
+class PackingEngine(Protocol):
     """The inner loops of the planner."""
 
     name: str
     searches: int  # how many tasks are best given to `search` at once; 0: it is not worth calling
     pace: int  # work of first fit in a second, about
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
         """Place the blocks in an order, each at the lowest address where it fits.
 
         Stops early if a block ends above ``limit`` or so much work is done; the height is then above the limit.
         """
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[Found]:
+        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
+    ) -> list[PackedOrder]:
         """Look for a placement within a capacity, for each task, at most for so many nodes and so much work.
 
         ``failures``, by tick, is added to: how often nothing more could be placed because of it.
@@ -96,7 +96,7 @@ class NumpyEngine:
     searches = 0
     pace = 500_000_000
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
         """See :class:`Engine`. O(blocks) for each block."""
         lives, size, alignment = items
         count = len(order)
@@ -116,14 +116,14 @@ class NumpyEngine:
                 break
         result = np.full(count, -1, np.int64)
         result[order[: at + 1]] = starts[: at + 1]
-        return Fit(result, height, done)
+        return GapFit(result, height, done)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[Found]:
+        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
+    ) -> list[PackedOrder]:
         """Finds nothing: a search in Python would be far too slow to find anything."""
         del most_nodes, most_work, failures
-        return [Found(None, exhausted=False, work=0)] * len(tasks)
+        return [PackedOrder(None, exhausted=False, work=0)] * len(tasks)
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, alignment: int) -> int:

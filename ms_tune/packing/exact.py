@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import Items, Task, twins_of
-from ms_tune.packing.placement import Lives
+from ms_tune.packing.engine import Items, PackingTask, twins_of
+from ms_tune.packing.placement import BlockLives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Engine
-    from ms_tune.packing.placement import Problem
+    from ms_tune.packing.engine import PackingEngine
+    from ms_tune.packing.placement import PackingProblem
 
 MOST_BLOCKS = 1200  # beyond, a search has no chance
 # Nanoseconds for a block that is left at a node: at least, for each block of the problem, for each tick of a mean life. Fitted to
@@ -45,8 +45,8 @@ class Improved:
     floor: int  # no placement is lower than this, by proof
 
 
-def _cost(lives: Lives) -> float:
-    """Seconds that one unit of work, as :class:`~ms_tune.packing.engine.Found` counts it, takes."""
+def _cost(lives: BlockLives) -> float:
+    """Seconds that one unit of work, as :class:`~ms_tune.packing.engine.PackedOrder` counts it, takes."""
     count = max(len(lives.lower), 1)
     least, for_block, for_tick = _NODE_COST
     span = float((lives.upper - lives.lower).sum()) / count
@@ -61,9 +61,9 @@ class _Preferred(NamedTuple):
 
 
 def improve_exactly(
-    problem: Problem,
-    lives: Lives,
-    engine: Engine,
+    problem: PackingProblem,
+    lives: BlockLives,
+    engine: PackingEngine,
     bounds: tuple[int, int],
     tell: Callable[[int, float], float],
 ) -> Improved:
@@ -79,7 +79,7 @@ def improve_exactly(
     floor, height = bounds
     order = np.lexsort((problem.size, lives.upper, lives.lower))
     blocks = problem.take(order)
-    lives = Lives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
+    lives = BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
     step = _step(problem)
     failures = np.zeros(lives.ticks + 1, np.float64)
     best: NDArray[np.int64] | None = None
@@ -116,11 +116,11 @@ def _target(turn: int, bounds: tuple[int, int], step: int, capacity: int | None)
     return max(floor, min(target, height - step))
 
 
-def _task(blocks: Problem, lives: Lives, preferred: _Preferred, capacity: int) -> Task:
+def _task(blocks: PackingProblem, lives: BlockLives, preferred: _Preferred, capacity: int) -> PackingTask:
     order = np.argsort(-preferred.most, kind="stable").astype(np.int32)
     items = Items(lives, blocks.size, blocks.alignment)
     tie = None if preferred.tie is None else _ranks(np.argsort(-preferred.tie, kind="stable").astype(np.int32))
-    return Task(items, _ranks(order), twins_of(items, order), capacity, tie)
+    return PackingTask(items, _ranks(order), twins_of(items, order), capacity, tie)
 
 
 def _ranks(order: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -129,13 +129,15 @@ def _ranks(order: NDArray[np.int32]) -> NDArray[np.int32]:
     return rank
 
 
-def _step(problem: Problem) -> int:
+def _step(problem: PackingProblem) -> int:
     """All heights of placements that rest on each other are multiples of this."""
     aligned = problem.alignment[problem.alignment > 1]
     return max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
 
 
-def _preferences(blocks: Problem, lives: Lives, failures: NDArray[np.float64]) -> Iterator[tuple[_Preferred, int]]:
+def _preferences(
+    blocks: PackingProblem, lives: BlockLives, failures: NDArray[np.float64]
+) -> Iterator[tuple[_Preferred, int]]:
     """For every search: what is preferred, by block, and how many nodes it may take."""
     random = np.random.default_rng(0)
     span = (lives.upper - lives.lower).astype(np.float64)
@@ -182,7 +184,7 @@ def _preferences(blocks: Problem, lives: Lives, failures: NDArray[np.float64]) -
             yield _Preferred(_by(first, *others), tie), _NODES * luby(turn)
 
 
-def _meetings(lives: Lives) -> NDArray[np.int64]:
+def _meetings(lives: BlockLives) -> NDArray[np.int64]:
     """By block: how many blocks live at a time when it lives."""
     ends, begins = np.sort(lives.upper), np.sort(lives.lower)
     began = np.searchsorted(begins, lives.upper, side="left")
@@ -197,7 +199,7 @@ def _by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
     return preference
 
 
-def _weights(lives: Lives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
     """By block: how often a search failed at a tick of its life, as a share of the worst tick."""
     worst = failures.max(initial=0.0)
     if worst <= 0:

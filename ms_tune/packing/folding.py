@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.placement import Problem, lower_bound
+from ms_tune.packing.placement import PackingProblem, lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +32,12 @@ _MOST_TOGETHER = 8  # periods that may make one step
 class Folded:
     """A problem with its repeating steps laid on each other."""
 
-    problem: Problem  # the smaller problem
+    problem: PackingProblem  # the smaller problem
     block: Numbers  # by block of the whole problem: its block of the smaller one
     periods: int  # how many steps became one
 
 
-class _Part(NamedTuple):
+class _FoldedStep(NamedTuple):
     """Allocations ``[first, last)`` repeat with a period that divides their number."""
 
     first: int
@@ -50,7 +50,7 @@ class _Part(NamedTuple):
         return self.last - self.first - self.period
 
 
-def fold(problem: Problem) -> Folded | None:
+def fold(problem: PackingProblem) -> Folded | None:
     """The problem with its repeating steps planned as one, or None if there are none or the bound would rise much.
 
     Blocks that live across the border of a step take part in the one step from its beginning to its end. Where many do,
@@ -73,7 +73,7 @@ def fold(problem: Problem) -> Folded | None:
         turn = np.where(inside, (position - part.first) % part.period, -1 - position)
         keys = np.stack((turn, low, high, ordered.size, ordered.alignment))
         chosen, block = np.unique(keys, axis=1, return_index=True, return_inverse=True)[1:]
-        smaller = Problem(low[chosen], high[chosen], ordered.size[chosen], ordered.alignment[chosen])
+        smaller = PackingProblem(low[chosen], high[chosen], ordered.size[chosen], ordered.alignment[chosen])
         if lower_bound(smaller) <= bound * (1 + _TOLERANCE):
             result = np.empty(count, np.int64)
             result[order] = block.reshape(-1)
@@ -81,7 +81,7 @@ def fold(problem: Problem) -> Folded | None:
     return None
 
 
-def _folded_lives(begin: Numbers, end: Numbers, part: _Part) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
+def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
     """Lives in a time that runs through the repeating part once, and which blocks live within one step of it."""
     first, last, period = part
 
@@ -100,14 +100,14 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _Part) -> tuple[Numbers, N
     return low, high, ~crosses & (step_begin >= 0) & (step_begin < steps)
 
 
-def _parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Part]:
+def _parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
     """Parts that repeat, those that save most first; their borders lie where fewest bytes are live.
 
     Args:
         sign: By allocation: equal for those that are alike in size and relative life.
         live: By allocation: bytes that are live then.
     """
-    found: set[_Part] = set()
+    found: set[_FoldedStep] = set()
     for period in _periods(sign):
         part = _longest(sign[:-period] == sign[period:])
         if part is None:
@@ -123,7 +123,7 @@ def _parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Part]:
                     begin += _emptiest(live[begin : begin + steps * length].reshape(-1, length))
                     steps = (last - begin) // length
                 if steps > 1:
-                    found.add(_Part(begin, begin + steps * length, length))
+                    found.add(_FoldedStep(begin, begin + steps * length, length))
     yield from sorted(found, key=lambda part: (-part.saved, part))[:_TRIES]
 
 

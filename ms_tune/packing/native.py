@@ -16,7 +16,7 @@ import numpy as np
 from ms_tune.errors import StandInBuildError
 from ms_tune.native.cache import cache_root, cached_folder
 from ms_tune.native.compiler import compile_library
-from ms_tune.packing.engine import Fit, Found, NumpyEngine
+from ms_tune.packing.engine import GapFit, NumpyEngine, PackedOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Engine, Items, Task
+    from ms_tune.packing.engine import Items, PackingEngine, PackingTask
     from ms_tune.text import Message
 
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -35,7 +35,7 @@ _SOLVED, _IMPOSSIBLE = 1, 0
 
 
 class CompiledEngine:
-    """First fit and search of ``placement.c``; see :class:`~ms_tune.packing.engine.Engine`."""
+    """First fit and search of ``placement.c``; see :class:`~ms_tune.packing.engine.PackingEngine`."""
 
     name = "compiled"
     pace = 250_000_000
@@ -50,8 +50,8 @@ class CompiledEngine:
         self._search = library.placement_search
         self._search.argtypes = [integer, integer, *[pointer] * 7, long, long, *[pointer] * 3]
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
-        """See :class:`~ms_tune.packing.engine.Engine`."""
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
+        """See :class:`~ms_tune.packing.engine.PackingEngine`."""
         address = np.full(len(order), -1, np.int64)
         lives = items.lives
         inputs = _Inputs(lives.lower, lives.upper, items.size, items.alignment, order)
@@ -60,15 +60,15 @@ class CompiledEngine:
         height = self._first_fit(len(order), lives.ticks, *inputs.pointers, limit, *outputs)
         if height < 0:
             raise MemoryError
-        return Fit(address, height, done.value)
+        return GapFit(address, height, done.value)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[Found]:
-        """See :class:`~ms_tune.packing.engine.Engine`; one thread a task, each with failures of its own."""
+        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
+    ) -> list[PackedOrder]:
+        """See :class:`~ms_tune.packing.engine.PackingEngine`; one thread a task, each with failures of its own."""
         parts = [np.zeros_like(failures) for _ in tasks]
 
-        def one(task: Task, part: NDArray[np.float64]) -> Found:
+        def one(task: PackingTask, part: NDArray[np.float64]) -> PackedOrder:
             return self._search_one(task, most_nodes, most_work, part)
 
         found = list(self._threads.map(one, tasks, parts))
@@ -76,7 +76,9 @@ class CompiledEngine:
             failures += part
         return found
 
-    def _search_one(self, task: Task, most_nodes: int, most_work: int, failures: NDArray[np.float64]) -> Found:
+    def _search_one(
+        self, task: PackingTask, most_nodes: int, most_work: int, failures: NDArray[np.float64]
+    ) -> PackedOrder:
         address = np.zeros(len(task.rank), np.int64)
         work = ctypes.c_int64(most_work)
         lives, size, alignment = task.items
@@ -87,7 +89,7 @@ class CompiledEngine:
             *(task.capacity, most_nodes),
             *(failures.ctypes.data, address.ctypes.data, ctypes.byref(work)),
         )
-        return Found(address if outcome == _SOLVED else None, outcome == _IMPOSSIBLE, work.value)
+        return PackedOrder(address if outcome == _SOLVED else None, outcome == _IMPOSSIBLE, work.value)
 
 
 class _Inputs:
@@ -99,7 +101,7 @@ class _Inputs:
 
 
 @cache
-def best_engine() -> tuple[Engine, Message | None]:
+def best_engine() -> tuple[PackingEngine, Message | None]:
     """The compiled engine, or the one in numpy and why there is no other."""
     try:
         return CompiledEngine(ctypes.CDLL(str(_library()))), None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class PackingProblem:
     """Blocks to place, one item a block in every array.
 
     Attributes:
@@ -33,17 +33,19 @@ class Problem:
     def __len__(self) -> int:
         return len(self.size)
 
-    def take(self, rows: NDArray[np.int64]) -> Problem:
+    def take(self, rows: NDArray[np.int64]) -> PackingProblem:
         """The problem of some of the blocks."""
         names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
-        return Problem(self.lower[rows], self.upper[rows], self.size[rows], self.alignment[rows], names, self.capacity)
+        return PackingProblem(
+            self.lower[rows], self.upper[rows], self.size[rows], self.alignment[rows], names, self.capacity
+        )
 
     def name(self, block: int) -> str:
         """What to call a block."""
         return self.names[block] if self.names else str(block)
 
 
-class Lives(NamedTuple):
+class BlockLives(NamedTuple):
     """The lives of blocks in as few ticks as tell which of them meet: block i lives in ``[lower[i], upper[i])``.
 
     Attributes:
@@ -59,7 +61,7 @@ class Lives(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class PackingPlan:
     """Addresses for the blocks of a problem.
 
     Attributes:
@@ -76,7 +78,7 @@ class Plan:
         late: Whether the clock ended it before the work of its time was done, so that another run may find another plan.
     """
 
-    problem: Problem
+    problem: PackingProblem
     address: NDArray[np.int64]
     lower_bound: int
     height: int
@@ -99,7 +101,7 @@ class Plan:
         return self.lower_bound / self.height if self.height else 1.0
 
 
-def lives_of(problem: Problem) -> Lives:
+def lives_of(problem: PackingProblem) -> BlockLives:
     """The lives of a problem's blocks, counted in ticks at which the set of live blocks is not part of another's.
 
     Such a tick is the last start before an end. Two blocks meet if and only if they meet at one of them.
@@ -107,7 +109,7 @@ def lives_of(problem: Problem) -> Lives:
     starts, ends = np.unique(problem.lower), np.unique(problem.upper)
     if not len(starts):
         none = np.zeros(0, np.int32)
-        return Lives(none, none, 0, np.zeros(0, np.int64))
+        return BlockLives(none, none, 0, np.zeros(0, np.int64))
     next_end = ends[np.searchsorted(ends, starts, side="right")]
     kept = starts[np.append(next_end[:-1] <= starts[1:], True)]
     lower = np.searchsorted(kept, problem.lower).astype(np.int32)
@@ -115,15 +117,15 @@ def lives_of(problem: Problem) -> Lives:
     change = np.zeros(len(kept) + 1, np.int64)
     np.add.at(change, lower, problem.size)
     np.subtract.at(change, upper, problem.size)
-    return Lives(lower, upper, len(kept), np.cumsum(change)[:-1])
+    return BlockLives(lower, upper, len(kept), np.cumsum(change)[:-1])
 
 
-def lower_bound(problem: Problem) -> int:
+def lower_bound(problem: PackingProblem) -> int:
     """The largest sum of live sizes, in bytes: no placement is lower."""
     return int(lives_of(problem).live.max(initial=0))
 
 
-def most_live(lives: Lives) -> NDArray[np.int64]:
+def most_live(lives: BlockLives) -> NDArray[np.int64]:
     """By block: the largest live sum while it lives. A sparse table of range maxima: O(ticks log ticks)."""
     rows = [lives.live]
     width = 1

@@ -15,15 +15,15 @@ import numpy as np
 from ms_tune.packing.engine import Items
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
 from ms_tune.packing.folding import fold
-from ms_tune.packing.placement import Plan, Problem, lives_of, lower_bound, most_live
+from ms_tune.packing.placement import PackingPlan, PackingProblem, lives_of, lower_bound, most_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Engine, Fit
-    from ms_tune.packing.placement import Lives
+    from ms_tune.packing.engine import GapFit, PackingEngine
+    from ms_tune.packing.placement import BlockLives
 
 _SEARCH_SECONDS = 8.25  # default limit where the exact stage runs
 _SECONDS = 15.0  # default limit elsewhere
@@ -38,7 +38,7 @@ _NEAR_PEAK = (0.999, 0.99, 0.97, 0.95, 0.9, 0.8)
 _LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.999, 1.0)
 
 
-class Progress(NamedTuple):
+class PackingProgress(NamedTuple):
     """How far the planner is.
 
     Attributes:
@@ -60,7 +60,7 @@ class _Best:
 
     limit: float
     bound: int
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[PackingProgress], None]
     begin: float
     enough: int | None = None  # the height from which on nobody waits long for less
     address: NDArray[np.int64] | None = None
@@ -74,14 +74,14 @@ class _Best:
     def tell(self, height: int | None, seconds: float = 0.0) -> float:
         """Tell how far it is, and count what was used; how many seconds are left."""
         self.used += seconds
-        self.on_progress(Progress(self.used, self.limit, self.bound, height))
+        self.on_progress(PackingProgress(self.used, self.limit, self.bound, height))
         if self.enough is not None and height is not None and height <= self.enough:
             self.limit, self.enough = min(self.limit, self.used + _FURTHER), None
         left = self.limit - self.used
         self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
         return 0.0 if self.late else left
 
-    def fit(self, items: Items, order: NDArray[np.int32], engine: Engine) -> Fit:
+    def fit(self, items: Items, order: NDArray[np.int32], engine: PackingEngine) -> GapFit:
         """First fit in an order, below the best height so far; the first is always finished."""
         limit, work = _NO_LIMIT, _NO_LIMIT
         if self.height is not None:
@@ -95,11 +95,11 @@ class _Best:
 
 
 def plan(
-    problem: Problem,
-    engine: Engine,
+    problem: PackingProblem,
+    engine: PackingEngine,
     seconds: float | None = None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-) -> Plan:
+    on_progress: Callable[[PackingProgress], None] = lambda _: None,
+) -> PackingPlan:
     """Place all blocks as low as can be found in the time.
 
     Ends before the time if the height reaches the lower bound. The time is counted by work, so that there is the same plan
@@ -129,7 +129,7 @@ def plan(
     return result
 
 
-def _plan(problem: Problem, engine: Engine, best: _Best, *, exactly: bool) -> Plan:
+def _plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactly: bool) -> PackingPlan:
     lives = lives_of(problem)
     floor = best.bound = int(lives.live.max(initial=0))
     if len(problem):
@@ -142,7 +142,7 @@ def _plan(problem: Problem, engine: Engine, best: _Best, *, exactly: bool) -> Pl
     elif len(problem):
         _improve(problem, lives, engine, best)
     height = best.height or 0
-    return Plan(
+    return PackingPlan(
         problem=problem,
         address=np.zeros(0, np.int64) if best.address is None else best.address,
         lower_bound=best.bound,
@@ -156,7 +156,7 @@ def _plan(problem: Problem, engine: Engine, best: _Best, *, exactly: bool) -> Pl
     )
 
 
-def _try_orders(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> None:
+def _try_orders(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
     """First fit in every order of the portfolio."""
     items = Items(lives, problem.size, problem.alignment)
     for name, order in portfolio(problem, lives):
@@ -167,7 +167,7 @@ def _try_orders(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> 
             best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
 
 
-def _improve(problem: Problem, lives: Lives, engine: Engine, best: _Best) -> None:
+def _improve(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
     """Squeaky wheel: the block that rises above the best height so far comes earlier the next time."""
     random = np.random.default_rng(0)
     if best.order is None or best.height is None:
@@ -196,7 +196,7 @@ def _turns(order: NDArray[np.int32]) -> NDArray[np.float64]:
     return turns
 
 
-def portfolio(problem: Problem, lives: Lives) -> Iterator[tuple[str, NDArray[np.int32]]]:
+def portfolio(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str, NDArray[np.int32]]]:
     """Names and orders of block numbers: blocks of the peak, large ones and long ones lead.
 
     The most promising come first, and cheap ones before dear ones: on a real trace of 97,143 blocks the first four take 0.7 s
@@ -223,7 +223,7 @@ def portfolio(problem: Problem, lives: Lives) -> Iterator[tuple[str, NDArray[np.
     yield "start", by(-lives.lower, size)
 
 
-def _neighbours(lives: Lives) -> NDArray[np.int64]:
+def _neighbours(lives: BlockLives) -> NDArray[np.int64]:
     """By block: how many are alive with it at some time, itself among them."""
     begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
     ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class Best(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class PlanSpace:
     """What moves are made in."""
 
     costs: Costs  # the table
@@ -70,13 +70,17 @@ def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
     """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
-    if Recompute.SELECT in kinds and Recompute.COMM in kinds:
-        both = (states[:, :, kinds.index(Recompute.SELECT)] > 0) & (states[:, :, kinds.index(Recompute.COMM)] > 0)
+    if RecomputeKind.SELECT in kinds and RecomputeKind.COMM in kinds:
+        both = (states[:, :, kinds.index(RecomputeKind.SELECT)] > 0) & (
+            states[:, :, kinds.index(RecomputeKind.COMM)] > 0
+        )
         found &= ~both.any(axis=1)
     return found
 
 
-def anneal(space: Space, starts: Sequence[Whole], steps: int, seed: int, on_step: Callable[[int, Best], bool]) -> Best:
+def anneal(
+    space: PlanSpace, starts: Sequence[Whole], steps: int, seed: int, on_step: Callable[[int, Best], bool]
+) -> Best:
     """The best state met.
 
     Args:
@@ -124,7 +128,7 @@ def _renew(states: Whole, scores: Whole) -> None:
     scores[ranked[-quarter:]] = scores[ranked[:quarter]]
 
 
-def _moved(space: Space, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np.bool_]]:
+def _moved(space: PlanSpace, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np.bool_]]:
     """Each state with one move made, half of them with two, and whether the result is allowed."""
     moved = states.copy()
     _move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
@@ -132,7 +136,7 @@ def _moved(space: Space, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np
     return moved, allowed(space.costs, moved)
 
 
-def _move(space: Space, states: Whole, drawn: Whole, chosen: NDArray[np.bool_]) -> None:
+def _move(space: PlanSpace, states: Whole, drawn: Whole, chosen: NDArray[np.bool_]) -> None:
     """Take one layer of the chosen states from where one is, and put it back."""
     plans, cells, kinds = states.shape
     stages, rows = space.costs.table.stages, np.arange(plans)

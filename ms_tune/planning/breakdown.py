@@ -12,11 +12,11 @@ from ms_tune.planning.costs import costs_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.planning.table import Recompute, Table
+    from ms_tune.planning.table import CostTable, RecomputeKind
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class StepTimeBreakdown:
     """Parts of the time of all stages in a step; they add up to 1."""
 
     work: float  # forward passes and backward passes
@@ -26,7 +26,7 @@ class Breakdown:
     busy: tuple[float, ...]  # the part of the step in which each stage works
 
 
-def breakdown(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Breakdown:
+def breakdown(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> StepTimeBreakdown:
     """Where the time of a plan's step goes.
 
     Args:
@@ -47,7 +47,7 @@ def breakdown(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Breakdo
     useful = int(plain.durations(plain.state(cells)[None]).sum()) * count * float(plain.unit / costs.unit)
     fill = max(table.stages * least - all_work, 0.0)
     waits = whole - all_work
-    return Breakdown(
+    return StepTimeBreakdown(
         work=useful / whole,
         recompute=(all_work - useful) / whole,
         fill=min(fill, waits) / whole,
@@ -56,7 +56,7 @@ def breakdown(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Breakdo
     )
 
 
-def _without_extra(table: Table) -> Table:
+def _without_extra(table: CostTable) -> CostTable:
     return replace(
         table,
         layers=tuple(

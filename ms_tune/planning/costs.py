@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.planning.simulate import Graph, graph_of
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ms_tune.planning.table import LayerKind, Table
+    from ms_tune.planning.table import CostTable, LayerKind
 
     Whole = NDArray[np.int64]
 
@@ -38,7 +38,7 @@ _DIGITS = 10**9  # significant, of times that no common unit holds
 class Costs:
     """A table in arrays. ``layers + 1`` entries are sums over the layers before."""
 
-    table: Table
+    table: CostTable
     graph: Graph  # the passes
     unit: Fraction  # time of a tick, in the table's unit
     forward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
@@ -84,8 +84,8 @@ class Costs:
         for kind, row in enumerate(self.once):
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
         found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
-        if table.again is not None and Recompute.FULL in table.kinds:
-            full = states[:, :, table.kinds.index(Recompute.FULL)]
+        if table.again is not None and RecomputeKind.FULL in table.kinds:
+            full = states[:, :, table.kinds.index(RecomputeKind.FULL)]
             layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
             full = full.reshape(shape).sum(axis=1)
             found += np.where(full > 0, np.array(table.again.first_bytes), 0) + layers
@@ -104,11 +104,11 @@ class Costs:
         found: Whole = self.graph.step(self.durations(states))
         return found
 
-    def state(self, cells: Sequence[Mapping[Recompute, int]]) -> Whole:
+    def state(self, cells: Sequence[Mapping[RecomputeKind, int]]) -> Whole:
         """A plan as a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
-    def cells(self, state: Whole) -> list[dict[Recompute, int]]:
+    def cells(self, state: Whole) -> list[dict[RecomputeKind, int]]:
         """A state as what every cell has."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
@@ -159,7 +159,7 @@ class Costs:
         """
         most = np.zeros(stop.shape[:2], np.int64)
         more = np.zeros_like(most)  # what the layers behind have left, less what they kept
-        full = self.table.kinds.index(Recompute.FULL) if Recompute.FULL in self.table.kinds else None
+        full = self.table.kinds.index(RecomputeKind.FULL) if RecomputeKind.FULL in self.table.kinds else None
         for kind in reversed(range(len(self.transients))):
             for run in reversed(range(len(self.runs))):
                 first, last = self.runs[run]
@@ -175,7 +175,7 @@ class Costs:
         return most
 
 
-def costs_of(table: Table) -> Costs:
+def costs_of(table: CostTable) -> Costs:
     """A table in arrays."""
     graph, kinds = graph_of(table), table.kinds
     unit, ticks = _ticks(table)
@@ -218,15 +218,15 @@ def _exact(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
-def _forward(layer: LayerKind, kind: Recompute) -> Fraction:
+def _forward(layer: LayerKind, kind: RecomputeKind) -> Fraction:
     return _exact(layer.forward) * (1 + _exact(layer.recompute[kind].forward_extra))
 
 
-def _backward(layer: LayerKind, kind: Recompute) -> Fraction:
+def _backward(layer: LayerKind, kind: RecomputeKind) -> Fraction:
     return 2 * _exact(layer.forward) * (1 + _exact(layer.recompute[kind].backward_extra))
 
 
-def _ticks(table: Table) -> tuple[Fraction, Callable[[Fraction], int]]:
+def _ticks(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
     """The longest time of which all times of a table are multiples; else nine digits of the longest time."""
     times = [_exact(end.forward) for end in (table.head, table.tail)]
     times += [way(layer, kind) for way in (_forward, _backward) for layer in table.layers for kind in table.kinds]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.planning.anneal import Best, Space, anneal, fits
+from ms_tune.planning.anneal import Best, PlanSpace, anneal, fits
 from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule, refusal
 from ms_tune.planning.search import annealing_steps, even_state, without
-from ms_tune.planning.table import MOST_ALL_PASSES, Recompute
+from ms_tune.planning.table import MOST_ALL_PASSES, RecomputeKind
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.costs import Costs, Whole
     from ms_tune.planning.search import Search
-    from ms_tune.planning.table import LayerKind, Table
+    from ms_tune.planning.table import CostTable, LayerKind
 
 _WORK, _STEPS = 300_000, 1_000  # of each short search
 _NODES = 500
-_SIMPLE = (Recompute.SELECT, Recompute.COMM, Recompute.BOTH)
+_SIMPLE = (RecomputeKind.SELECT, RecomputeKind.COMM, RecomputeKind.BOTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class PlanRemedy:
     """What would help where nothing fits.
 
     Args:
@@ -77,25 +77,25 @@ def gain_of_one_gib(found: Search, stage: int, seed: int) -> float:
     others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
     roomier = replace(table, limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
     costs = costs_of(roomier)
-    best = _short(Space(costs), found.best.state, seed)
+    best = _short(PlanSpace(costs), found.best.state, seed)
     return float(min(best.score, found.best.score) * costs.unit)
 
 
 def alternatives(found: Search, seed: int) -> tuple[Alternative, ...]:
     """Plans that are simpler or leave more room, and their time."""
     table, costs = found.table, found.costs
-    kept = [Alternative("even", _time(costs, _short(Space(costs, fixed_layers=True), even_state(costs), seed)))]
+    kept = [Alternative("even", _time(costs, _short(PlanSpace(costs, fixed_layers=True), even_state(costs), seed)))]
     selective = [kind for kind in _SIMPLE if kind in table.kinds]
     if selective and len(selective) < len(table.kinds):
         simple = costs_of(without(table, selective))
-        kept.append(Alternative("full-only", _time(simple, _short(Space(simple), even_state(simple), seed))))
+        kept.append(Alternative("full-only", _time(simple, _short(PlanSpace(simple), even_state(simple), seed))))
     if table.limit_bytes > GIB:
         tighter = costs_of(replace(table, limit_bytes=table.limit_bytes - GIB))
-        kept.append(Alternative("one-gib-to-spare", _time(tighter, _short(Space(tighter), found.best.state, seed))))
+        kept.append(Alternative("one-gib-to-spare", _time(tighter, _short(PlanSpace(tighter), found.best.state, seed))))
     return tuple(kept)
 
 
-def _short(space: Space, start: Whole, seed: int) -> Best:
+def _short(space: PlanSpace, start: Whole, seed: int) -> Best:
     steps = annealing_steps(space.costs, _WORK, _STEPS)
     return anneal(space, [start], steps, seed, lambda _step, _best: False)
 
@@ -104,17 +104,17 @@ def _time(costs: Costs, best: Best) -> float | None:
     return float(best.score * costs.unit) if fits(best.score) else None
 
 
-def remedies(table: Table, least: int) -> tuple[Remedy, ...]:
+def remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
     """What lowers the smallest limit that a plan could keep, by the table's own figures; the cheapest first."""
     found = []
     for name, other in _changed(table):
         now, state = least_limit(relaxation_of(costs_of(other)), _NODES)
         if state is not None and now < least:
-            found.append(Remedy(name, least - now, now <= table.limit_bytes))
+            found.append(PlanRemedy(name, least - now, now <= table.limit_bytes))
     return tuple(found)
 
 
-def _changed(table: Table) -> Iterator[tuple[str, Table]]:
+def _changed(table: CostTable) -> Iterator[tuple[str, CostTable]]:
     """The table after each change; what a change does to its figures is the most that it can do."""
     table = replace(table, present=None)
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
@@ -133,7 +133,7 @@ def _changed(table: Table) -> Iterator[tuple[str, Table]]:
     yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, again=None, **ends)
 
 
-def _more_stages(table: Table) -> Table:
+def _more_stages(table: CostTable) -> CostTable:
     """Twice as many stages: the ends hold what they do, those between them what the least of these does."""
 
     def spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ def _more_stages(table: Table) -> Table:
     return replace(table, stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
 
 
-def _scaled(table: Table, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
+def _scaled(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
     return tuple(
         replace(
             layer,

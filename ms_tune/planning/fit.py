@@ -10,16 +10,16 @@ import numpy as np
 from ms_tune.planning.anneal import Best
 from ms_tune.planning.clock import Clock
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.explain import Alternative, Remedy, alternatives, critical, gain_of_one_gib, remedies
+from ms_tune.planning.explain import Alternative, PlanRemedy, alternatives, critical, gain_of_one_gib, remedies
 from ms_tune.planning.plan import cells_of, plan_of
-from ms_tune.planning.search import Effort, Progress, Search, even_state, search
+from ms_tune.planning.search import Effort, Search, SearchProgress, even_state, search
 from ms_tune.planning.table_file import table_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.planning.costs import Costs, Whole
-    from ms_tune.planning.table import Plan, Recompute, Table
+    from ms_tune.planning.table import CostTable, PlanLists, RecomputeKind
 
 _MOST_DRAWN = 20_000  # passes of a picture
 
@@ -28,8 +28,8 @@ _MOST_DRAWN = 20_000  # passes of a picture
 class Planned:
     """A plan with what the table says of it."""
 
-    plan: Plan  # the lists
-    cells: tuple[Mapping[Recompute, int], ...]  # how many layers of each kind of recompute every cell has
+    plan: PlanLists  # the lists
+    cells: tuple[Mapping[RecomputeKind, int], ...]  # how many layers of each kind of recompute every cell has
     time: float  # of a step, in the table's unit
     peak_bytes: tuple[int, ...]  # by stage
     bubble: float  # the part of the step in which stages wait, over all stages
@@ -80,7 +80,7 @@ class FitReport:
         clock: What was measured.
     """
 
-    table: Table
+    table: CostTable
     planned: Planned | None
     nearest: Planned | None
     reference: Planned
@@ -95,7 +95,7 @@ class FitReport:
     critical: tuple[tuple[int, float], ...] = ()
     one_gib_more: float | None = None
     alternatives: tuple[Alternative, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[PlanRemedy, ...] = ()
     clock: Clock = field(default_factory=Clock)
 
     @property
@@ -121,12 +121,12 @@ class FitReport:
 
 
 def fit(
-    table: Table,
+    table: CostTable,
     *,
     effort: Effort = Effort.NORMAL,
     seed: int = 1,
     clock: Clock | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _progress: None,
 ) -> FitReport:
     """The cheapest plan of a table that fits.
 
@@ -166,7 +166,7 @@ def fit(
     return _explained(report, found, on_progress)
 
 
-def with_plan(report: FitReport, table: Table, cells: Sequence[Mapping[Recompute, int]]) -> FitReport:
+def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> FitReport:
     """A report of another plan than the one that was found.
 
     Args:
@@ -191,7 +191,7 @@ def with_plan(report: FitReport, table: Table, cells: Sequence[Mapping[Recompute
     )
 
 
-def time_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> float:
+def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> float:
     """The time of a plan's step, in the table's unit."""
     costs = costs_of(table)
     return float(int(costs.time(costs.state(cells)[None])[0]) * costs.unit)
@@ -225,7 +225,7 @@ def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
     )
 
 
-def _explained(report: FitReport, found: Search, on_progress: Callable[[Progress], None]) -> FitReport:
+def _explained(report: FitReport, found: Search, on_progress: Callable[[SearchProgress], None]) -> FitReport:
     """The report with what else there is to say; an interrupt leaves the rest out."""
     table, costs = report.table, found.costs
     if report.nearest is not None:
@@ -241,7 +241,7 @@ def _explained(report: FitReport, found: Search, on_progress: Callable[[Progress
     try:
         if report.planned is None:
             return replace(report, remedies=remedies(table, found.least_bytes))
-        on_progress(Progress("explain", 0.0, report.planned.time, report.lower_bound))
+        on_progress(SearchProgress("explain", 0.0, report.planned.time, report.lower_bound))
         gained = None if report.optimal and _free(report) else gain_of_one_gib(found, report.binding_stage, report.seed)
         return replace(report, one_gib_more=gained, alternatives=alternatives(found, report.seed))
     except KeyboardInterrupt:

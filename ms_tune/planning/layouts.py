@@ -56,7 +56,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class LayoutSpace:
     """What may be otherwise."""
 
     now: Layout  # the layout that there is
@@ -98,7 +98,7 @@ class Layouts:
     refused: Mapping[str, int]  # how many were not, by the reason: a text id of `layouts.refused`
 
 
-def layouts(space: Space) -> Layouts:
+def layouts(space: LayoutSpace) -> Layouts:
     """Every layout of as many devices and samples of a step.
 
     Raises:
@@ -119,7 +119,7 @@ def layouts(space: Space) -> Layouts:
     return Layouts(tuple(found), dict(refused))
 
 
-def _combined(space: Space) -> Iterator[Layout]:
+def _combined(space: LayoutSpace) -> Iterator[Layout]:
     """Layouts that the devices and the samples of a step allow."""
     for tensor in space.choices("tp"):
         for pipeline in space.choices("pp"):
@@ -138,7 +138,7 @@ def _combined(space: Space) -> Iterator[Layout]:
                             yield Layout(tensor, pipeline, chunks, context, expert, size, data, micro_batches)
 
 
-def _refusal(space: Space, one: Layout) -> str | None:
+def _refusal(space: LayoutSpace, one: Layout) -> str | None:
     """Why no framework takes a layout, whatever else its config says."""
     cells = one.pipeline * one.chunks
     reasons = {

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import Kept, LayerKind, Recompute, Table
+from ms_tune.planning.table import CostTable, LayerCost, LayerKind, RecomputeKind
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
 _DIGITS = 10**6
 
 
-def swaps(table: Table) -> bool:
+def swaps(table: CostTable) -> bool:
     """Whether a plan of a table may swap."""
-    return Recompute.SWAP in table.layers[0].recompute
+    return RecomputeKind.SWAP in table.layers[0].recompute
 
 
-def with_link(table: Table, bytes_per_time: float, source: str) -> Table:
+def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
     """The table with the time that its layers' swap takes.
 
     Args:
@@ -42,10 +42,10 @@ def with_link(table: Table, bytes_per_time: float, source: str) -> Table:
 
 
 def _linked(layer: LayerKind, bytes_per_time: float, source: str) -> LayerKind:
-    kept = layer.recompute.get(Recompute.SWAP)
+    kept = layer.recompute.get(RecomputeKind.SWAP)
     if kept is None or not kept.swapped_bytes:
         return layer
-    plain = layer.recompute.get(Recompute.NONE, Kept(0))
+    plain = layer.recompute.get(RecomputeKind.NONE, LayerCost(0))
     copies = kept.swapped_bytes / bytes_per_time
     back = 2 * layer.forward * (1 + plain.backward_extra)
     if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
@@ -54,7 +54,7 @@ def _linked(layer: LayerKind, bytes_per_time: float, source: str) -> LayerKind:
         forward_extra=_extra(copies, layer.forward, layer.forward),
         backward_extra=_extra(copies, back, 2 * layer.forward),
     )
-    return replace(layer, recompute={**layer.recompute, Recompute.SWAP: longer})
+    return replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: longer})
 
 
 def _extra(copies: float, own: float, unit: float) -> float:

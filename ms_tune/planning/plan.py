@@ -14,14 +14,14 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, Plan, Recompute, Rows, Table
+from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, CostTable, PlanLists, RecomputeKind, Rows
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def plan_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Plan:
+def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> PlanLists:
     """The lists of a plan.
 
     Args:
@@ -30,21 +30,21 @@ def plan_of(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> Plan:
     """
     base = table.layer_count // table.cells
 
-    def rows(kinds: tuple[Recompute, ...], less: int = 0) -> Rows:
+    def rows(kinds: tuple[RecomputeKind, ...], less: int = 0) -> Rows:
         flat = [sum(cell.get(kind, 0) for kind in kinds) - less for cell in cells]
         return tuple(tuple(flat[start : start + table.stages]) for start in range(0, table.cells, table.stages))
 
-    swap = rows((Recompute.SWAP,))
-    return Plan(
+    swap = rows((RecomputeKind.SWAP,))
+    return PlanLists(
         offset=rows(IN_CELL, base),
-        recompute=rows((Recompute.FULL,)),
-        select_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.SELECT)),
-        select_comm_recompute=rows((Recompute.FULL, Recompute.BOTH, Recompute.COMM)),
+        recompute=rows((RecomputeKind.FULL,)),
+        select_recompute=rows((RecomputeKind.FULL, RecomputeKind.BOTH, RecomputeKind.SELECT)),
+        select_comm_recompute=rows((RecomputeKind.FULL, RecomputeKind.BOTH, RecomputeKind.COMM)),
         swap=swap if any(map(any, swap)) else (),
     )
 
 
-def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]]:
+def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[RecomputeKind, int]]:
     """How many layers of each kind of recompute every cell of a plan has.
 
     Raises:
@@ -66,27 +66,27 @@ def cells_of(table: Table, plan: Plan, source: str) -> list[dict[Recompute, int]
     if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(table, found):
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
-    for kind in Recompute:
+    for kind in RecomputeKind:
         if kind not in known and any(cell[kind] for cell in found):
             raise ConfigError(msg("planning.plan.unknown-kind", kind=kind.value), path=source)
     return found
 
 
-def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[Recompute, int]:
+def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeKind, int]:
     """What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing."""
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
     return {
-        Recompute.FULL: full,
-        Recompute.BOTH: both,
-        Recompute.SELECT: select - both,
-        Recompute.COMM: comm - both,
-        Recompute.SWAP: swap,
-        Recompute.NONE: layers - full - max(select, comm) - swap,
+        RecomputeKind.FULL: full,
+        RecomputeKind.BOTH: both,
+        RecomputeKind.SELECT: select - both,
+        RecomputeKind.COMM: comm - both,
+        RecomputeKind.SWAP: swap,
+        RecomputeKind.NONE: layers - full - max(select, comm) - swap,
     }
 
 
-def _bad(table: Table, cells: Sequence[Mapping[Recompute, int]]) -> bool:
+def _bad(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> bool:
     """Whether a cell has less than nothing of a kind, or one that must not be empty has no layer."""
     return any(count < 0 for cell in cells for count in cell.values()) or not all(
         any(cell.values()) for cell in cells[table.filled_cells]

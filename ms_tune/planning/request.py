@@ -10,7 +10,7 @@ from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.link import swaps, with_link
 from ms_tune.planning.plan import cells_of
-from ms_tune.planning.sapp import Pipeline, read_sapp
+from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.search import Effort
 from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import check
@@ -18,7 +18,7 @@ from ms_tune.planning.table_file import read_table
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 _MS = 1e-3
 _ROUNDS = 20  # until a present plan that swaps and its own link agree
@@ -40,11 +40,11 @@ class FitRequest:
     effort: Effort = Effort.NORMAL
     seed: int = 1
     limit_bytes: int | None = None
-    sapp: Pipeline | None = None
+    sapp: SappPipeline | None = None
     clock: Clock = field(default_factory=Clock)
     swap_bandwidth: int | None = None
 
-    def table_of(self, text: str, source: str) -> tuple[Table, Clock]:
+    def table_of(self, text: str, source: str) -> tuple[CostTable, Clock]:
         """The table that a file's text makes, and what was measured of its layers.
 
         Raises:
@@ -64,7 +64,7 @@ class FitRequest:
         return table, clock
 
 
-def linked_by(table: Table, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> Table:
+def linked_by(table: CostTable, bandwidth: int, clock: Clock, shortest: float | None, source: str) -> CostTable:
     """The table with the time that swap takes over a link of so many bytes a second.
 
     Args:

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import MOST_LAYERS, End, Kept, LayerKind, Recompute, Table, check
+from ms_tune.planning.table import MOST_LAYERS, CostTable, End, LayerCost, LayerKind, RecomputeKind, check
 from ms_tune.planning.table_file import parse_json
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -35,15 +35,15 @@ class _Names(NamedTuple):
 
 
 KINDS = {
-    Recompute.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
-    Recompute.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
-    Recompute.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
-    Recompute.BOTH: _Names("memory_both_comm_select", "both_comm_select_time", "both_comm_select_coef", 0.165),
-    Recompute.FULL: _Names("memory_recompute", "recompute_time", "recompute_coef", 0.5),
+    RecomputeKind.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
+    RecomputeKind.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
+    RecomputeKind.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
+    RecomputeKind.BOTH: _Names("memory_both_comm_select", "both_comm_select_time", "both_comm_select_coef", 0.165),
+    RecomputeKind.FULL: _Names("memory_recompute", "recompute_time", "recompute_coef", 0.5),
 }
 
 
-class Pipeline(NamedTuple):
+class SappPipeline(NamedTuple):
     """What SAPP takes from its command line."""
 
     stages: int
@@ -54,7 +54,7 @@ class Pipeline(NamedTuple):
     constant_bytes: int | None = None  # None: what the file says
 
 
-def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
+def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
     """A table from SAPP's layers.
 
     Raises:
@@ -75,7 +75,7 @@ def read_sapp(text: str, source: str, pipeline: Pipeline) -> Table:
         raise ConfigError(msg("planning.sapp.no-body"), path=source)
     size = _number(data, "stage_const_mem", source) or 0.0
     constant = round(size * MIB) if pipeline.constant_bytes is None else pipeline.constant_bytes
-    table = Table(
+    table = CostTable(
         **{**pipeline._asdict(), "constant_bytes": constant},
         layers=tuple(_layer(row, source) for row in by_type["BODY"]),
         head=_end(by_type["HEAD"], source),
@@ -127,5 +127,5 @@ def _layer(row: dict[str, Any], source: str) -> LayerKind:
             coefficient = _number(row, names.coefficient, source)
             longer = backward * (1 + (names.default if coefficient is None else coefficient))
             extra = (whole or longer) / (2 * forward) - 1 if forward else 0.0
-            recompute[kind] = Kept(round(size * MIB), round(extra, 9))
+            recompute[kind] = LayerCost(round(size * MIB), round(extra, 9))
     return LayerKind(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.planning.sapp import KINDS, Pipeline
+from ms_tune.planning.sapp import KINDS, SappPipeline
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.planning.table import End, LayerKind, Table
+    from ms_tune.planning.table import CostTable, End, LayerKind
 
 
 class Exported(NamedTuple):
     """SAPP's form of a table."""
 
     content: dict[str, object]  # the file's JSON
-    pipeline: Pipeline  # what SAPP takes from its command line
+    pipeline: SappPipeline  # what SAPP takes from its command line
     left: tuple[Message, ...]  # what that form has no place for
 
 
-def export_sapp(table: Table, name: str) -> Exported:
+def export_sapp(table: CostTable, name: str) -> Exported:
     """A table in SAPP's form. Sizes that it has no place for are left out and told; none is made smaller."""
     constant, head, tail = _fixed(table)
     rows = [
@@ -30,13 +30,13 @@ def export_sapp(table: Table, name: str) -> Exported:
         *(_layer(layer) for layer in table.layers),
         _end("TAIL", table.tail, tail),
     ]
-    pipeline = Pipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order)
+    pipeline = SappPipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order)
     return Exported(
         {"name": name, "stage_const_mem": constant / MIB, "layers_description": rows}, pipeline, tuple(_left(table))
     )
 
 
-def _fixed(table: Table) -> tuple[int, int, int]:
+def _fixed(table: CostTable) -> tuple[int, int, int]:
     """What every stage holds beside its layers, and head and tail: what each stage holds on top goes with these three."""
     own = table.stage_bytes or (0,) * table.stages
     most = max(own[1:-1], default=min(own))
@@ -64,7 +64,7 @@ def _layer(layer: LayerKind) -> dict[str, object]:
     return row
 
 
-def _left(table: Table) -> Iterator[Message]:
+def _left(table: CostTable) -> Iterator[Message]:
     for layer in table.layers:
         for kind, kept in layer.recompute.items():
             if kind not in KINDS:

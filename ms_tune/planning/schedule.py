@@ -40,7 +40,7 @@ class Schedule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class PipelinePass:
     """One pass of one micro-batch through one chunk of the stage."""
 
     forward: bool
@@ -60,7 +60,7 @@ def refusal(schedule: Schedule, stages: int, chunks: int, micro_batches: int) ->
     return None
 
 
-def passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[Pass]:
+def passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[PipelinePass]:
     """The passes of one training step of a stage, in order.
 
     Args:
@@ -109,15 +109,15 @@ def _rounds(schedule: Schedule, stages: int, chunks: int, micro_batches: int) ->
     return [micro_batches - stages * (count - 1)] + [stages] * (count - 1)
 
 
-def _in_rounds(rounds: Sequence[int], chunks: range, *, forward: bool) -> list[Pass]:
+def _in_rounds(rounds: Sequence[int], chunks: range, *, forward: bool) -> list[PipelinePass]:
     order, first = [], 0
     for size in rounds:
-        order += [Pass(forward, chunk, first + number) for chunk in chunks for number in range(size)]
+        order += [PipelinePass(forward, chunk, first + number) for chunk in chunks for number in range(size)]
         first += size
     return order
 
 
-def most_held(order: Iterable[Pass], chunks: int) -> tuple[int, ...]:
+def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
     """Micro-batches held by each chunk when the stage holds most, counted over its chunks; the first such moment.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.planning.anneal import Best, Space, allowed, anneal, fits
+from ms_tune.planning.anneal import Best, PlanSpace, allowed, anneal, fits
 from ms_tune.planning.bound import least_limit, lower_bound, next_whole, relaxation_of
 from ms_tune.planning.costs import costs_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.bound import Relaxation
     from ms_tune.planning.costs import Costs, Whole
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 
 class Effort(Enum):
@@ -50,7 +50,7 @@ _MOST_WHOLE, _MOST_INTERLEAVED = 320, 40
 _SMALL = 500_000  # passes x cells of a pipeline that is bounded with all rounds
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far the search is: its part, how much of the part is done, and the best step and the bound so far."""
 
     part: str
@@ -63,7 +63,7 @@ class Progress(NamedTuple):
 class Search:
     """What a search knows so far; it can be stopped at any time."""
 
-    table: Table
+    table: CostTable
     costs: Costs  # it in arrays
     best: Best  # the best state and its score
     bound: int = 0  # no plan takes fewer ticks
@@ -83,7 +83,7 @@ class Search:
         """Keep a state if it is the best so far."""
         if not allowed(self.costs, state[None])[0]:
             return False
-        score = int(Space(self.costs).scores(state[None])[0])
+        score = int(PlanSpace(self.costs).scores(state[None])[0])
         if score >= self.best.score:
             return False
         self.best = Best(score, state)
@@ -91,12 +91,16 @@ class Search:
 
 
 def search(
-    table: Table, effort: Effort, seed: int, on_progress: Callable[[Progress], None], starts: Sequence[Whole] = ()
+    table: CostTable,
+    effort: Effort,
+    seed: int,
+    on_progress: Callable[[SearchProgress], None],
+    starts: Sequence[Whole] = (),
 ) -> Search:
     """The best plan found, with a lower bound for every plan. An interrupt ends the search with what it has."""
     costs = costs_of(table)
     even = even_state(costs)
-    found = Search(table, costs, Best(int(Space(costs).scores(even[None])[0]), even))
+    found = Search(table, costs, Best(int(PlanSpace(costs).scores(even[None])[0]), even))
     for start in starts:
         found.offer(start)
     try:
@@ -106,7 +110,7 @@ def search(
     return found
 
 
-def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[Progress], None]) -> None:
+def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
     costs, relaxation = found.costs, relaxation_of(found.costs)
     found.least_bytes, state = least_limit(relaxation, budget.nodes)
     if found.least_bytes > found.table.limit_bytes:
@@ -141,7 +145,7 @@ def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[Pr
 
 
 def _anneal(
-    found: Search, starts: Sequence[Whole], steps: int, seed: int, on_progress: Callable[[Progress], None]
+    found: Search, starts: Sequence[Whole], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
 ) -> None:
     def tell(step: int, best: Best) -> bool:
         if best.score < found.best.score:
@@ -149,13 +153,13 @@ def _anneal(
         on_progress(_progress(found, "search", step / steps))
         return found.optimal()
 
-    best = anneal(Space(found.costs), starts, steps, seed, tell)
+    best = anneal(PlanSpace(found.costs), starts, steps, seed, tell)
     if best.score < found.best.score:
         found.best = best
 
 
 def _prove(
-    found: Search, relaxation: Relaxation, budget: _Budget, most: int, on_progress: Callable[[Progress], None]
+    found: Search, relaxation: Relaxation, budget: _Budget, most: int, on_progress: Callable[[SearchProgress], None]
 ) -> int:
     """Search in whole numbers for something better, until there is nothing or that was done so often; how often it was."""
     cells, _, kinds = relaxation.shape
@@ -214,13 +218,13 @@ def _rounded(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float
     return state
 
 
-def _progress(found: Search, part: str, done: float) -> Progress:
+def _progress(found: Search, part: str, done: float) -> SearchProgress:
     unit = float(found.costs.unit)
     time = found.best.score * unit if found.found else None
-    return Progress(part, done, time, found.bound * unit if found.bound else None)
+    return SearchProgress(part, done, time, found.bound * unit if found.bound else None)
 
 
-def without(table: Table, kinds: Sequence[object]) -> Table:
+def without(table: CostTable, kinds: Sequence[object]) -> CostTable:
     """The table without some kinds of recompute."""
     layers = tuple(
         replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in kinds})

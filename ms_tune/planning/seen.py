@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
 from ms_tune.planning.clock import HEAD, TAIL, LayerTimes
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.planning.clock import Clock, SeenLayer
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 
-def with_layers(clock: Clock, table: Table) -> Clock:
+def with_layers(clock: Clock, table: CostTable) -> Clock:
     """The clock with times of the table's layers, and what these cover; times that it has stay.
 
     A kind of layers takes the mean of those that the profile has. What runs twice because it is recomputed counts half for each
@@ -68,9 +68,9 @@ def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
         return sum(figures) / len(of) / micro_batches
 
     forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)
-    backward = {Recompute.NONE: mean((one.backward for one in layers), layers)}
+    backward = {RecomputeKind.NONE: mean((one.backward for one in layers), layers)}
     if whole:
-        backward[Recompute.FULL] = backward[Recompute.NONE] + mean((one.twice / 2 for one in whole), whole)
+        backward[RecomputeKind.FULL] = backward[RecomputeKind.NONE] + mean((one.twice / 2 for one in whole), whole)
     return LayerTimes(forward, backward)
 
 

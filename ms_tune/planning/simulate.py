@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ms_tune.planning.schedule import Pass, passes
+from ms_tune.planning.schedule import PipelinePass, passes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class PassMoment:
     """Micro-batches that a stage holds right before a backward pass."""
 
     held: tuple[int, ...]  # by chunk
@@ -41,7 +41,7 @@ class Graph:
     source: NDArray[np.intp]  # The neighbour's pass that it takes its input from; `passes` for none. Shape (passes,).
     levels: tuple[tuple[int, int], ...]  # first and last-but-one pass of each level
     # Of each stage, when it may hold most; a moment that another one outdoes is left out.
-    moments: tuple[tuple[Moment, ...], ...]
+    moments: tuple[tuple[PassMoment, ...], ...]
 
     def times(self, durations: NDArray[Any]) -> NDArray[Any]:
         """When each pass ends. ``durations`` is by kind and plan, shape (2 x cells, plans); the result (passes + 1, plans)."""
@@ -58,7 +58,7 @@ class Graph:
         return found
 
 
-def graph_of(table: Table) -> Graph:
+def graph_of(table: CostTable) -> Graph:
     """The passes of a table's pipeline."""
     stages, chunks, cells = table.stages, table.chunks, table.cells
     lingers = table.again is not None and table.again.lingers
@@ -94,7 +94,7 @@ def _giver(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
     return (False, cell + 1) if cell < cells - 1 else (True, cell)
 
 
-def _levels(orders: list[list[Pass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
+def _levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
     """The level of each pass, by stage and place in the stage's order: one more than of those that it waits for."""
     level: dict[tuple[int, int], int] = {}
     arrived: dict[tuple[bool, int, int], int] = {}
@@ -122,7 +122,7 @@ def _levels(orders: list[list[Pass]], stages: int, cells: int) -> dict[tuple[int
     return level
 
 
-def _moments(order: list[Pass], chunks: int, *, lingers: bool) -> tuple[Moment, ...]:
+def _moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
     """Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes."""
     held, back = [0] * chunks, [False] * chunks
     found: dict[tuple[int, tuple[bool, ...]], set[tuple[int, ...]]] = {}
@@ -132,7 +132,7 @@ def _moments(order: list[Pass], chunks: int, *, lingers: bool) -> tuple[Moment, 
         held[one.chunk] += 1 if one.forward else -1
         back[one.chunk] = lingers and not one.forward
     return tuple(
-        Moment(vector, *place) for place in sorted(found) for vector in sorted(_largest(found[place]), reverse=True)
+        PassMoment(vector, *place) for place in sorted(found) for vector in sorted(_largest(found[place]), reverse=True)
     )
 
 

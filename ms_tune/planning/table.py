@@ -22,7 +22,7 @@ MOST_ALL_PASSES = 65_536  # of all stages in one training step
 MOST_BYTES = 2**52
 
 
-class Recompute(Enum):
+class RecomputeKind(Enum):
     """What a layer does to hold less: what it recomputes, or that it recomputes nothing and swaps activations to the host."""
 
     NONE = "none"
@@ -34,10 +34,17 @@ class Recompute(Enum):
 
 
 # The layers of a cell in this order: MindFormers counts every list of recompute from the first layer of a cell on.
-IN_CELL = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.SWAP, Recompute.NONE)
+IN_CELL = (
+    RecomputeKind.FULL,
+    RecomputeKind.BOTH,
+    RecomputeKind.SELECT,
+    RecomputeKind.COMM,
+    RecomputeKind.SWAP,
+    RecomputeKind.NONE,
+)
 
 
-class Kept(NamedTuple):
+class LayerCost(NamedTuple):
     """A layer with one kind of recompute."""
 
     activation_bytes: int  # what the layer keeps of one micro-batch between its forward and its backward pass
@@ -64,7 +71,7 @@ class LayerKind:
     count: int  # how many there are
     forward: float  # time of a forward pass of one micro-batch through one of them
     bytes: int  # what one holds for the whole run: weights, gradients, optimizer state
-    recompute: Mapping[Recompute, Kept]  # what one keeps, by kind of recompute
+    recompute: Mapping[RecomputeKind, LayerCost]  # what one keeps, by kind of recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ SWAP_LIST = "swap"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanLists:
     """Lists of chunks x stages, in MindFormers' meaning."""
 
     offset: Rows  # layers beyond an even split
@@ -125,7 +132,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CostTable:
     """What a plan is made from."""
 
     stages: int  # pipeline stages
@@ -138,7 +145,7 @@ class Table:
     tail: End = End()  # what stands behind them, on the last stage
     constant_bytes: int = 0  # what every stage holds beside its layers
     stage_bytes: tuple[int, ...] = ()  # what each stage holds on top; empty for nothing
-    present: Plan | None = None  # the plan that the config has now, if there is one
+    present: PlanLists | None = None  # the plan that the config has now, if there is one
     # What is held while weights are updated, where that may be more than in a backward pass.
     update: Update | None = None
     again: Again | None = None  # what layers that are recomputed in full make each stage hold on top
@@ -159,7 +166,7 @@ class Table:
         return sum(layer.count for layer in self.layers)
 
     @property
-    def kinds(self) -> tuple[Recompute, ...]:
+    def kinds(self) -> tuple[RecomputeKind, ...]:
         """The kinds of recompute that there are, in the order in which a cell has them."""
         return tuple(kind for kind in IN_CELL if kind in self.layers[0].recompute)
 
@@ -171,7 +178,7 @@ class Table:
         return self.constant_bytes + own + head + tail
 
 
-def check(table: Table, source: str) -> Table:
+def check(table: CostTable, source: str) -> CostTable:
     """The table itself, which makes sense.
 
     Raises:
@@ -201,7 +208,7 @@ def check(table: Table, source: str) -> Table:
 _BY_CELL = ("again.layer_bytes", "again.transient_bytes")
 
 
-def _check_stages(table: Table, source: str) -> None:
+def _check_stages(table: CostTable, source: str) -> None:
     """A list of sizes has one for each stage, or for each cell."""
     lists = {"stage_bytes": table.stage_bytes} if table.stage_bytes else {}
     if table.update is not None:
@@ -238,7 +245,7 @@ def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
 
 
 _COMPARED = (
-    *((Recompute.NONE, kind) for kind in IN_CELL[:-1]),
-    (Recompute.SELECT, Recompute.BOTH),
-    (Recompute.COMM, Recompute.BOTH),
+    *((RecomputeKind.NONE, kind) for kind in IN_CELL[:-1]),
+    (RecomputeKind.SELECT, RecomputeKind.BOTH),
+    (RecomputeKind.COMM, RecomputeKind.BOTH),
 )

@@ -18,12 +18,12 @@ from ms_tune.planning.table import (
     MOST_STAGES,
     SWAP_LIST,
     Again,
+    CostTable,
     End,
-    Kept,
+    LayerCost,
     LayerKind,
-    Plan,
-    Recompute,
-    Table,
+    PlanLists,
+    RecomputeKind,
     Update,
     check,
 )
@@ -136,7 +136,7 @@ def parse_json(text: str, source: str) -> object:
         raise ConfigError(msg("planning.file.no-json.deep"), path=source) from None
 
 
-def read_table(text: str, source: str, *, linked: bool = False) -> Table:
+def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
     """A table from its JSON, or from the JSON that ``ms-tune fit --json`` printed.
 
     Args:
@@ -154,7 +154,7 @@ def read_table(text: str, source: str, *, linked: bool = False) -> Table:
     top = reader.mapping(data, where.rstrip("."), _REQUIRED, _OPTIONAL)
     stages = reader.whole(top["stages"], where + "stages", 1, MOST_STAGES)
     rows = reader.list(top["layers"], where + "layers", MOST_KINDS)
-    table = Table(
+    table = CostTable(
         stages=stages,
         chunks=reader.whole(top.get("chunks", 1), where + "chunks", 1, MOST_CHUNKS),
         micro_batches=reader.whole(top["micro_batches"], where + "micro_batches", 1, MOST_PASSES),
@@ -187,7 +187,7 @@ def _order(reader: Reader, value: object, where: str) -> Schedule:
 
 def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerKind:
     row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
-    names = [kind.value for kind in Recompute]
+    names = [kind.value for kind in RecomputeKind]
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
     return LayerKind(
         name=reader.name(row.get("name", where), f"{where}.name"),
@@ -195,8 +195,8 @@ def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerK
         forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
         recompute={
-            Recompute(name): _kept(
-                reader, kinds[name], f"{where}.recompute.{name}", swap=name == Recompute.SWAP.value, linked=linked
+            RecomputeKind(name): _kept(
+                reader, kinds[name], f"{where}.recompute.{name}", swap=name == RecomputeKind.SWAP.value, linked=linked
             )
             for name in names
             if name in kinds
@@ -207,13 +207,13 @@ def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerK
 _OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
 
 
-def _kept(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> Kept:
+def _kept(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> LayerCost:
     optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes", *(_OF_SWAP[:1] if swap else ()))
     required = ("activation_bytes", *(("swapped_bytes",) if swap else ()))
     row = reader.mapping(value, where, required, optional)
     if swap and not linked and not any(key in row for key in _OF_SWAP):
         reader.fail(where, msg("planning.link.unknown"), msg("planning.link.unknown.hint"))
-    return Kept(
+    return LayerCost(
         activation_bytes=reader.whole(row["activation_bytes"], f"{where}.activation_bytes", 0, MOST_BYTES),
         backward_extra=reader.number(
             row.get("backward_extra", 0), f"{where}.backward_extra", _MOST_EXTRA, _LEAST_EXTRA
@@ -269,7 +269,7 @@ def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
     return () if value is None else _sizes(reader, value, where, 0)
 
 
-def _plan(reader: Reader, value: object, where: str) -> Plan:
+def _plan(reader: Reader, value: object, where: str) -> PlanLists:
     lists = reader.mapping(value, where, LISTS[:1], (*LISTS[1:], SWAP_LIST))
     nothing = [
         [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)
@@ -285,11 +285,11 @@ def _plan(reader: Reader, value: object, where: str) -> Plan:
             for chunk, row in enumerate(found)
         )
 
-    plan = Plan(*map(rows, LISTS))
+    plan = PlanLists(*map(rows, LISTS))
     return replace(plan, swap=rows(SWAP_LIST)) if SWAP_LIST in lists else plan
 
 
-def table_json(table: Table) -> dict[str, object]:
+def table_json(table: CostTable) -> dict[str, object]:
     """The table as JSON has it; :func:`read_table` reads it back."""
     return {
         "stages": table.stages,
@@ -317,7 +317,7 @@ def table_json(table: Table) -> dict[str, object]:
     }
 
 
-def _kept_json(kind: Recompute, kept: Kept) -> dict[str, object]:
+def _kept_json(kind: RecomputeKind, kept: LayerCost) -> dict[str, object]:
     """A layer's row; what only swap has, only with swap."""
     row = kept._asdict()
-    return row if kind is Recompute.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}
+    return row if kind is RecomputeKind.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}

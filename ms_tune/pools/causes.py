@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.pools.pool import Growth, Unit
+    from ms_tune.pools.pool import PoolGrowth, PoolUnit
     from ms_tune.pools.replay import Replay
     from ms_tune.pools.workload import Workload
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Pin:
     """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
 
-    unit: Unit
+    unit: PoolUnit
     touched: int  # bytes of it that were ever used, up to the end of the trace
     live: int  # bytes of it in use at the peak
     # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
@@ -27,8 +27,10 @@ class Pin:
 class Causes:
     """Why the pool of a run reserved more than was in use."""
 
-    growths: tuple[Growth, ...]  # every time it took memory from the device, with the largest hole at that time
-    missed: tuple[Growth, ...]  # the growths at which the free bytes would have been enough, had they been in one piece
+    growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
+    missed: tuple[
+        PoolGrowth, ...
+    ]  # the growths at which the free bytes would have been enough, had they been in one piece
     spilled: int  # bytes of persistent requests that the common part served
     untouched: int  # bytes that were reserved and never used: the ends of the units
     idle_at_peak: int  # bytes of touched extents that were free when most bytes were in use

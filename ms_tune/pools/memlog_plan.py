@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.placement import Problem
+from ms_tune.packing.placement import PackingProblem
 from ms_tune.pools.memlog_report import VARIABLE, rounded
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import HEAD
@@ -28,7 +28,7 @@ class StaticBlocks(NamedTuple):
     sizes: tuple[int, ...]  # what each asks for, in their order
     # Those that get a place, as numbers of `sizes`; the others outlive the iteration that makes them anew.
     planned: tuple[int, ...]
-    problem: Problem  # the planned ones, to be placed
+    problem: PackingProblem  # the planned ones, to be placed
     once: int  # how many come before iteration 1, and only once
     allocated: int  # bytes: the largest live sum of those that get a place
     small: int  # bytes: that of all blocks up to 512 bytes, which have a pool of their own
@@ -59,7 +59,7 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
     planned = tuple(number for number, span in enumerate(spans) if span is not None)
     lower, upper = zip(*(span for span in spans if span is not None), strict=True)
     size = np.array([rounded(rows[number].size) for number in planned], np.int64)
-    problem = Problem(
+    problem = PackingProblem(
         np.array(lower, np.int64), np.maximum(upper, np.array(lower, np.int64) + 1), size, np.full(len(size), ALIGNMENT)
     )
     return StaticBlocks(

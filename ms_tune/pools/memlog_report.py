@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.placement import Problem
+from ms_tune.packing.placement import PackingProblem
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.pools.replay import replay
 from ms_tune.pools.torch_pool import TorchPool
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
 
 
-class Kind(str, Enum):
+class TensorKind(str, Enum):
     """What a block is, by when it comes and goes."""
 
     WEIGHTS = "weights"  # before iteration 0 until the end: weights, gradient buffers, master copies
@@ -41,13 +41,13 @@ class Kind(str, Enum):
     SMALL = "small"  # up to 512 bytes
 
 
-_PLANNED = (Kind.WEIGHTS, Kind.OPTIMIZER, Kind.INIT, Kind.SAVED, Kind.TEMPORARY)
+_PLANNED = (TensorKind.WEIGHTS, TensorKind.OPTIMIZER, TensorKind.INIT, TensorKind.SAVED, TensorKind.TEMPORARY)
 
 
-class Share(NamedTuple):
+class SizeShare(NamedTuple):
     """One kind of blocks: how many, bytes at the theoretical peak, and the peak of its own curve."""
 
-    kind: Kind
+    kind: TensorKind
     blocks: int
     at_peak: int
     own_peak: int
@@ -58,8 +58,8 @@ class MemLogReport(NamedTuple):
 
     peak: int  # bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All"
     peak_time: int  # the event at which it is reached first
-    shares: tuple[Share, ...]  # one for every kind
-    activations: Share  # those of both kinds together
+    shares: tuple[SizeShare, ...]  # one for every kind
+    activations: SizeShare  # those of both kinds together
     # Peaks of PyTorch's caching allocator when it serves the trace.
     torch_allocated: int
     torch_reserved: int
@@ -70,30 +70,30 @@ class MemLogReport(NamedTuple):
         return self.torch_allocated / self.torch_reserved if self.torch_reserved else 1.0
 
 
-def kind_of(block: LogBlock, log: MemLog, first: int) -> Kind:
+def kind_of(block: LogBlock, log: MemLog, first: int) -> TensorKind:
     """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
     kept = block.end_iteration is None or block.end_iteration == log.tail
     if block.size <= VARIABLE:
-        return Kind.SMALL
+        return TensorKind.SMALL
     if block.iteration == HEAD:
         if kept:
-            return Kind.WEIGHTS
-        return Kind.INIT if block.end_iteration == HEAD else Kind.UNRELEASED
+            return TensorKind.WEIGHTS
+        return TensorKind.INIT if block.end_iteration == HEAD else TensorKind.UNRELEASED
     if kept and block.iteration == first:
-        return Kind.OPTIMIZER
+        return TensorKind.OPTIMIZER
     alike = block.iteration == block.end_iteration and block.phase == block.end_phase
-    return Kind.TEMPORARY if alike else Kind.SAVED
+    return TensorKind.TEMPORARY if alike else TensorKind.SAVED
 
 
 def analyse(log: MemLog, *, npu: bool = False) -> MemLogReport:
     """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
     first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
     kinds = [kind_of(block, log, first) for block in log.blocks]
-    codes = np.array([list(Kind).index(kind) for kind in kinds], np.int64)
-    planned = np.isin(codes, [list(Kind).index(kind) for kind in _PLANNED])
+    codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
+    planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
     total = _curve(log, planned)
     time = int(total.argmax())
-    shares = tuple(_share(log, codes, [kind], time) for kind in Kind)
+    shares = tuple(_share(log, codes, [kind], time) for kind in TensorKind)
     result = replay(
         workload(Request(one.size, one.start, one.end) for one in log.blocks),
         TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
@@ -102,18 +102,18 @@ def analyse(log: MemLog, *, npu: bool = False) -> MemLogReport:
         peak=int(total[time]),
         peak_time=time,
         shares=shares,
-        activations=_share(log, codes, [Kind.SAVED, Kind.TEMPORARY], time),
+        activations=_share(log, codes, [TensorKind.SAVED, TensorKind.TEMPORARY], time),
         torch_allocated=result.used_peak,
         torch_reserved=result.reserved_peak,
     )
 
 
-def problem_of(log: MemLog) -> Problem:
+def problem_of(log: MemLog) -> PackingProblem:
     """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
     lower = np.array([block.start for block in log.blocks], np.int64)
     upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
     size = np.array([rounded(block.size) for block in log.blocks], np.int64)
-    return Problem(lower, upper, size, np.full(len(size), ALIGNMENT))
+    return PackingProblem(lower, upper, size, np.full(len(size), ALIGNMENT))
 
 
 def rounded(size: int) -> int:
@@ -121,10 +121,10 @@ def rounded(size: int) -> int:
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def _share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[Kind], time: int) -> Share:
-    mask = np.isin(codes, [list(Kind).index(kind) for kind in kinds])
+def _share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
+    mask = np.isin(codes, [list(TensorKind).index(kind) for kind in kinds])
     curve = _curve(log, mask)
-    return Share(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
+    return SizeShare(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
 
 
 def _curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import aligned
-from ms_tune.pools.pool import ALIGNMENT, TOP, Growth, PoolState, Unit, cut
+from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Buffers:
         self.key_of: dict[int, tuple[int, int]] = {}
 
 
-class _Part:
+class _BestFitPart:
     """Common or persistent: its units in the order in which they were taken."""
 
     __slots__ = ("buffers", "name", "total", "units")
@@ -42,7 +42,7 @@ class _Part:
     def __init__(self, name: str) -> None:
         self.name = name
         self.total = 0
-        self.units: list[Unit] = []
+        self.units: list[PoolUnit] = []
         self.buffers: dict[int, _Buffers] = {}
 
     def actual(self) -> int:
@@ -58,11 +58,11 @@ class MindSporeBestFitPool:
     """
 
     def __init__(self, settings: MindSporeSettings) -> None:
-        self.state = PoolState()
+        self.state = PoolSnapshot()
         self._settings = settings
-        self._common, self._persistent = _Part("common"), _Part("persistent")
-        self._live: dict[int, tuple[int, _Part, int, Unit]] = {}
-        self._holes: dict[int, tuple[int, _Part, int, Unit]] = {}
+        self._common, self._persistent = _BestFitPart("common"), _BestFitPart("persistent")
+        self._live: dict[int, tuple[int, _BestFitPart, int, PoolUnit]] = {}
+        self._holes: dict[int, tuple[int, _BestFitPart, int, PoolUnit]] = {}
         self._hole_to: dict[int, int] = {}
         self._age = 0
         self._bottom = TOP
@@ -117,7 +117,7 @@ class MindSporeBestFitPool:
         self.state.actual = self._common.actual() + self._persistent.actual()
         return address
 
-    def _fit(self, part: _Part, size: int, stream: int) -> int | None:
+    def _fit(self, part: _BestFitPart, size: int, stream: int) -> int | None:
         buffers = part.buffers.get(stream)
         if buffers is None:
             return None
@@ -136,7 +136,7 @@ class MindSporeBestFitPool:
         unit.low, unit.high = min(unit.low, address), max(unit.high, address + size)
         return address
 
-    def _expand(self, part: _Part, size: int, stream: int, *, beyond: bool = False) -> bool:
+    def _expand(self, part: _BestFitPart, size: int, stream: int, *, beyond: bool = False) -> bool:
         settings, state = self._settings, self.state
         left = settings.total - state.reserved
         if left < size:
@@ -148,27 +148,27 @@ class MindSporeBestFitPool:
         self._take(part, min(-(-size // step) * step, left), stream, wanted=size)
         return True
 
-    def _take(self, part: _Part, unit_size: int, stream: int, *, wanted: int) -> None:
+    def _take(self, part: _BestFitPart, unit_size: int, stream: int, *, wanted: int) -> None:
         state = self.state
         state.reserved += unit_size
         keys = part.buffers[stream].keys if stream in part.buffers else []
         free = sum(key[0] for key in keys)
         largest = keys[-1][0] if keys else 0
-        state.growths.append(Growth(state.request, part.name, unit_size, state.reserved, wanted, largest, free))
+        state.growths.append(PoolGrowth(state.request, part.name, unit_size, state.reserved, wanted, largest, free))
         self._bottom -= unit_size
-        unit = Unit(self._bottom, unit_size, part.name, self._bottom, self._bottom)
+        unit = PoolUnit(self._bottom, unit_size, part.name, self._bottom, self._bottom)
         state.units.append(unit)
         part.units.append(unit)
         part.total += unit_size
         self._add_hole(self._bottom, unit_size, part, stream, unit)
 
-    def _unit_size(self, part: _Part, left: int) -> int:
+    def _unit_size(self, part: _BestFitPart, left: int) -> int:
         increase = self._settings.increase
         if increase is None or increase == _UNIT or part is self._persistent:
             return _UNIT
         return min(aligned(increase), left - _UNIT if left > _UNIT else left)
 
-    def _add_hole(self, address: int, size: int, part: _Part, stream: int, unit: Unit) -> None:
+    def _add_hole(self, address: int, size: int, part: _BestFitPart, stream: int, unit: PoolUnit) -> None:
         self._age += 1
         buffers = part.buffers.setdefault(stream, _Buffers())
         insort(buffers.keys, (size, self._age))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.pool import ALIGNMENT, TOP, Growth, PoolState, Unit, cut
+from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class _Part:
+class _PoolPart:
     """One sub-pool: the sort keys of its free buffers, in order."""
 
     __slots__ = ("common", "keys", "name", "units")
@@ -77,15 +77,15 @@ class MindSporePool:
     """
 
     def __init__(self, settings: MindSporeSettings) -> None:
-        self.state = PoolState()
+        self.state = PoolSnapshot()
         self._settings = settings
-        self._parts: dict[tuple[bool, int, bool], _Part] = {}
-        self._live: dict[int, tuple[int, _Part]] = {}
+        self._parts: dict[tuple[bool, int, bool], _PoolPart] = {}
+        self._live: dict[int, tuple[int, _PoolPart]] = {}
         self._hole_at: dict[int, int] = {}  # size of the free buffer that starts at an address
         self._hole_to: dict[int, int] = {}  # start of the free buffer that ends at an address
         self._edges: set[int] = set()  # where units begin and end; buffers never merge across
         self._bases: list[int] = []  # of the units, ascending
-        self._units: list[Unit] = []  # in the order of the bases
+        self._units: list[PoolUnit] = []  # in the order of the bases
         self._bottom = TOP
         if settings.init is not None and settings.vmm is Vmm.OFF:
             for persistent in (True, False):
@@ -149,22 +149,22 @@ class MindSporePool:
             self.state.spilled += size
         return address
 
-    def _part(self, *, persistent: bool, stream: int, size: int) -> _Part:
+    def _part(self, *, persistent: bool, stream: int, size: int) -> _PoolPart:
         small = self._settings.small_pool and not persistent and size <= _SMALL
         key = (persistent, stream, small)
         part = self._parts.get(key)
         if part is None:
             name = "persistent" if persistent else "small" if small else "common"
-            part = self._parts[key] = _Part(name, common=not persistent)
+            part = self._parts[key] = _PoolPart(name, common=not persistent)
         return part
 
-    def _try(self, part: _Part, size: int) -> int | None:
+    def _try(self, part: _PoolPart, size: int) -> int | None:
         """Best fit in a part, which takes its first unit at its first request."""
         if not part.units and not self._expand(part, size):
             return None
         return self._fit(part, size)
 
-    def _fit(self, part: _Part, size: int) -> int | None:
+    def _fit(self, part: _PoolPart, size: int) -> int | None:
         """Cut the request from the smallest free buffer that holds it, the lowest among equals."""
         keys = part.keys
         position = bisect_left(keys, size << _BITS)
@@ -196,7 +196,7 @@ class MindSporePool:
                 state.reserved += (-(-extent // PAGE) - mapped) * PAGE
                 state.over = state.over or state.reserved > self._settings.total
 
-    def _expand(self, part: _Part, size: int, *, beyond: bool = False) -> bool:
+    def _expand(self, part: _PoolPart, size: int, *, beyond: bool = False) -> bool:
         """Take a unit from the device; False if the device has too little left."""
         settings, state = self._settings, self.state
         if settings.vmm is Vmm.ON:
@@ -214,29 +214,29 @@ class MindSporePool:
         holes = part.keys
         largest = holes[-1] >> _BITS if holes else 0
         free = sum(key >> _BITS for key in holes)
-        state.growths.append(Growth(state.request, part.name, unit, state.reserved, size, largest, free))
+        state.growths.append(PoolGrowth(state.request, part.name, unit, state.reserved, size, largest, free))
         self._add_unit(part, unit)
         return True
 
-    def _unit_size(self, part: _Part, left: int) -> int:
+    def _unit_size(self, part: _PoolPart, left: int) -> int:
         increase = self._settings.increase
         if increase is None or increase == _UNIT or not part.common:
             return _UNIT
         return min(aligned(increase), left - _UNIT if left > _UNIT else left)
 
-    def _add_unit(self, part: _Part, size: int) -> None:
+    def _add_unit(self, part: _PoolPart, size: int) -> None:
         part.units += 1
         self._edges.add(self._bottom)
         self._bottom -= size
         self._edges.add(self._bottom)
         # The first block of a unit lies at its base, so an extent that is empty there stays what it says.
-        unit = Unit(self._bottom, size, part.name, self._bottom, self._bottom)
+        unit = PoolUnit(self._bottom, size, part.name, self._bottom, self._bottom)
         self.state.units.append(unit)
         self._bases.insert(0, self._bottom)
         self._units.insert(0, unit)
         self._add_hole(part, self._bottom, size)
 
-    def _drop_unit(self, part: _Part, base: int) -> None:
+    def _drop_unit(self, part: _PoolPart, base: int) -> None:
         part.units -= 1
         at = bisect_left(self._bases, base)
         unit = self._units.pop(at)
@@ -245,11 +245,11 @@ class MindSporePool:
         self.state.reserved -= unit.size
         self.state.actual -= unit.high - unit.low
 
-    def _add_hole(self, part: _Part, address: int, size: int) -> None:
+    def _add_hole(self, part: _PoolPart, address: int, size: int) -> None:
         insort(part.keys, size << _BITS | address)
         self._hole_at[address] = size
         self._hole_to[address + size] = address
 
-    def _drop_hole(self, part: _Part, address: int, size: int) -> None:
+    def _drop_hole(self, part: _PoolPart, address: int, size: int) -> None:
         del part.keys[bisect_left(part.keys, size << _BITS | address)]
         del self._hole_at[address], self._hole_to[address + size]

@@ -19,7 +19,7 @@ TOP = 1 << 47  # where the first unit ends
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class PoolGrowth:
     """Why and by how much a pool took memory from the device."""
 
     request: int | None  # position of the request that made it grow; None if it grew before the first one (`init_size`)
@@ -32,7 +32,7 @@ class Growth:
 
 
 @dataclass(slots=True)
-class Unit:
+class PoolUnit:
     """Memory that a pool took from the device at once, and how much of it was ever touched: ``[low, high)``.
 
     ``released`` is the last request served before it was given back; None if it never was.
@@ -47,7 +47,7 @@ class Unit:
 
 
 @dataclass(slots=True)
-class PoolState:
+class PoolSnapshot:
     """What a pool tells about itself while it runs."""
 
     used: int = 0  # bytes of live blocks, as the pool counts them
@@ -58,10 +58,10 @@ class PoolState:
     over: bool = False  # whether it needed more than the device has
     spilled: int = 0
     request: int | None = None  # position of the request being served, None before the first
-    units: list[Unit] = field(default_factory=list)
-    growths: list[Growth] = field(default_factory=list)
+    units: list[PoolUnit] = field(default_factory=list)
+    growths: list[PoolGrowth] = field(default_factory=list)
 
-    def unit_of(self, address: int) -> Unit:
+    def unit_of(self, address: int) -> PoolUnit:
         """The unit that an address lies in."""
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
 
@@ -88,7 +88,7 @@ def cut(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list
 class Pool(Protocol):
     """A memory pool: state, and two operations."""
 
-    state: PoolState
+    state: PoolSnapshot
 
     def allocate(self, request: Request) -> int:
         """Serve one request; the address of its block."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.pools.workload import RELEASE
 
 if TYPE_CHECKING:
-    from ms_tune.pools.pool import Growth, Pool, Unit
+    from ms_tune.pools.pool import Pool, PoolGrowth, PoolUnit
     from ms_tune.pools.workload import Workload
 
 
@@ -19,7 +19,7 @@ class Replay:
     """What a pool did with a workload."""
 
     addresses: tuple[int, ...]  # of each request's block, in the pool's own address space
-    # Bytes just after each request was served; see `ms_tune.pools.pool.PoolState`.
+    # Bytes just after each request was served; see `ms_tune.pools.pool.PoolSnapshot`.
     used: tuple[int, ...]
     actual: tuple[int, ...]
     reserved: tuple[int, ...]
@@ -29,8 +29,8 @@ class Replay:
     reserved_peak: int
     over: bool  # whether the pool needed more than the device has
     spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
-    units: tuple[Unit, ...]  # what the pool took from the device, in that order
-    growths: tuple[Growth, ...]  # when and why it took it
+    units: tuple[PoolUnit, ...]  # what the pool took from the device, in that order
+    growths: tuple[PoolGrowth, ...]  # when and why it took it
 
 
 @dataclass(frozen=True, slots=True)

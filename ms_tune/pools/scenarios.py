@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TraceFacts:
     """What is known about the requests of a workload, one entry for each."""
 
     last_use: Sequence[int | None]  # tick of the last task that touched the block; None if unknown
@@ -33,7 +33,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TraceChange:
     """A changed workload."""
 
     name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
@@ -48,7 +48,7 @@ class Change:
 class Scenario:
     """A changed workload, and what the pool of the run makes of it."""
 
-    change: Change  # what was changed
+    change: TraceChange  # what was changed
     # Peaks in bytes.
     used: int
     actual: int
@@ -56,7 +56,7 @@ class Scenario:
     fits: bool  # whether the pool never needs more than it may take
 
 
-def freed_after_last_use(work: Workload, facts: Facts) -> Change:
+def freed_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
     """Every block that is ever freed is freed just after the last task that touched it."""
     requests, changed = [], 0
     for request, last in zip(work.requests, facts.last_use, strict=True):
@@ -65,10 +65,10 @@ def freed_after_last_use(work: Workload, facts: Facts) -> Change:
             end = last + 1
             changed += 1
         requests.append(request._replace(end=end, batch=1))
-    return Change("freed-after-last-use", "", 0, changed, workload(requests, work.releases))
+    return TraceChange("freed-after-last-use", "", 0, changed, workload(requests, work.releases))
 
 
-def sharded(work: Workload, facts: Facts, group: str, parts: int) -> Change:
+def sharded(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
     """The blocks of a group split over so many ranks; taken away if ``parts`` is 0.
 
     Args:
@@ -87,10 +87,10 @@ def sharded(work: Workload, facts: Facts, group: str, parts: int) -> Change:
         if size:
             requests.append(request._replace(size=size, batch=1))
     changed_work = workload(requests, work.releases)
-    return Change("shard" if parts else "remove", group, parts, changed, changed_work, by_content=by_content)
+    return TraceChange("shard" if parts else "remove", group, parts, changed, changed_work, by_content=by_content)
 
 
-def layers_with(work: Workload, facts: Facts, content: str) -> list[str]:
+def layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
     """The repeated layers of the model that hold blocks of a category, in order of their number.
 
     Scope paths number other things, too, such as micro-batches; the layers are those with the most bytes.
@@ -108,7 +108,7 @@ def layers_with(work: Workload, facts: Facts, content: str) -> list[str]:
     return [f"{family}.{number}" for number in sorted(found[family])]
 
 
-def recomputed(work: Workload, facts: Facts, content: str, layers: Collection[str]) -> Change:
+def recomputed(work: Workload, facts: TraceFacts, content: str, layers: Collection[str]) -> TraceChange:
     """The activations of some layers given up when the forward pass leaves the layer, and back for its backward pass.
 
     The last activation of a layer in each forward pass is kept: the next layer starts from it. Recomputing and swapping
@@ -137,10 +137,10 @@ def recomputed(work: Workload, facts: Facts, content: str, layers: Collection[st
             extra.append(requests[index]._replace(start=back))
             requests[index] = requests[index]._replace(end=away)
     ordered = sorted([*requests, *extra], key=attrgetter("start"))
-    return Change("recompute", str(len(layers)), 0, len(extra), workload(ordered, work.releases))
+    return TraceChange("recompute", str(len(layers)), 0, len(extra), workload(ordered, work.releases))
 
 
-def outcome_of(change: Change, inferred: Inferred, total: int) -> Scenario:
+def outcome_of(change: TraceChange, inferred: Inferred, total: int) -> Scenario:
     """Replay a changed workload in the pool of the run."""
     result = replay(change.work, pool_for(inferred.settings, older=inferred.older))
     return Scenario(
@@ -172,12 +172,12 @@ class _Leaves:
         return self._ticks[at] if at < len(self._ticks) else None
 
 
-def _leaves(starts: Sequence[int], facts: Facts) -> _Leaves:
+def _leaves(starts: Sequence[int], facts: TraceFacts) -> _Leaves:
     told = [index for index, forward in enumerate(facts.forward) if forward and facts.layer[index]]
     return _Leaves([starts[index] for index in told], [facts.layer[index] for index in told])
 
 
-def _backward_runs(starts: Sequence[int], facts: Facts) -> dict[str, list[int]]:
+def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:
     """For every layer the ticks at which a backward pass enters it."""
     runs: dict[str, list[int]] = {}
     previous = ""

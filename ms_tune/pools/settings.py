@@ -77,7 +77,7 @@ def infer(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
         pool_name: What the trace calls the pool.
         total: Bytes that the pool could take of the device, if the log tells.
     """
-    search = _Search(work, older=pool_name == OLDER_POOL, total=total)
+    search = _SettingSearch(work, older=pool_name == OLDER_POOL, total=total)
     best = search.run(Placing.TOP_DOWN, search.likely())
     if not search.explained and maps_pages(work):
         best = search.run(Placing.MAPPED, [replace(best[1].settings, init=None, increase=None, vmm=Vmm.ON)])
@@ -93,7 +93,7 @@ def maps_pages(work: Workload) -> bool:
     return bool(told) and not any(actual % PAGE for actual in told)
 
 
-class _Search:
+class _SettingSearch:
     """Tries guesses, and makes new ones of where they fail: those with fewest changes and most rows explained first."""
 
     def __init__(self, work: Workload, *, older: bool, total: int | None) -> None:

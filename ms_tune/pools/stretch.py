@@ -81,7 +81,7 @@ def stretched(
     sizes = {block: large.requests[block].size for block in range(len(large.requests))}
     for one, other in zip(*grown, strict=True):
         sizes[other] += more * (sizes[other] - small.requests[one].size)
-    copies = _Copies(large, sizes, after, stretches, more + 1)
+    copies = _RepeatedRequests(large, sizes, after, stretches, more + 1)
     copies.families(layers)
     made = copies.made()
     return None if made is None else Stretched(made, _moved(places))
@@ -154,7 +154,7 @@ def _moved(places: Sequence[int]) -> int:
     return len(places) - len(rising)
 
 
-class _Copies:
+class _RepeatedRequests:
     """The events of the larger run with every stretch repeated."""
 
     def __init__(

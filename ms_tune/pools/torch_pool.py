@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.pool import TOP, Growth
+from ms_tune.pools.pool import TOP, PoolGrowth
 from ms_tune.pools.torch_settings import ROUND_LARGE, SMALL_REQUEST, TorchSettings
-from ms_tune.pools.torch_space import Space
+from ms_tune.pools.torch_space import SegmentSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ms_tune.pools.torch_space import BlockPool, Held, PoolBlock
+    from ms_tune.pools.torch_space import BlockPool, HeldSegment, PoolBlock
     from ms_tune.pools.workload import Request
 
 _ENDLESS = 1 << 41  # address space of an expandable segment; the allocator reserves 9/8 of the device's memory
@@ -33,7 +33,7 @@ class TorchPool:
     """
 
     def __init__(self, settings: TorchSettings, bases: Iterable[int] = ()) -> None:
-        self._space = Space()
+        self._space = SegmentSpace()
         self._pools = self._space.pools
         self.state = self._space.state
         self._settings = settings
@@ -101,7 +101,7 @@ class TorchPool:
         """What a request of a size takes, before an unsplit remainder."""
         return self._settings.rounded(size)
 
-    def seed(self, segments: Iterable[Held], live: Mapping[int, int]) -> None:
+    def seed(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
         """:meth:`Space.seed`, before the first request."""
         self._space.seed(segments, live)
         self._top = max([self._top, *(block.segment.base + _ENDLESS for block in self._space.blocks.values())])
@@ -220,7 +220,7 @@ class TorchPool:
         state = self.state
         largest = pool.holes[-1][0] if pool.holes else 0
         held = state.reserved + taken
-        state.growths.append(Growth(state.request, pool.name, taken, held, wanted, largest, pool.free_bytes))
+        state.growths.append(PoolGrowth(state.request, pool.name, taken, held, wanted, largest, pool.free_bytes))
 
     # --- expandable segments ---
 

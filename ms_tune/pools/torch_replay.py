@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.pools.pool import Growth
+    from ms_tune.pools.pool import PoolGrowth
     from ms_tune.readers.torch_snapshot import DeviceTrace
 
 _SPLITS = (32, 64, 128, 256, 512)  # MiB of max_split_size_mb that people set
@@ -44,7 +44,7 @@ def _none() -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first difference between a recording and its replay."""
 
     event: int  # its place in the trace; the number of events if it is in the layout at the end
@@ -61,19 +61,19 @@ class TorchReplay:
     start: Start  # what was held before the first event
     allocations: int = 0  # how many there are
     differences: int = 0  # how many of them, of releases and of blocks at the end differ; 0 if the replay is exact
-    first: Difference | None = None
+    first: ReplayDifference | None = None
     used: NDArray[np.int64] = field(default_factory=_none)  # bytes of live blocks after each event, in block sizes
     reserved: NDArray[np.int64] = field(default_factory=_none)  # bytes taken from the device after each event
     # By event the size of the block that it allocates; 0 for other events.
     sizes: NDArray[np.int64] = field(default_factory=_none)
-    growths: tuple[Growth, ...] = ()  # when and why memory was taken; `request` is the place of the event
+    growths: tuple[PoolGrowth, ...] = ()  # when and why memory was taken; `request` is the place of the event
 
     @property
     def exact(self) -> bool:
         """Whether nothing differs."""
         return self.first is None
 
-    def differs(self, difference: Difference, count: int = 1) -> None:
+    def differs(self, difference: ReplayDifference, count: int = 1) -> None:
         """Count a difference."""
         self.differences += count
         if self.first is None:
@@ -120,9 +120,9 @@ def _tried(
     try:
         return _replay(device, settings, on_progress, stop=stop)
     except RecordingError as error:
-        return _contradiction(device, settings, Difference(error.event, error.reason))
+        return _contradiction(device, settings, ReplayDifference(error.event, error.reason))
     except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
-        return _contradiction(device, settings, Difference(0, "segment"))
+        return _contradiction(device, settings, ReplayDifference(0, "segment"))
 
 
 def _padded(device: DeviceTrace) -> bool:
@@ -136,14 +136,14 @@ def _padded(device: DeviceTrace) -> bool:
     )
 
 
-def _foreign(device: DeviceTrace) -> Difference | None:
+def _foreign(device: DeviceTrace) -> ReplayDifference | None:
     """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
     events = device.events
     found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
-    return Difference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
+    return ReplayDifference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
 
 
-def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: Difference) -> TorchReplay:
+def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: ReplayDifference) -> TorchReplay:
     count = len(device.events.places(Action.ALLOC))
     found = TorchReplay(settings, Start((), {}, {}, {}), count)
     found.differs(difference, max(count, 1))
@@ -168,7 +168,7 @@ class _Bases:
 def _replay(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    run = _Run(device, TorchReplay(settings, start_of(device, settings.rounded)), on_progress, stop=stop)
+    run = _Replay(device, TorchReplay(settings, start_of(device, settings.rounded)), on_progress, stop=stop)
     begun = run.pool.state.used, run.pool.state.reserved
     carry_out_all(device.events, run)
     found = run.found
@@ -188,7 +188,7 @@ def _replay(
     return found
 
 
-class _Run:
+class _Replay:
     """A replay as it goes on.
 
     Attributes:
@@ -219,10 +219,10 @@ class _Run:
         self._where = self.pool.live()
         self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
         self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
-        self._told_again: list[Growth] = []
+        self._told_again: list[PoolGrowth] = []
 
     @property
-    def growths(self) -> list[Growth]:
+    def growths(self) -> list[PoolGrowth]:
         """When and why memory was taken, in order."""
         return sorted([*self.pool.state.growths, *self._told_again], key=lambda growth: growth.request or 0)
 
@@ -295,10 +295,10 @@ class _Run:
         block = self._where[address] = self.pool.take(size, stream)
         self.sizes.append(block.size)
         if block.address != address:
-            found.differs(Difference(place, "address", address, block.address))
+            found.differs(ReplayDifference(place, "address", address, block.address))
         elif state.reserved - held != wanted:
             grown = sum(growth.unit_bytes for growth in state.growths[before:])
-            found.differs(Difference(place, "growth", wanted, grown))
+            found.differs(ReplayDifference(place, "growth", wanted, grown))
 
     def _give(self, place: int, size: int) -> None:
         """A run of segments that are given back is one call of ``empty_cache``."""
@@ -309,7 +309,7 @@ class _Run:
             self.pool.release()
         last = place + 1 == len(self._events) or actions[place + 1] not in _GIVES
         if last and self.pool.state.reserved != self._recorded:
-            self.found.differs(Difference(place, "release", self._recorded, self.pool.state.reserved))
+            self.found.differs(ReplayDifference(place, "release", self._recorded, self.pool.state.reserved))
 
 
 def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) -> None:
@@ -319,4 +319,4 @@ def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) ->
     if wrong:
         first = min(wrong)
         there, here = recorded.get(first, (0, False)), ours.get(first, (0, False))
-        found.differs(Difference(len(device.events), "layout", there[0], here[0]), len(wrong))
+        found.differs(ReplayDifference(len(device.events), "layout", there[0], here[0]), len(wrong))

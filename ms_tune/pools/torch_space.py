@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.pool import PoolState, Unit
+from ms_tune.pools.pool import PoolSnapshot, PoolUnit
 from ms_tune.pools.torch_settings import LARGE_SEGMENT, SMALL_SEGMENT
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class PoolSegment:
     """Address space taken at once; of an expandable one only the mapped parts are memory."""
 
     pool: BlockPool
-    unit: Unit
+    unit: PoolUnit
     base: int
     expandable: bool
     mapped: int = 0
@@ -73,7 +73,7 @@ class PoolBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSegment:
     """A segment that the allocator holds before the first request."""
 
     base: int  # its address
@@ -88,7 +88,7 @@ class SeedError(ValueError):
     """Live blocks that do not lie in the segments."""
 
 
-class Space:
+class SegmentSpace:
     """Segments and blocks.
 
     Attributes:
@@ -99,7 +99,7 @@ class Space:
     """
 
     def __init__(self) -> None:
-        self.state = PoolState()
+        self.state = PoolSnapshot()
         self.pools: dict[tuple[bool, int], BlockPool] = {}
         self.blocks: dict[int, PoolBlock] = {}
         self.calls = 0
@@ -113,7 +113,7 @@ class Space:
 
     # --- what a replay from the middle of a run needs ---
 
-    def seed(self, segments: Iterable[Held], live: Mapping[int, int]) -> None:
+    def seed(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
         """Put the allocator into the state of a running process.
 
         Args:
@@ -136,7 +136,7 @@ class Space:
             current = self._occupy(current, address, live[address])
         self.state.growths.clear()
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldSegment) -> None:
         pool = self.pool(small=held.small, stream=held.stream)
         if held.ranges is None:
             self.new_segment(pool, held.base, held.size, expandable=False)
@@ -231,7 +231,7 @@ class Space:
 
     def new_segment(self, pool: BlockPool, base: int, size: int, *, expandable: bool) -> PoolBlock:
         """Memory, or of an expandable segment address space, that is one free block."""
-        unit = Unit(base, 0 if expandable else size, pool.name, base, base if expandable else base + size)
+        unit = PoolUnit(base, 0 if expandable else size, pool.name, base, base if expandable else base + size)
         segment = PoolSegment(pool, unit, base, expandable)
         self.state.units.append(unit)
         block = PoolBlock(base, size, segment, mapped=not expandable)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.pools.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
-from ms_tune.pools.torch_space import Held
+from ms_tune.pools.torch_space import HeldSegment
 from ms_tune.readers.torch_events import Action
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RecordingError(ValueError):
 class Start:
     """What the allocator holds before the first event."""
 
-    segments: tuple[Held, ...]
+    segments: tuple[HeldSegment, ...]
     live: Mapping[int, int]  # sizes of its live blocks by address
     requested: Mapping[int, int]  # what was asked for those
     streams: Mapping[int, int]
@@ -93,19 +93,21 @@ def _contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError
     return RecordingError(reason="alloc" if turns.allocates[place] else "free", event=int(turns.place[place]))
 
 
-def _classic(device: DeviceTrace, before: int) -> dict[int, Held]:
+def _classic(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
     """The segments of before that are not expandable; events up to a place that contradicts are nobody's concern.
 
     Raises:
         RecordingError: A segment is gone at the end that nobody gave back.
     """
     classic = {
-        one.address: Held(one.address, one.size, one.small, one.stream) for one in device.segments if not one.expandable
+        one.address: HeldSegment(one.address, one.size, one.small, one.stream)
+        for one in device.segments
+        if not one.expandable
     }
     places = device.events.places(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
     for place, action, address, size, stream in device.events.rows(places[places > before]):
         if action == Action.SEGMENT_FREE:
-            classic[address] = Held(address, size, size == SMALL_SEGMENT, stream)
+            classic[address] = HeldSegment(address, size, size == SMALL_SEGMENT, stream)
         elif classic.pop(address, None) is None:
             raise RecordingError(reason="segment", event=place)
     return classic
@@ -113,7 +115,7 @@ def _classic(device: DeviceTrace, before: int) -> dict[int, Held]:
 
 def _expandable(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
-) -> list[Held]:
+) -> list[HeldSegment]:
     """The expandable segments with what was mapped before the first event."""
     mapped = Ranges()
     for segment in device.segments:
@@ -132,7 +134,7 @@ def _expandable(
         end = runs[number + 1][1] if number + 1 < len(runs) else base + _ENDLESS
         ranges = mapped.between(base, end)
         if ranges:  # others are taken in the course of the trace
-            found.append(Held(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
+            found.append(HeldSegment(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
     return found
 
 

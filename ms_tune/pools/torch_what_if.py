@@ -159,7 +159,7 @@ def _asked(request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool)
 
 def outcome_of(report: TorchReport, settings: TorchSettings, cache: Cache, *, recorded: bool) -> TorchOutcome:
     """What a setting makes of a recording that is replayed exactly."""
-    run = _Run(report, settings, cache)
+    run = _SettingRun(report, settings, cache)
     begun = run.pool.state.reserved
     carry_out_all(report.device.events, run)
     return TorchOutcome(
@@ -174,7 +174,7 @@ def outcome_of(report: TorchReport, settings: TorchSettings, cache: Cache, *, re
     )
 
 
-class _Run:
+class _SettingRun:
     """A recording under other settings as it goes on.
 
     Attributes:

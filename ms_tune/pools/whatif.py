@@ -27,7 +27,7 @@ WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a fi
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What a pool takes under one setting."""
 
     name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
@@ -58,13 +58,13 @@ class WhatIf:
     pool: str  # what the trace calls the pool
     inferred: Inferred  # the settings of the run, as the replay found them, and where the replay differs from the trace
     total: int  # bytes that the pool may take of the device
-    outcomes: tuple[Outcome, ...]  # the settings, that of the run first
-    best: Outcome | None  # the one that fits and reserves least; None if none fits
-    best_without_vmm: Outcome | None  # the same where the device or the driver has no vmm
+    outcomes: tuple[ReplayOutcome, ...]  # the settings, that of the run first
+    best: ReplayOutcome | None  # the one that fits and reserves least; None if none fits
+    best_without_vmm: ReplayOutcome | None  # the same where the device or the driver has no vmm
     causes: Causes  # why the pool of the run reserved what it did
 
     @property
-    def recorded(self) -> Outcome:
+    def recorded(self) -> ReplayOutcome:
         """The setting of the run."""
         return self.outcomes[0]
 
@@ -99,7 +99,7 @@ def what_if(
         if settings.vmm is Vmm.ON:
             floor = used_pages(work, result) * PAGE
             outcomes.append(
-                Outcome("vmm floor", settings, result.used_peak, floor, floor, floor <= limit, advisable=False)
+                ReplayOutcome("vmm floor", settings, result.used_peak, floor, floor, floor <= limit, advisable=False)
             )
     on_progress(len(candidates), len(candidates))
     return WhatIf(
@@ -126,12 +126,14 @@ def _candidates(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, 
         yield name, replace(base, small_pool=not base.small_pool)
 
 
-def _outcome(name: str, result: Replay, settings: MindSporeSettings, limit: int, *, recorded: bool = False) -> Outcome:
+def _outcome(
+    name: str, result: Replay, settings: MindSporeSettings, limit: int, *, recorded: bool = False
+) -> ReplayOutcome:
     fits = not result.over and result.reserved_peak <= limit
-    return Outcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
+    return ReplayOutcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
 
 
-def _best(outcomes: list[Outcome]) -> Outcome | None:
+def _best(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
     """The setting that fits and reserves least; among equals what the run had, then the first."""
     fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
     return min(fitting, key=lambda outcome: outcome.reserved, default=None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.profile.result import Cause, Gap
+from ms_tune.profile.result import Gap, QueueState
 from ms_tune.readers.profile_tables import between_two
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ def _gap(
     under = sum(max(min(end, stop) - max(start, begin), 0.0) for begin, stop in exposed if begin < end and stop > start)
     launch = _launch(events, end)
     late = min(max(launch - start, 0.0), end - start) if launch is not None else 0.0
-    parts = {Cause.COMMUNICATION: under}
+    parts = {QueueState.COMMUNICATION: under}
     if launch is None:
-        parts[Cause.FREE] = end - start - under
+        parts[QueueState.FREE] = end - start - under
     else:
         # What is launched late while a collective runs is not the host's fault alone: the collective comes first.
-        parts[Cause.HOST] = max(late - under, 0.0)
-        parts[Cause.DEPENDENCY] = max(end - start - under - parts[Cause.HOST], 0.0)
+        parts[QueueState.HOST] = max(late - under, 0.0)
+        parts[QueueState.DEPENDENCY] = max(end - start - under - parts[QueueState.HOST], 0.0)
     cause = max(parts, key=lambda one: parts[one])
     whole = events.base + int(start)
     stamp = f"{whole}.{round((start - int(start)) * 1000):03d}"

@@ -11,7 +11,7 @@ from ms_tune.readers.scopes import brief
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.metrics.result import Problem
+    from ms_tune.metrics.result import DataProblem
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Message
 
@@ -28,7 +28,7 @@ class Bound(str, Enum):
     UNKNOWN = "unknown"
 
 
-class Cause(str, Enum):
+class QueueState(str, Enum):
     """What the compute queue does, or what keeps it from computing."""
 
     COMPUTE = "compute"
@@ -48,7 +48,7 @@ class Gap:
     rank: int | None  # whose
     start: str  # the time stamp, as the trace writes it, in microseconds
     microseconds: float  # how long
-    cause: Cause  # what most of it is
+    cause: QueueState  # what most of it is
     before: str  # what ran before; empty where nothing tells
     after: str  # what runs next
     host: str  # what the host did meanwhile
@@ -84,20 +84,20 @@ class RankTimes:
     level: str  # how closely the profiler looked
     whole: float  # microseconds of all its steps
     steps: int  # how many steps
-    times: dict[Cause, float]  # microseconds by cause; they add up to `whole`
+    times: dict[QueueState, float]  # microseconds by cause; they add up to `whole`
     error: float | None  # how far the table's own parts are from its step, in microseconds; None without a table
     # Of each stream with kernels, its kernels and the share of the time in which it computes.
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
     linked: float  # of the idle times, the share whose next kernel has a launch
 
-    def share(self, cause: Cause) -> float:
+    def share(self, cause: QueueState) -> float:
         """A cause's part of all steps."""
         return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProfileVerdict:
     """What a step waits for."""
 
     bound: Bound  # in one word
@@ -111,12 +111,12 @@ class ProfileReport:
 
     sources: tuple[Path, ...]  # what was asked for
     ranks: tuple[RankTimes, ...]  # each rank, in order
-    shares: dict[Cause, float]  # by cause, the mean of the ranks; they add up to 1
-    verdict: Verdict  # what a step waits for
+    shares: dict[QueueState, float]  # by cause, the mean of the ranks; they add up to 1
+    verdict: ProfileVerdict  # what a step waits for
     gaps: tuple[Gap, ...]  # the longest times in which a compute queue is empty
     collectives: tuple[CollectiveTime, ...]  # by kind, the longest first; of all ranks
     imbalance: float | None  # the longest computing rank, of the mean; None with one rank
-    problems: tuple[Problem, ...]  # what makes it doubtful
+    problems: tuple[DataProblem, ...]  # what makes it doubtful
 
     @property
     def identity_error_us(self) -> float | None:

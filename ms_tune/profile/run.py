@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.metrics.result import Problem
+from ms_tune.metrics.result import DataProblem
 from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
-from ms_tune.profile.result import Cause, CollectiveTime, Gap, ProfileReport, RankTimes, rank_name
+from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
 from ms_tune.profile.verdict import judged
 from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import read_steps
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ms_tune.readers.profile_tables import Collective, StepRow
+    from ms_tune.readers.profile_tables import ProfileCollective, StepRow
 
 _EXACT = 1.0  # microseconds, that the parts of a step may be off
 _SOME_RANKS = 8  # that are named
@@ -40,8 +40,8 @@ def profiled(
     count = _counter(sum(map(_size, folders)), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
-    collectives: list[Collective] = []
-    problems: list[Problem] = []
+    collectives: list[ProfileCollective] = []
+    problems: list[DataProblem] = []
     peers: set[int] = set()
     for folder in folders:
         if folder.is_file():
@@ -96,10 +96,10 @@ def _of_cluster(path: Path) -> Iterator[RankTimes]:
         bubble = sum(min(row.bubble, row.exposed) for row in steps)
         exposed = sum(row.exposed for row in steps)
         times = {
-            Cause.COMPUTE: sum(row.compute for row in steps),
-            Cause.COMMUNICATION: exposed - bubble,
-            Cause.BUBBLE: bubble,
-            Cause.FREE: sum(row.free for row in steps),
+            QueueState.COMPUTE: sum(row.compute for row in steps),
+            QueueState.COMMUNICATION: exposed - bubble,
+            QueueState.BUBBLE: bubble,
+            QueueState.FREE: sum(row.free for row in steps),
         }
         rank = int(index) if index.isdecimal() and len(index) < 7 else None  # noqa: PLR2004 - digits of a rank
         error = max(row.error for row in steps)
@@ -118,8 +118,8 @@ def _times(profile: RankProfile) -> RankTimes:
             sum(getattr(row, name) for row in profile.steps) for name in ("compute", "exposed", "free")
         )
         idle = Idle(0.0, 0.0, free)
-    times = {Cause.COMPUTE: compute, **_communication(profile, exposed)}
-    times |= {Cause.HOST: idle.host, Cause.DEPENDENCY: idle.dependency, Cause.FREE: idle.unlinked}
+    times = {QueueState.COMPUTE: compute, **_communication(profile, exposed)}
+    times |= {QueueState.HOST: idle.host, QueueState.DEPENDENCY: idle.dependency, QueueState.FREE: idle.unlinked}
     whole = compute + exposed + free
     queues = {}
     if profile.kernels is not None and whole:
@@ -155,7 +155,7 @@ def _error(profile: RankProfile) -> float | None:
     return abs(sum(part.total for part in parts) - (max(ends) - begin))
 
 
-def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
+def _communication(profile: RankProfile, exposed: float) -> dict[QueueState, float]:
     """Exposed communication in parts, as its collectives are: what moves data, and what waits for others.
 
     A collective that waits is as long as the slowest rank makes it; its transit is what it would take alone.
@@ -165,7 +165,7 @@ def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
         return {}
     if not elapsed:
         bubble = min(sum(row.bubble for row in profile.steps), exposed)
-        return {Cause.BUBBLE: bubble, Cause.COMMUNICATION: exposed - bubble}
+        return {QueueState.BUBBLE: bubble, QueueState.COMMUNICATION: exposed - bubble}
     told = in_point_to_point(profile.events) if profile.events is not None else None
     both = {kind: [one for one in profile.collectives if one.point_to_point is kind] for kind in (True, False)}
     if not both[True]:
@@ -180,31 +180,35 @@ def _communication(profile: RankProfile, exposed: float) -> dict[Cause, float]:
     exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)
     bubble = max(stages - moving, min(exporters, exposed))
     transfer = min(moving + ranks * _transit(both[False]), exposed - bubble)
-    return {Cause.TRANSFER: transfer, Cause.BUBBLE: bubble, Cause.WAITING: max(exposed - transfer - bubble, 0.0)}
+    return {
+        QueueState.TRANSFER: transfer,
+        QueueState.BUBBLE: bubble,
+        QueueState.WAITING: max(exposed - transfer - bubble, 0.0),
+    }
 
 
-def _transit(collectives: Sequence[Collective]) -> float:
+def _transit(collectives: Sequence[ProfileCollective]) -> float:
     """The share of their time in which data moves."""
     elapsed = sum(one.elapsed for one in collectives)
     return sum(min(one.transit, one.elapsed) for one in collectives) / elapsed if elapsed else 0.0
 
 
-def _mean(ranks: Sequence[RankTimes]) -> dict[Cause, float]:
+def _mean(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
     counted = [rank for rank in ranks if rank.whole]
     if not counted:
         return {}
-    shares = {cause: sum(rank.share(cause) for rank in counted) / len(counted) for cause in Cause}
+    shares = {cause: sum(rank.share(cause) for rank in counted) / len(counted) for cause in QueueState}
     return {cause: share for cause, share in shares.items() if share}
 
 
 def _imbalance(ranks: Sequence[RankTimes]) -> float | None:
-    times = [rank.times.get(Cause.COMPUTE, 0.0) / rank.steps for rank in ranks]
+    times = [rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in ranks]
     if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank is beside no other
         return None
     return max(times) * len(times) / sum(times)
 
 
-def _kinds(collectives: Sequence[Collective]) -> list[CollectiveTime]:
+def _kinds(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
     """All of one kind together: ``hcom_allReduce__586_0_1`` is an ``hcom_allReduce``."""
     found: dict[tuple[str, bool], list[float]] = {}
     for one in collectives:
@@ -219,64 +223,66 @@ def _kinds(collectives: Sequence[Collective]) -> list[CollectiveTime]:
     return sorted(times, key=lambda one: -one.elapsed)
 
 
-def _doubts(profile: RankProfile) -> Iterator[Problem]:
+def _doubts(profile: RankProfile) -> Iterator[DataProblem]:
     rank = rank_name(profile.rank)
     for error in profile.broken:
         name = getattr(error.path, "name", error.path)
-        yield Problem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
+        yield DataProblem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
     yield from _of_events(profile, rank)
     kernels = profile.kernels
     if not profile.steps:
-        yield Problem("no-steps", msg("profile.problem.no-steps", rank=rank))
+        yield DataProblem("no-steps", msg("profile.problem.no-steps", rank=rank))
     elif not any(row.step for row in profile.steps):
-        yield Problem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+        yield DataProblem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
     if kernels is not None and kernels.cut_off:
-        yield Problem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
+        yield DataProblem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
     if kernels is not None and kernels.count and not kernels.cores:
-        yield Problem("no-cores", msg("profile.problem.no-cores", rank=rank))
+        yield DataProblem("no-cores", msg("profile.problem.no-cores", rank=rank))
     if profile.stacks:
-        yield Problem("stacks", msg("profile.problem.stacks", rank=rank))
+        yield DataProblem("stacks", msg("profile.problem.stacks", rank=rank))
     worst = _error(profile)
     if worst is not None and worst > _EXACT:
         text = msg("profile.problem.identity", rank=rank, error=f"{worst:,.3f}")
-        yield Problem("identity", text, serious=True)
+        yield DataProblem("identity", text, serious=True)
 
 
-def _of_events(profile: RankProfile, rank: object) -> Iterator[Problem]:
+def _of_events(profile: RankProfile, rank: object) -> Iterator[DataProblem]:
     events = profile.events
     if events is None:
-        yield Problem("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
+        yield DataProblem("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
     elif events.truncated:
-        yield Problem("truncated", msg("profile.problem.truncated", rank=rank, events=events.events), serious=True)
+        yield DataProblem("truncated", msg("profile.problem.truncated", rank=rank, events=events.events), serious=True)
     elif not events.launches:
-        yield Problem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
+        yield DataProblem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
     if events is not None and events.dropped:
-        yield Problem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
+        yield DataProblem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
 
 
-def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Problem]:
+def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[DataProblem]:
     """Ranks that share a group with those that are there."""
     missing = sorted(peers - {rank.rank for rank in ranks})
     if missing and len(missing) < len(peers):
         names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")
-        yield Problem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
+        yield DataProblem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
 
 
-def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Problem]:
+def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[DataProblem]:
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     levels = sorted({rank.level for rank in ranks if rank.level})
     if len(levels) > 1:
-        yield Problem("levels", msg("profile.problem.levels", levels=", ".join(levels)), serious=True)
+        yield DataProblem("levels", msg("profile.problem.levels", levels=", ".join(levels)), serious=True)
     if len(set(numbers)) < len(numbers):
-        yield Problem("several-captures", msg("profile.problem.several"), serious=True)
+        yield DataProblem("several-captures", msg("profile.problem.several"), serious=True)
     for rank in ranks:
         if rank.folder.name == CLUSTER and rank.error is not None and rank.error > _EXACT:
             text = msg("profile.problem.identity", rank=rank_name(rank.rank), error=f"{rank.error:,.3f}")
-            yield Problem("identity", text, serious=True)
-    longest = next((gap for gap in gaps if gap.cause in (Cause.HOST, Cause.DEPENDENCY, Cause.FREE)), None)
+            yield DataProblem("identity", text, serious=True)
+    longest = next(
+        (gap for gap in gaps if gap.cause in (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)), None
+    )
     of = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
     if longest is not None and of is not None and longest.microseconds > _WINDOW * of.whole:
-        yield Problem(
+        yield DataProblem(
             "idle-window",
             msg(
                 "profile.problem.window",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.profile.result import Bound, Cause, Gap, RankTimes, Verdict, rank_name
+from ms_tune.profile.result import Bound, Gap, ProfileVerdict, QueueState, RankTimes, rank_name
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.metrics.result import Problem
+    from ms_tune.metrics.result import DataProblem
     from ms_tune.text import Message
 
 _LEAD = 0.10  # of a step, below which two shares are called equal
@@ -26,7 +26,7 @@ _QUARTER = 0.25  # of a rank's step
 _UNEVEN = 1.05  # the longest computing rank, of the mean
 _TINY = 0.25  # of the kernels, below 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU
-_IDLE = (Cause.HOST, Cause.DEPENDENCY, Cause.FREE)
+_IDLE = (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)
 _NO_LAUNCHES = ("no-trace", "no-launches")  # problems that leave open whether the host was late
 # What the host does in a gap, by words in its events' names, and the advice for it.
 _HOST_DOES = {
@@ -35,24 +35,24 @@ _HOST_DOES = {
     "copy": ("memcpy", "item", "_local_scalar_dense", "asnumpy"),
 }
 _BOUNDS = {
-    Cause.COMPUTE: Bound.OPERATOR,
-    Cause.TRANSFER: Bound.NETWORK,
-    Cause.WAITING: Bound.RANKS,
-    Cause.BUBBLE: Bound.IMBALANCE,
-    Cause.HOST: Bound.HOST,
-    Cause.DEPENDENCY: Bound.UNKNOWN,
-    Cause.COMMUNICATION: Bound.UNKNOWN,
-    Cause.FREE: Bound.UNKNOWN,
+    QueueState.COMPUTE: Bound.OPERATOR,
+    QueueState.TRANSFER: Bound.NETWORK,
+    QueueState.WAITING: Bound.RANKS,
+    QueueState.BUBBLE: Bound.IMBALANCE,
+    QueueState.HOST: Bound.HOST,
+    QueueState.DEPENDENCY: Bound.UNKNOWN,
+    QueueState.COMMUNICATION: Bound.UNKNOWN,
+    QueueState.FREE: Bound.UNKNOWN,
 }
 
 
 def judged(
     ranks: Sequence[RankTimes],
-    shares: dict[Cause, float],
+    shares: dict[QueueState, float],
     imbalance: float | None,
-    problems: Sequence[Problem],
+    problems: Sequence[DataProblem],
     gaps: Sequence[Gap],
-) -> Verdict:
+) -> ProfileVerdict:
     """The verdict on a profile.
 
     Args:
@@ -64,29 +64,31 @@ def judged(
     """
     cut = any(problem.id == "truncated" for problem in problems)
     if not shares or cut:
-        return Verdict(
+        return ProfileVerdict(
             Bound.UNKNOWN, (msg("profile.verdict.cut" if cut else "profile.verdict.empty"),), (msg("profile.capture"),)
         )
     idle = next((gap for gap in gaps if gap.cause in _IDLE), None)
     if idle is not None and not idle.host and any(problem.id == "idle-window" for problem in problems):
-        return Verdict(Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),))
+        return ProfileVerdict(
+            Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),)
+        )
     waits = _waits_for_stages(ranks)
     causes = _blamed(shares, imbalance)
     bound = _bound(causes, imbalance, waits)
     unknown = max(causes, key=lambda cause: causes[cause])
     if any(problem.id in _NO_LAUNCHES for problem in problems):
         late = dict(shares)
-        late[Cause.HOST] = late.get(Cause.HOST, 0.0) + late.pop(Cause.FREE, 0.0)
+        late[QueueState.HOST] = late.get(QueueState.HOST, 0.0) + late.pop(QueueState.FREE, 0.0)
         if _bound(_blamed(late, imbalance), imbalance, waits) is not bound:
-            bound, unknown = Bound.UNKNOWN, Cause.FREE
+            bound, unknown = Bound.UNKNOWN, QueueState.FREE
     evidence = [*_shares(shares), *_why(bound, shares, causes), *_beside(ranks, imbalance, waits)]
     steps = [msg(f"profile.next.{bound.value}"), *_advice(ranks, bound), *_of_gaps(gaps)]
     if bound is Bound.UNKNOWN:
         steps = [msg(f"profile.next.unknown.{unknown.value}"), msg("profile.capture")]
-    return Verdict(bound, tuple(evidence), tuple(steps))
+    return ProfileVerdict(bound, tuple(evidence), tuple(steps))
 
 
-def _bound(causes: dict[Cause, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
+def _bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
     """What the shares say, with a rank that waits for other stages where there is one."""
     first, *others = sorted(causes, key=lambda cause: -causes[cause])
     bound = _BOUNDS[first]
@@ -94,7 +96,7 @@ def _bound(causes: dict[Cause, float], imbalance: float | None, waits: RankTimes
         bound = Bound.MIXED
     uneven = imbalance is not None and imbalance > _UNEVEN
     # A mean hides that the ranks which compute less wait for the one that computes most.
-    long = bound in (Bound.MIXED, Bound.OPERATOR) and causes.get(Cause.WAITING, 0.0) >= _QUARTER
+    long = bound in (Bound.MIXED, Bound.OPERATOR) and causes.get(QueueState.WAITING, 0.0) >= _QUARTER
     if uneven and (long or bound is Bound.RANKS):
         bound = Bound.IMBALANCE
     if waits is not None and (bound in (Bound.MIXED, Bound.UNKNOWN) or (bound is Bound.OPERATOR and uneven)):
@@ -102,49 +104,49 @@ def _bound(causes: dict[Cause, float], imbalance: float | None, waits: RankTimes
     return bound
 
 
-def _blamed(shares: dict[Cause, float], imbalance: float | None) -> dict[Cause, float]:
+def _blamed(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
     """The shares, with waiting for ranks put to the host where the host is late."""
     causes = dict(shares)
-    host, waiting = causes.get(Cause.HOST, 0.0), causes.get(Cause.WAITING, 0.0)
-    idle = host + causes.get(Cause.DEPENDENCY, 0.0) + causes.get(Cause.FREE, 0.0)
-    sparse = causes.get(Cause.COMPUTE, 0.0) < _SPARSE
+    host, waiting = causes.get(QueueState.HOST, 0.0), causes.get(QueueState.WAITING, 0.0)
+    idle = host + causes.get(QueueState.DEPENDENCY, 0.0) + causes.get(QueueState.FREE, 0.0)
+    sparse = causes.get(QueueState.COMPUTE, 0.0) < _SPARSE
     even = imbalance is None or imbalance <= _UNEVEN
     if sparse and even and host > _MOST * idle and host >= _SOME and waiting:
-        causes[Cause.HOST] = host + causes.pop(Cause.WAITING)
+        causes[QueueState.HOST] = host + causes.pop(QueueState.WAITING)
     return causes
 
 
 def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
     """The rank whose step is most of all a bubble, clearly and by a quarter at least: stages differ, and a mean hides it."""
-    rank = max(ranks, key=lambda one: one.share(Cause.BUBBLE))
-    bubble = rank.share(Cause.BUBBLE)
-    others = max((rank.share(cause) for cause in rank.times if cause is not Cause.BUBBLE), default=0.0)
+    rank = max(ranks, key=lambda one: one.share(QueueState.BUBBLE))
+    bubble = rank.share(QueueState.BUBBLE)
+    others = max((rank.share(cause) for cause in rank.times if cause is not QueueState.BUBBLE), default=0.0)
     return rank if bubble >= _QUARTER and bubble - others >= _LEAD else None
 
 
-def _shares(shares: dict[Cause, float]) -> Iterator[Message]:
+def _shares(shares: dict[QueueState, float]) -> Iterator[Message]:
     order = sorted(shares, key=lambda cause: -shares[cause])
     for cause in order[:3]:
         yield msg("profile.evidence.share", what=msg(f"profile.cause.{cause.value}"), share=f"{shares[cause]:.1%}")
 
 
-def _why(bound: Bound, shares: dict[Cause, float], causes: dict[Cause, float]) -> Iterator[Message]:
+def _why(bound: Bound, shares: dict[QueueState, float], causes: dict[QueueState, float]) -> Iterator[Message]:
     if bound is Bound.HOST:
-        idle = sum(shares.get(cause, 0.0) for cause in (Cause.HOST, Cause.DEPENDENCY, Cause.FREE))
+        idle = sum(shares.get(cause, 0.0) for cause in (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE))
         if idle:
-            share = f"{shares.get(Cause.HOST, 0.0) / idle:.0%}"
-            yield msg("profile.evidence.late", share=share, compute=f"{shares.get(Cause.COMPUTE, 0.0):.1%}")
-        if Cause.WAITING not in causes and Cause.WAITING in shares:
-            yield msg("profile.evidence.waits", share=f"{shares[Cause.WAITING]:.1%}")
-    if bound in (Bound.RANKS, Bound.HOST, Bound.IMBALANCE) and Cause.TRANSFER in shares:
-        yield msg("profile.evidence.not-network", share=f"{shares[Cause.TRANSFER]:.1%}")
+            share = f"{shares.get(QueueState.HOST, 0.0) / idle:.0%}"
+            yield msg("profile.evidence.late", share=share, compute=f"{shares.get(QueueState.COMPUTE, 0.0):.1%}")
+        if QueueState.WAITING not in causes and QueueState.WAITING in shares:
+            yield msg("profile.evidence.waits", share=f"{shares[QueueState.WAITING]:.1%}")
+    if bound in (Bound.RANKS, Bound.HOST, Bound.IMBALANCE) and QueueState.TRANSFER in shares:
+        yield msg("profile.evidence.not-network", share=f"{shares[QueueState.TRANSFER]:.1%}")
 
 
 def _beside(ranks: Sequence[RankTimes], imbalance: float | None, waits: RankTimes | None) -> Iterator[Message]:
     if waits is not None:
-        yield msg("profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share(Cause.BUBBLE):.1%}")
+        yield msg("profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share(QueueState.BUBBLE):.1%}")
     if imbalance is not None:
-        slowest = max(ranks, key=lambda rank: rank.times.get(Cause.COMPUTE, 0.0) / rank.steps)
+        slowest = max(ranks, key=lambda rank: rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps)
         yield msg(
             "profile.evidence.imbalance", ratio=f"{imbalance:.3f}", rank=rank_name(slowest.rank), ranks=len(ranks)
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Cell, Columns, split
+from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split
 from ms_tune.readers.memory_block import NEVER_FREED, RowReader, layout_of, lines_of
 from ms_tune.readers.parts import no_progress, parts_of
 from ms_tune.readers.reading import reading
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.memory_block import Block, Layout
-    from ms_tune.readers.parts import Part, Progress
+    from ms_tune.readers.memory_block import Block, ColumnLayout
+    from ms_tune.readers.parts import FilePart, Progress
 
 _OPTIONAL = {
     "stream_id": "stream",
@@ -76,12 +76,12 @@ def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
     )
 
 
-def _singly(part: Part, reader: RowReader) -> list[Block]:
+def _singly(part: FilePart, reader: RowReader) -> list[Block]:
     blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
     return [block for block in blocks if block is not None]
 
 
-def _columns(part: Part, layout: Layout) -> Columns | None:
+def _columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
     # The emulator's files are quoted; a quotation mark elsewhere means nothing.
     if part.data is None or not layout.trailing_comma or (b'"' in part.data and b',"File:' in part.data):
         return None
@@ -89,7 +89,7 @@ def _columns(part: Part, layout: Layout) -> Columns | None:
     return split(part, layout.names, [name for name in known if name in layout.index])
 
 
-def _take(part: Part, columns: Columns, layout: Layout, reader: RowReader, builder: TableBuilder) -> None:
+def _take(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
     """Add the plain rows as columns and the others one by one."""
     good = _plain(columns, layout)
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
@@ -104,7 +104,7 @@ def _take(part: Part, columns: Columns, layout: Layout, reader: RowReader, build
     _add(columns, line, layout, reader, builder)
 
 
-def _plain(columns: Columns, layout: Layout) -> NDArray[np.bool_]:
+def _plain(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
     """Which rows hold what a row should, in its simplest form."""
     patterns = {
         "start_time_stamp": NATURAL,
@@ -116,20 +116,22 @@ def _plain(columns: Columns, layout: Layout) -> NDArray[np.bool_]:
         **dict.fromkeys(_OPTIONAL, NATURAL_OR_NONE),
         **dict.fromkeys(_FLAGS, _FLAG),
     }
-    ticks = columns.numbers({"end": Cell("end_time_stamp"), "start": Cell("start_time_stamp")}, NONE)
+    ticks = columns.numbers({"end": TableCell("end_time_stamp"), "start": TableCell("start_time_stamp")}, NONE)
     later = ticks["end"] > ticks["start"]
     return later & columns.matches({name: pattern for name, pattern in patterns.items() if name in layout.index})
 
 
-def _add(columns: Columns, line: NDArray[np.int64], layout: Layout, reader: RowReader, builder: TableBuilder) -> None:
+def _add(
+    columns: Columns, line: NDArray[np.int64], layout: ColumnLayout, reader: RowReader, builder: TableBuilder
+) -> None:
     height, index = columns.height, layout.index
     absent = np.full(height, NONE, np.int64)
-    wanted = {column: Cell(name) for name, column in (_OPTIONAL | _FLAGS).items() if name in index}
-    wanted |= {"start": Cell("start_time_stamp"), "end": Cell("end_time_stamp"), "size": Cell("size")}
-    wanted["address"] = Cell("device_addr", base=16)
+    wanted = {column: TableCell(name) for name, column in (_OPTIONAL | _FLAGS).items() if name in index}
+    wanted |= {"start": TableCell("start_time_stamp"), "end": TableCell("end_time_stamp"), "size": TableCell("size")}
+    wanted["address"] = TableCell("device_addr", base=16)
     if "user_tasks" in index:
-        wanted["first_user"] = Cell("user_tasks", r"^\{([0-9]+)")
-        wanted["final_user"] = Cell("user_tasks", r"([0-9]+)-?\}$")
+        wanted["first_user"] = TableCell("user_tasks", r"^\{([0-9]+)")
+        wanted["final_user"] = TableCell("user_tasks", r"([0-9]+)-?\}$")
     found = columns.numbers(wanted, NONE)
     numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
     if "user_tasks" in index:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import Part
+    from ms_tune.readers.parts import FilePart
 
 # Lines that are read one by one sooner than polars is imported: 7,200 take 0.33 s of processor time with all that
 # dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).
@@ -32,7 +32,7 @@ NATURAL_OR_NONE = r"^[0-9]{0,18}$"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """Where a number stands in a line."""
 
     column: str  # in which column
@@ -69,7 +69,7 @@ class Columns:
         tests = [pl.col(column).fill_null("").str.contains(pattern) for column, pattern in patterns.items()]
         return np.asarray(self._frame.select(pl.all_horizontal(tests)).to_series().to_numpy(), np.bool_)
 
-    def numbers(self, wanted: Mapping[str, Cell], none: int) -> dict[str, NDArray[np.int64]]:
+    def numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
         """Numbers in cells, by name; ``none`` for cells that hold no number."""
         pl = _loaded()
         expressions = []
@@ -113,7 +113,7 @@ def _loaded() -> Any:  # noqa: ANN401 - as above
     return polars()
 
 
-def split(part: Part, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
+def split(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
     """The wanted columns of some lines, each of which ends with a comma; None if any line is out of the ordinary, or there are few."""
     if part.height < _FEW and "polars" not in sys.modules:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import DroppedRow, Refused, lines_of
+from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
 from ms_tune.readers.reading import reading
 from ms_tune.text import msg
 
@@ -25,7 +25,7 @@ _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectiveLaunch:
     """One collective operation."""
 
     group: str  # name of the communication group
@@ -37,7 +37,7 @@ class Collective:
 class CommunicationOrder:
     """The collective operations in the order in which they are launched, and the rows that were refused."""
 
-    collectives: tuple[Collective, ...]
+    collectives: tuple[CollectiveLaunch, ...]
     dropped: tuple[DroppedRow, ...]
     dropped_count: int
 
@@ -48,18 +48,18 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     Raises:
         TraceError: The file cannot be read, or is another one.
     """
-    found, refused = [], Refused()
+    found, refused = [], RefusedRow()
     for number, cells in _rows(path, _COMMUNICATION, refused):
         ranks = [_number(rank) for rank in cells["comm_rank"].split()]
         if None in (_number(cells["input_size"]), _number(cells["output_size"]), *ranks):
             refused.add(number, msg("trace.row.order"))
         else:
             known = tuple(rank for rank in ranks if rank is not None)
-            found.append(Collective(cells["group"], known, cells["primitive"]))
+            found.append(CollectiveLaunch(cells["group"], known, cells["primitive"]))
     return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
 
 
-def _rows(path: Path, required: tuple[str, ...], refused: Refused) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterator[tuple[int, dict[str, str]]]:
     """Line and cells of every row that has one cell for each column."""
     with reading(path), path.open("rb") as file:
         names: list[str] = []

@@ -30,7 +30,7 @@ _VALUES = {
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _VALUES.items()}
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """What is kept of an event; what the device does has the names of :class:`~ms_tune.readers.time_line.ProfileEvents`."""
 
     NOTHING = "nothing"
@@ -49,14 +49,14 @@ class Kind(Enum):
 
 # What each kind takes beside its time stamp.
 KEPT = {
-    **dict.fromkeys((Kind.COMPUTE, Kind.EXPOSED, Kind.FREE, Kind.COMMUNICATION), ("dur",)),
-    **dict.fromkeys((Kind.COLLECTIVE, Kind.DEVICE), ("dur", "name")),
-    Kind.HOST: ("dur", "name", "pid"),
-    **dict.fromkeys((Kind.LAUNCH, Kind.START), ("id",)),
+    **dict.fromkeys((EventKind.COMPUTE, EventKind.EXPOSED, EventKind.FREE, EventKind.COMMUNICATION), ("dur",)),
+    **dict.fromkeys((EventKind.COLLECTIVE, EventKind.DEVICE), ("dur", "name")),
+    EventKind.HOST: ("dur", "name", "pid"),
+    **dict.fromkeys((EventKind.LAUNCH, EventKind.START), ("id",)),
 }
 
 
-class Layout(NamedTuple):
+class EventLayout(NamedTuple):
     """What is kept of events of one layout."""
 
     place: int  # of what is kept in `Kind`; 0 is nothing
@@ -65,16 +65,16 @@ class Layout(NamedTuple):
     take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
 
 
-_PLACES = {kind: place for place, kind in enumerate(Kind)}
+_PLACES = {kind: place for place, kind in enumerate(EventKind)}
 
 
-class Layouts:
+class EventLayouts:
     """The layouts met so far."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Layout] = {}
+        self._known: dict[bytes, EventLayout] = {}
 
-    def of(self, events: list[bytes], keys: list[bytes]) -> list[Layout]:
+    def of(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
         """The layout of each event.
 
         Args:
@@ -90,7 +90,7 @@ class Layouts:
                 found[place] = self._known.get(keys[place]) or self._learnt(events[place], keys[place])
         return found  # type: ignore[return-value]  # those that were None are learnt
 
-    def _learnt(self, event: bytes, key: bytes) -> Layout:
+    def _learnt(self, event: bytes, key: bytes) -> EventLayout:
         layout = layout_of(event)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
@@ -104,24 +104,24 @@ def without_digits(text: bytes) -> bytes:
     return text.translate(_DIGITS)
 
 
-def kind_of(event: dict[str, Any]) -> Kind:
+def kind_of(event: dict[str, Any]) -> EventKind:
     """What is kept of a decoded event."""
     phase = event.get("ph")
     if phase in ("s", "f") and event.get("cat") == FLOW:
-        return Kind.LAUNCH if phase == "s" else Kind.START
+        return EventKind.LAUNCH if phase == "s" else EventKind.START
     if phase != "X":
-        return Kind.DECODED if phase == "M" else Kind.NOTHING
+        return EventKind.DECODED if phase == "M" else EventKind.NOTHING
     name, arguments = str(event.get("name")), event.get("args")
     if name in OVERLAP and not arguments:
-        return Kind(OVERLAP[name])
+        return EventKind(OVERLAP[name])
     if name.startswith(("hcom_", "hccl_")):
-        return Kind.COLLECTIVE
+        return EventKind.COLLECTIVE
     if isinstance(arguments, dict) and ("Task Type" in arguments or "Physic Stream Id" in arguments):
-        return Kind.DEVICE
-    return Kind.HOST
+        return EventKind.DEVICE
+    return EventKind.HOST
 
 
-def layout_of(text: bytes) -> Layout:
+def layout_of(text: bytes) -> EventLayout:
     """The layout of an event.
 
     Args:
@@ -133,17 +133,17 @@ def layout_of(text: bytes) -> Layout:
     event = json.loads(b"{%b}" % text)
     kind = kind_of(event)
     if kind not in KEPT:
-        return Layout(_PLACES[kind])
+        return EventLayout(_PLACES[kind])
     slices = []
     for name in ("ts", *KEPT[kind]):
         found = _PATTERNS[name].search(text)
         # What is written twice, or in another way, is left to the decoder.
         if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says(event.get(name), found):
-            return Layout(_PLACES[Kind.DECODED])
+            return EventLayout(_PLACES[EventKind.DECODED])
         slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
-    if kind is Kind.HOST and not isinstance(event["pid"], int):
-        kind = Kind.HOST_NAMED
-    return Layout(_PLACES[kind], itemgetter(*slices))
+    if kind is EventKind.HOST and not isinstance(event["pid"], int):
+        kind = EventKind.HOST_NAMED
+    return EventLayout(_PLACES[kind], itemgetter(*slices))
 
 
 def _says(value: object, found: re.Match[bytes]) -> bool:

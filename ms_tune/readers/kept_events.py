@@ -7,7 +7,7 @@ from array import array
 from sys import intern
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.event_layouts import KEPT, OVERLAP, Kind, Layouts, kind_of, without_digits
+from ms_tune.readers.event_layouts import KEPT, OVERLAP, EventKind, EventLayouts, kind_of, without_digits
 from ms_tune.readers.time_line import Intervals, Moments, ProfileEvents, intervals_of, moments_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class KeptEvents:
     def __init__(self) -> None:
         self.count = self._dropped = 0
         self.truncated = False
-        self._layouts = Layouts()
+        self._layouts = EventLayouts()
         self._base: int | None = None
         self._processes: dict[object, str] = {}
         self._overlap = {name: Intervals() for name in OVERLAP.values()}
@@ -68,12 +68,12 @@ class KeptEvents:
             return False
         self.count += len(events)
         # By the kinds' places, as an Enum is slow to look up.
-        rows: list[list[tuple[bytes, ...]]] = [[] for _ in Kind]
+        rows: list[list[tuple[bytes, ...]]] = [[] for _ in EventKind]
         add = [some.append for some in rows]
         for event, (place, take) in zip(events, layouts, strict=True):
             if place:
                 add[place](take(event))
-        for kind, some in zip(Kind, rows, strict=True):
+        for kind, some in zip(EventKind, rows, strict=True):
             if some:
                 self._keep_all(kind, some)
         return True
@@ -83,9 +83,9 @@ class KeptEvents:
         self.count += 1
         self._look(event)
 
-    def _keep_all(self, kind: Kind, rows: Sequence[tuple[bytes, ...]]) -> None:
+    def _keep_all(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
         """Keep events of one kind: the values that their layout takes."""
-        if kind is Kind.DECODED:
+        if kind is EventKind.DECODED:
             for text, _ in rows:
                 self._look(json.loads(b"{%b}" % text))
             return
@@ -95,25 +95,25 @@ class KeptEvents:
         if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
             near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
             times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
-        if kind is Kind.LAUNCH:
+        if kind is EventKind.LAUNCH:
             self._launches_at(told[0], times)
-        elif kind is Kind.START:
+        elif kind is EventKind.START:
             self._starts_at(told[0], times)
-        elif kind is Kind.DEVICE:
+        elif kind is EventKind.DEVICE:
             self._named(times, _texts(told[1]))
-        elif kind is Kind.COLLECTIVE:
+        elif kind is EventKind.COLLECTIVE:
             kept = zip(times, map(float, told[0]), _texts(told[1]), strict=True)
             self._collectives += self._room(self._collectives, [*kept])
-        elif kind in (Kind.HOST, Kind.HOST_NAMED):
+        elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
             self._host(kind, times, told)
         else:
             during = self._overlap[kind.value]
             during.start.extend(self._room(during.length, times))
             during.length.extend(map(float, told[0][: len(during.start) - len(during.length)]))
 
-    def _host(self, kind: Kind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+    def _host(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
         long = [
-            (at, length, intern(name.decode()[:200]), int(process) if kind is Kind.HOST else process.decode())
+            (at, length, intern(name.decode()[:200]), int(process) if kind is EventKind.HOST else process.decode())
             for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
             if length >= _LONG
         ]
@@ -121,7 +121,7 @@ class KeptEvents:
 
     def _look(self, event: dict[str, Any]) -> None:
         kind = kind_of(event)
-        if kind is Kind.DECODED:
+        if kind is EventKind.DECODED:
             arguments = event.get("args")
             if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
                 self._processes[_key(event.get("pid"))] = str(arguments.get("name"))
@@ -129,19 +129,19 @@ class KeptEvents:
         at = self._time(event.get("ts")) if kind in KEPT else None
         if at is None:
             return
-        if kind in (Kind.LAUNCH, Kind.START):
+        if kind in (EventKind.LAUNCH, EventKind.START):
             number = str(event.get("id")).encode("utf-8", "replace")
-            (self._launches_at if kind is Kind.LAUNCH else self._starts_at)([number], [at])
+            (self._launches_at if kind is EventKind.LAUNCH else self._starts_at)([number], [at])
         elif (length := _number(event.get("dur"))) is not None:
             self._interval(event, kind, at, length)
 
-    def _interval(self, event: dict[str, Any], kind: Kind, at: float, length: float) -> None:
+    def _interval(self, event: dict[str, Any], kind: EventKind, at: float, length: float) -> None:
         name = intern(str(event.get("name")))  # a few names, millions of times
-        if kind is Kind.COLLECTIVE:
+        if kind is EventKind.COLLECTIVE:
             self._collectives += self._room(self._collectives, [(at, length, name)])
-        elif kind is Kind.DEVICE:
+        elif kind is EventKind.DEVICE:
             self._named([at], [name])
-        elif kind is not Kind.HOST:
+        elif kind is not EventKind.HOST:
             during = self._overlap[kind.value]
             if self._room(during.start, [at]):
                 during.start.append(at)

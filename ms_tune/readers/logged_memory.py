@@ -36,7 +36,7 @@ _REPORT = re.compile(
 _NEEDLES = (b" memory (MB) |", b" memory size: ", b"peak memory usage")
 
 
-class Words(str, Enum):
+class MemoryWords(str, Enum):
     """Who says it."""
 
     STATISTICS = "mindspore"
@@ -48,7 +48,7 @@ class RankMemory:
     """What a log says about the memory of one rank, in bytes; None where it does not say."""
 
     rank: int | None  # its number; None if nothing tells
-    words: Words  # whose words tell
+    words: MemoryWords  # whose words tell
     path: Path  # the log
     line: int  # its line, from 1; 0 in a file without lines
     peak_bytes: int  # the most bytes in use
@@ -87,12 +87,12 @@ def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
 
 def _later(before: RankMemory | None, one: RankMemory) -> RankMemory:
     """Of two that tell of a rank in two files: MindSpore's statistics are of the whole run."""
-    keeps = before is not None and before.words is Words.STATISTICS and one.words is not Words.STATISTICS
+    keeps = before is not None and before.words is MemoryWords.STATISTICS and one.words is not MemoryWords.STATISTICS
     return before if before is not None and keeps else one
 
 
 def _of_file(path: Path) -> list[RankMemory]:
-    reader = _Reader(path)
+    reader = _MemoryLogReader(path)
     with reading(path), path.open("rb") as file:
         for body, first in bodies(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
@@ -103,7 +103,7 @@ def _of_file(path: Path) -> list[RankMemory]:
     return reader.found()
 
 
-class _Reader:
+class _MemoryLogReader:
     """The lines met so far."""
 
     def __init__(self, path: Path) -> None:
@@ -136,7 +136,7 @@ class _Reader:
         assert told is not None  # noqa: S101 - asked before
         one = RankMemory(
             rank,
-            Words.STATISTICS,
+            MemoryWords.STATISTICS,
             self._path,
             number,
             told.peak_mib * MIB,
@@ -165,7 +165,7 @@ class _Reader:
 def _reported(told: LoggedMemory, path: Path, line: int) -> RankMemory:
     return RankMemory(
         told.rank,
-        Words.REPORT,
+        MemoryWords.REPORT,
         path,
         line,
         told.max_allocated,

@@ -108,7 +108,7 @@ COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in {"form"
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRun:
+class LoggedTraining:
     """One run in a log."""
 
     # The steps of each rank that writes into the log; the one that wrote first comes first.
@@ -127,7 +127,7 @@ class TrainingLog:
 
     path: Path  # the file
     rank: int | None  # the rank that wrote it, if its name says so
-    runs: tuple[LoggedRun, ...]
+    runs: tuple[LoggedTraining, ...]
     damaged: tuple[int, ...] = ()  # lines with a step of which not enough is left, the first ones
     damaged_count: int = 0  # how many there are
     dropped: int = 0  # steps beyond the most that are kept

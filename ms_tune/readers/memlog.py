@@ -73,10 +73,10 @@ def read_memlog(path: Path) -> MemLog:
         TraceError: The file cannot be read, or a line breaks the grammar; with its line.
     """
     with reading(path), path.open("rb") as file:
-        return _Reader(path).read(file)
+        return _MemlogReader(path).read(file)
 
 
-class _Reader:
+class _MemlogReader:
     """Walks through the lines and keeps what is live."""
 
     def __init__(self, path: Path) -> None:

@@ -93,7 +93,7 @@ class DroppedRow:
     reason: Message
 
 
-class Refused:
+class RefusedRow:
     """The rows that a reader has refused so far: the first :data:`DROPPED_KEPT`, as they were met, and how many in all."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _BadRowError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """Where the columns are."""
 
     names: tuple[str, ...]
@@ -136,10 +136,10 @@ class _Pools:
 class RowReader:
     """Reads rows one by one and keeps account of those that it refuses."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ColumnLayout) -> None:
         self._layout = layout
         self._pools = _Pools()
-        self.refused = Refused()
+        self.refused = RefusedRow()
 
     def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
         """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
@@ -169,7 +169,7 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
             yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
 
 
-def layout_of(text: str | None, path: Path, number: int) -> Layout:
+def layout_of(text: str | None, path: Path, number: int) -> ColumnLayout:
     """The columns that the first line of a file names.
 
     Raises:
@@ -190,10 +190,10 @@ def layout_of(text: str | None, path: Path, number: int) -> Layout:
     if len(index) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TraceError(msg("trace.column-twice", column=twice), path=path, line=number)
-    return Layout(names, trailing_comma, index)
+    return ColumnLayout(names, trailing_comma, index)
 
 
-def _cells(text: str | None, layout: Layout, *, complete: bool) -> list[str]:
+def _cells(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[str]:
     """The cells of a row, one for each column."""
     if text is None:
         raise _BadRowError(msg("trace.row.long", limit=_MAX_LINE))
@@ -221,11 +221,11 @@ def _cells(text: str | None, layout: Layout, *, complete: bool) -> list[str]:
     return cells
 
 
-def _too_few(found: int, layout: Layout, *, complete: bool) -> Message:
+def _too_few(found: int, layout: ColumnLayout, *, complete: bool) -> Message:
     return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
 
 
-def _block(line: int, cells: list[str], layout: Layout, pools: _Pools) -> Block:
+def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> Block:
     index = layout.index
 
     def text(name: str) -> str:

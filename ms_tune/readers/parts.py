@@ -18,7 +18,7 @@ _LOOK_AHEAD = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """Some lines of a file."""
 
     first: int  # the number of the first line, from 1
@@ -43,7 +43,7 @@ def no_progress(_: int) -> None:
     """Nobody watches."""
 
 
-def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Part]:
+def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[FilePart]:
     """What is left of a file, in parts.
 
     Args:
@@ -64,12 +64,12 @@ def parts_of(file: BinaryIO, first: int, on_bytes: Progress) -> Iterator[Part]:
             data += mark
         height = data.count(b"\n")
         if height:
-            yield Part(number, data, height, complete=True)
+            yield FilePart(number, data, height, complete=True)
             number += height
         if last and len(rest) < LONGEST_LINE:
-            yield Part(number, last, 1, complete=False)
+            yield FilePart(number, last, 1, complete=False)
         elif last:
-            yield Part(number, None, 1, complete=True)
+            yield FilePart(number, None, 1, complete=True)
             number += 1
             on_bytes(_skip_line(file))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeVar
 
-    from ms_tune.readers.profile_tables import Collective, Kernels, StepRow
+    from ms_tune.readers.profile_tables import Kernels, ProfileCollective, StepRow
     from ms_tune.readers.time_line import ProfileEvents
 
     Result = TypeVar("Result")
@@ -69,7 +69,7 @@ class RankProfile:
     steps: tuple[StepRow, ...]
     kernels: Kernels | None
     events: ProfileEvents | None
-    collectives: tuple[Collective, ...]
+    collectives: tuple[ProfileCollective, ...]
     broken: tuple[TraceError, ...]
 
 

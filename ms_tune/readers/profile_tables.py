@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.reading import reading
-from ms_tune.readers.scopes import Pass, layer_of, pass_of
+from ms_tune.readers.scopes import ScopePass, layer_of, pass_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class LayerTime:
     cells: tuple[str, str]
     number: int
     count: int
-    microseconds: Mapping[Pass, float]
+    microseconds: Mapping[ScopePass, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class ProfileCollective:
     """A collective, or a send or receive, in microseconds.
 
     Attributes:
@@ -195,7 +195,7 @@ def read_kernels(path: Path) -> Kernels:
     types: dict[tuple[str, str], list[float]] = {}
     shapes: dict[tuple[str, str, str], list[float]] = {}
     streams: dict[str, list[float]] = {}
-    layers: dict[tuple[str, str, int], dict[Pass, list[float]]] = {}
+    layers: dict[tuple[str, str, int], dict[ScopePass, list[float]]] = {}
     count = tiny = ai_cpu = 0
     total = slow = 0.0
     cores = cut_off = False
@@ -228,7 +228,7 @@ def read_kernels(path: Path) -> Kernels:
     return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layers(layers)), cut_off)
 
 
-def read_collectives(path: Path) -> list[Collective]:
+def read_collectives(path: Path) -> list[ProfileCollective]:
     """The collectives of ``communication.json``.
 
     Raises:
@@ -255,7 +255,7 @@ def read_collectives(path: Path) -> list[Collective]:
                 if elapsed is not None:
                     short = name.partition("@")[0]
                     peer = kind == "p2p" or between_two(short)
-                    found.append(Collective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
+                    found.append(ProfileCollective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
     return found
 
 
@@ -282,12 +282,12 @@ def _types(
     return sorted(found, key=lambda one: -one.microseconds)
 
 
-def _layers(layers: Mapping[tuple[str, str, int], Mapping[Pass, list[float]]]) -> Iterator[LayerTime]:
+def _layers(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]]]) -> Iterator[LayerTime]:
     lists = {key[:2] for key in layers}
     for (owner, name, number), passes in sorted(layers.items()):
         told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
         count = sum(int(count) for count, _ in passes.values())
-        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in Pass if one in passes})
+        yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes})
 
 
 def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:

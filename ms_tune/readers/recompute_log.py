@@ -63,7 +63,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRun:
+class LoggedRecompute:
     """What the layers of one run were set up to do; each name with its different values, in order."""
 
     # The lists by their names in the log, `Formative select_recompute` and so on.
@@ -89,7 +89,7 @@ class RecomputeLog:
 
     path: Path  # the file
     rank: int | None  # the rank that wrote it, if its name says so
-    runs: tuple[LoggedRun, ...]  # its runs, the last ones if they are many
+    runs: tuple[LoggedRecompute, ...]  # its runs, the last ones if they are many
     lines: int  # how many lines the file has
     framework: bool  # whether any line is of MindFormers
     ended: bool = True  # whether the last line has an end
@@ -123,7 +123,7 @@ def read_recompute_log(path: Path) -> RecomputeLog:
     Raises:
         TraceError: The file cannot be read.
     """
-    reader, total, framework, ended = _Reader(), 0, False, True
+    reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
     with reading(path), path.open("rb") as file:
         for body, first in bodies(file):
             framework = framework or b"mindformers" in body
@@ -134,12 +134,12 @@ def read_recompute_log(path: Path) -> RecomputeLog:
     return RecomputeLog(path, rank_of(path), reader.runs(), total, framework, ended)
 
 
-def read_lines(lines: Iterable[str]) -> LoggedRun:
+def read_lines(lines: Iterable[str]) -> LoggedRecompute:
     """The same of lines without prefixes, all of one run."""
-    reader = _Reader()
+    reader = _RecomputeLogReader()
     for number, line in enumerate(lines, start=1):
         reader.take(number, line)
-    return next(iter(reader.runs()), LoggedRun())
+    return next(iter(reader.runs()), LoggedRecompute())
 
 
 def read_value(text: str) -> object:
@@ -160,7 +160,7 @@ def rank_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-class _Reader:
+class _RecomputeLogReader:
     """The runs met so far.
 
     The static graph prints its lists anew for each block of layers that it sets up: with the prediction layers twice in a
@@ -169,8 +169,8 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        self._runs: list[LoggedRun] = []
-        self._block = LoggedRun()
+        self._runs: list[LoggedRecompute] = []
+        self._block = LoggedRecompute()
         self._marked = False  # the run begins with this block
 
     def take(self, number: int, line: str, *, whole: bool = True) -> None:
@@ -182,7 +182,7 @@ class _Reader:
         for start, end in zip(starts, ends, strict=True):
             self._message(number, line[start:end], glued=end < len(line) or not whole)
 
-    def runs(self) -> tuple[LoggedRun, ...]:
+    def runs(self) -> tuple[LoggedRecompute, ...]:
         """All of them; the last ones if they are many."""
         self._close()
         return tuple(self._runs[-_MAX_RUNS:])
@@ -214,7 +214,7 @@ class _Reader:
         self._block.last[:] = [number]
 
     def _close(self) -> None:
-        block, self._block = self._block, LoggedRun()
+        block, self._block = self._block, LoggedRecompute()
         if not (block.lists or block.layers or block.damaged):
             self._block.given.update(block.given)  # the sections come before the lists
             return
@@ -234,7 +234,7 @@ class _Reader:
         last.last[:] = block.last
 
 
-def _alike(run: LoggedRun, block: LoggedRun) -> bool:
+def _alike(run: LoggedRecompute, block: LoggedRecompute) -> bool:
     """Whether all lists of a block that can be read are those of a run."""
     pairs = ((run.lists.get(name, ()), lines) for name, lines in block.lists.items())
     return all(_values(before) == _values(after) for before, after in pairs if _values(before) and _values(after))

@@ -17,7 +17,7 @@ _ROOTS = ("Default/", "Gradients/", "recompute_")  # mindspore/profiler/common/c
 _OWNER = re.compile(r"(?:^|/)(\w+)-\w+$")
 
 
-class Pass(str, Enum):
+class ScopePass(str, Enum):
     """When an operator runs; what is recomputed runs twice, and scopes do not tell its first run from its second."""
 
     FORWARD = "forward"
@@ -25,12 +25,12 @@ class Pass(str, Enum):
     RECOMPUTE = "recompute"
 
 
-def pass_of(path: str) -> Pass:
+def pass_of(path: str) -> ScopePass:
     """The pass of an operator of a layer."""
     path = path.rpartition("::")[2]
     if path.startswith("Gradients/") or "/Gradients/" in path:
-        return Pass.BACKWARD
-    return Pass.RECOMPUTE if path.startswith("recompute_") or "/recompute_" in path else Pass.FORWARD
+        return ScopePass.BACKWARD
+    return ScopePass.RECOMPUTE if path.startswith("recompute_") or "/recompute_" in path else ScopePass.FORWARD
 
 
 def layer_of(path: str) -> tuple[str, str, str] | None:
@@ -52,5 +52,5 @@ def brief(name: str) -> str:
     if not path.startswith(_ROOTS):
         return name
     layer, operator = layer_of(path), path.split("/")[-2 if launch else -1]
-    way = "Gradients/" if pass_of(path) is Pass.BACKWARD else ""
+    way = "Gradients/" if pass_of(path) is ScopePass.BACKWARD else ""
     return f"{way}{f'{layer[1]}.{layer[2]}' if layer else '…'}/{operator}"

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.logged_steps import LoggedMemory, LoggedRun, RankSteps
+from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps
 from ms_tune.readers.reading import reading
 from ms_tune.readers.step_lines import NOT_LOGGED, Form, StepLine
 from ms_tune.text import msg
@@ -24,7 +24,7 @@ _MAX_BYTES = 64 * MIB
 _MOST_MS, _MOST_MIB = 1e10, 1e9
 
 
-def read_baseline(path: Path) -> LoggedRun:
+def read_baseline(path: Path) -> LoggedTraining:
     """Read such a file.
 
     Raises:
@@ -45,7 +45,7 @@ def read_baseline(path: Path) -> LoggedRun:
     for number, value in enumerate(times, start=1):
         line = StepLine(Form.BASELINE, number, 0, 0, value / 1000, loss=losses[number - 1], tflops=rates[number - 1])
         steps.add(line, number, 0)
-    return LoggedRun([steps], memory=_memory(data.get("memo info")))
+    return LoggedTraining([steps], memory=_memory(data.get("memo info")))
 
 
 def _loaded(path: Path) -> dict[str, object]:

@@ -10,7 +10,7 @@ from ms_tune.readers.step_lines import FLOATS, MOST_COUNTED, MOST_SECONDS, MOST_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.readers.step_lines import Kind, StepLine
+    from ms_tune.readers.step_lines import StepLine, StepLineKind
 
 # Of what RankSteps calls otherwise, or what only some forms print.
 _COLUMNS = {
@@ -31,10 +31,10 @@ class Rows(NamedTuple):
     columns: Mapping[str, Sequence[float]]
 
 
-class Batch:
+class LineBatch:
     """Lines, one behind the other, that tell of steps by one form and tell the same of each."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: StepLineKind) -> None:
         self.kind = kind
         self.told: list[tuple[bytes, ...]] = []
         self.lines: list[int] = []

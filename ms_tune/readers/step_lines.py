@@ -141,14 +141,14 @@ def samples_per_second(line: str) -> float:
     return _positive(found[1]) if found else NOT_LOGGED
 
 
-class Kind(NamedTuple):
+class StepLineKind(NamedTuple):
     """Lines that tell the same."""
 
     form: Form | None  # who prints them; None for MindFormers' second line
     names: tuple[str, ...]  # what they tell: names of `step_of`, and `rank`; or `rate` alone
 
 
-def layout_of(line: bytes) -> tuple[Kind, Callable[[bytes], tuple[bytes, ...]]] | None:
+def layout_of(line: bytes) -> tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]] | None:
     """What a line tells and where: all lines that differ from it in digits alone tell the same in the same places.
 
     Returns:
@@ -181,7 +181,9 @@ def layout_of(line: bytes) -> tuple[Kind, Callable[[bytes], tuple[bytes, ...]]] 
         return None
     names = tuple(sorted(known))
     # Two at least, as there is no tuple otherwise.
-    return Kind(form, names), itemgetter(*(known[name] for name in names), *([slice(0)] if len(names) == 1 else []))
+    return StepLineKind(form, names), itemgetter(
+        *(known[name] for name in names), *([slice(0)] if len(names) == 1 else [])
+    )
 
 
 def _places(line: str, *, whole: bool = True) -> Iterator[tuple[Form, Mapping[str, tuple[int, int]]]]:

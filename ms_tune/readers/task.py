@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Cell, Columns, split
-from ms_tune.readers.memory_block import DroppedRow, Refused, lines_of
+from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split
+from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
 from ms_tune.readers.parts import no_progress, parts_of
 from ms_tune.readers.reading import reading
 from ms_tune.readers.table import NONE, Coded
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import Part, Progress
+    from ms_tune.readers.parts import FilePart, Progress
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
 _DIGITS = 18
@@ -64,7 +64,7 @@ class _Builder:
         self.parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = []
         self.names: dict[str, int] = {}
         self.nodes: dict[str, int] = {}
-        self.refused = Refused()
+        self.refused = RefusedRow()
 
     def name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
@@ -103,7 +103,7 @@ def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Tasks:
     return builder.tasks()
 
 
-def _take(part: Part, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
+def _take(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
     good = columns.matches({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
@@ -111,12 +111,12 @@ def _take(part: Part, columns: Columns, names: tuple[str, ...], builder: _Builde
         for row in np.flatnonzero(~good).tolist():
             _take_row(int(line[row]), lines[row].decode("utf-8", errors="replace"), names, builder, complete=True)
         columns, line = columns.kept(good), line[good]
-    stamps = columns.numbers({"stamp": Cell("time_stamp")}, NONE)["stamp"]
+    stamps = columns.numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
     codes = columns.codes({"task_name": builder.name, "node_name": builder.node})
     builder.parts.append((stamps, codes["task_name"], codes["node_name"], line))
 
 
-def _take_singly(part: Part, names: tuple[str, ...], builder: _Builder) -> None:
+def _take_singly(part: FilePart, names: tuple[str, ...], builder: _Builder) -> None:
     for number, text, complete in part.lines():
         if text is None:
             builder.refused.add(number, msg("trace.row.cut"))

@@ -64,7 +64,7 @@ class FinalBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SnapshotSegment:
     """Memory that the allocator holds when the snapshot was taken."""
 
     address: int
@@ -81,7 +81,7 @@ class DeviceTrace:
 
     number: int
     events: Events
-    segments: tuple[Segment, ...]
+    segments: tuple[SnapshotSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
     Raises:
         TraceError: The file cannot be read, is too large, holds anything but plain containers, or is no snapshot.
     """
-    return read_plain(path, lambda content, size: _Reader(path, size).snapshot(content))
+    return read_plain(path, lambda content, size: _SnapshotReader(path, size).snapshot(content))
 
 
 class _BadValueError(Exception):
@@ -112,7 +112,7 @@ class _BadValueError(Exception):
         super().__init__(what)
 
 
-class _Reader:
+class _SnapshotReader:
     """Turns the containers into a snapshot, walking them by what a snapshot has: shared parts can't make it long.
 
     Args:
@@ -153,7 +153,7 @@ class _Reader:
         full = [id(trace) for trace in traces if trace]
         if len(set(full)) < len(full):  # one list for two devices: no allocator writes that
             raise _BadValueError(what="device_traces")
-        segments: dict[int, dict[int, Segment]] = {}
+        segments: dict[int, dict[int, SnapshotSegment]] = {}
         for entry in whole["segments"]:
             device, segment = self._segment(entry)
             if segments.setdefault(device, {}).setdefault(segment.address, segment) is not segment:
@@ -180,7 +180,7 @@ class _Reader:
             raise _BadValueError(what=what)
         return entry
 
-    def _segment(self, entry: object) -> tuple[int, Segment]:
+    def _segment(self, entry: object) -> tuple[int, SnapshotSegment]:
         held = self._take(entry, "segments")
         address, size = _whole(held, "address", _MOST_ADDRESS), _whole(held, "total_size", _MOST_SIZE)
         blocks = held.get("blocks")
@@ -194,7 +194,7 @@ class _Reader:
             if block.address < address or place > address + size or (found and block.address < _end(found[-1])):
                 raise _BadValueError(what="blocks: address")
             found.append(block)
-        segment = Segment(
+        segment = SnapshotSegment(
             address=address,
             size=size,
             stream=_whole(held, "stream", _MOST_STREAM, 0),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.readers.memory_block import DroppedRow, Refused
-from ms_tune.readers.parts import Part, no_progress, parts_of
+from ms_tune.readers.memory_block import DroppedRow, RefusedRow
+from ms_tune.readers.parts import FilePart, no_progress, parts_of
 from ms_tune.readers.reading import reading
 from ms_tune.text import msg
 
@@ -87,7 +87,7 @@ def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerG
     Raises:
         TraceError: The file cannot be read.
     """
-    reader = _Reader()
+    reader = _GraphReader()
     with reading(path), path.open("rb") as file:
         reader.read(file, on_bytes)
     return TrackerGraph(reader.tensors, reader.operators, tuple(reader.refused.rows), reader.refused.count)
@@ -101,13 +101,13 @@ class _Types:
     read: tuple[TensorType, ...]
 
 
-class _Reader:
+class _GraphReader:
     """The operators so far."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, TensorType] = {}
         self.operators = 0
-        self.refused = Refused()
+        self.refused = RefusedRow()
         self._types: dict[str, _Types | None] = {}
         self._single: dict[str, TensorType] = {}
         self._head: tuple[int, re.Match[str]] | None = None
@@ -132,7 +132,7 @@ class _Reader:
 
     def _take(self, data: bytes, first: int) -> None:
         if data and (self._head is not None or not self._take_plain(data)):
-            self._take_lines(Part(first, data, data.count(b"\n"), complete=True).lines())
+            self._take_lines(FilePart(first, data, data.count(b"\n"), complete=True).lines())
 
     def _take_plain(self, data: bytes) -> bool:
         """Take operators of three lines each, all at once; False if anything is out of the ordinary."""

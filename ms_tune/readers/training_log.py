@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import TraceError
 from ms_tune.readers.log_lines import bodies, perhaps, text_of
 from ms_tune.readers.logged_memory import reports_in
-from ms_tune.readers.logged_steps import LoggedRun, RankSteps, Remark, TrainingLog
+from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.reading import reading
 from ms_tune.readers.recompute_log import rank_of
 from ms_tune.readers.step_baseline import read_baseline
-from ms_tune.readers.step_batch import Batch
-from ms_tune.readers.step_lines import NOT_LOGGED, Form, Kind, layout_of, rank_before, samples_per_second, steps_in
+from ms_tune.readers.step_batch import LineBatch
+from ms_tune.readers.step_lines import (
+    NOT_LOGGED,
+    Form,
+    StepLineKind,
+    layout_of,
+    rank_before,
+    samples_per_second,
+    steps_in,
+)
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.step_batch import Rows
     from ms_tune.readers.step_lines import StepLine
 
-    _Layout = tuple[Kind, Callable[[bytes], tuple[bytes, ...]]]
+    _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
 
 _MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
 _MOST_RUNS = 1000
@@ -56,8 +64,8 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # kept; a log has some dozen
 _LONGEST = 4096  # bytes of a line whose layout is kept
 _MOST_WAITING = 20_000  # steps
-_NONE = Kind(None, ())
-_UNKNOWN: _Layout = (Kind(None, ("unknown",)), lambda _line: ())
+_NONE = StepLineKind(None, ())
+_UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
 _NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 
@@ -73,7 +81,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
     Raises:
         TraceError: The file cannot be read, or no line of it tells about a step.
     """
-    reader, ended, head = _Reader(), True, b""
+    reader, ended, head = _TrainingLogReader(), True, b""
     with reading(path), path.open("rb") as file:
         for body, first in bodies(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
@@ -113,7 +121,7 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _StepWriter:
     """Who writes lines: one rank, or, without prefixes, perhaps several."""
 
     run: int = -1  # number of its present run
@@ -122,22 +130,22 @@ class _Writer:
     offset: int = 0  # steps of the epochs before this one, where lines do not say how many an epoch has
 
 
-class _Reader:
+class _TrainingLogReader:
     """The runs met so far."""
 
     def __init__(self) -> None:
-        self.runs: list[LoggedRun] = []
+        self.runs: list[LoggedTraining] = []
         self.damaged: list[int] = []
         self.damaged_count = self.dropped = self.orphans = 0
         self._kept = 0
-        self._writers: dict[int | None, _Writer] = {}
+        self._writers: dict[int | None, _StepWriter] = {}
         self._tailed: int | None = None  # the rank whose lines `tail -f` shows
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # what was said of a run before its first step
 
         self._known: dict[bytes, _Layout | None] = {}  # by lines without the values of their digits
-        self._kinds: dict[Kind, Kind] = {}
-        self._batch = Batch(_NONE)
+        self._kinds: dict[StepLineKind, StepLineKind] = {}
+        self._batch = LineBatch(_NONE)
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
         """Read lines: those that tell of steps many at a time, others by themselves."""
@@ -184,13 +192,13 @@ class _Reader:
             return
         if kind is not self._batch.kind:
             self.end()
-            self._batch = Batch(kind)
+            self._batch = LineBatch(kind)
         self._batch.told.append(take(line))
         self._batch.lines.append(number)
 
     def end(self) -> None:
         """Put the steps that wait where they belong."""
-        batch, self._batch = self._batch, Batch(_NONE)
+        batch, self._batch = self._batch, LineBatch(_NONE)
         if not len(batch):
             return
         rows = batch.rows(counted_only=self._kept >= _MOST_STEPS)
@@ -201,7 +209,7 @@ class _Reader:
         else:
             self._of_one(batch, rows)
 
-    def _of_one(self, batch: Batch, rows: Rows) -> None:
+    def _of_one(self, batch: LineBatch, rows: Rows) -> None:
         """Steps without a rank before them: rising ones of the present run together, others by themselves."""
         falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
         begin = 0
@@ -215,7 +223,7 @@ class _Reader:
                     self._extend(place, rows, range(begin, end))
                     begin = end
 
-    def _of_ranks(self, batch: Batch, rows: Rows) -> None:
+    def _of_ranks(self, batch: LineBatch, rows: Rows) -> None:
         """Steps of several ranks: together if all of them go on with their present runs."""
         each: dict[int, list[int]] = {}
         for at, rank in enumerate(rows.ranks):
@@ -254,7 +262,7 @@ class _Reader:
         writer.last = max(writer.last, place.number[-1])
         self._latest = place
 
-    def _one_by_one(self, batch: Batch, begin: int, end: int) -> None:
+    def _one_by_one(self, batch: LineBatch, begin: int, end: int) -> None:
         for rank, step, line, rate in batch.singles(begin, end):
             if step is None:
                 self._damage(line)
@@ -290,7 +298,7 @@ class _Reader:
             if len(self._writers) >= _MOST_RANKS:
                 self.dropped += 1
                 return
-            writer = self._writers[rank] = _Writer()
+            writer = self._writers[rank] = _StepWriter()
         number = _counted(writer, step)
         place = self._place(writer, rank, step, number)
         if place is None or self._kept >= _MOST_STEPS:
@@ -301,7 +309,7 @@ class _Reader:
         writer.last = max(writer.last, number)
         self._latest = place
 
-    def _place(self, writer: _Writer, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+    def _place(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
         """Where a step belongs: to a rank of the writer's present run, or to a new run."""
         run = self.runs[writer.run] if writer.run >= 0 else None
         if run is not None and step.total == run.total:
@@ -314,14 +322,14 @@ class _Reader:
                 return later or _more(run, RankSteps(step.form, None))
         return self._new_run(writer, rank, step, number)
 
-    def _new_run(self, writer: _Writer, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
+    def _new_run(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
         repeated = writer.run >= 0 and number == writer.last
         writer.run += 1
         if writer.run == len(self.runs):
             if writer.run >= _MOST_RUNS:
                 writer.run -= 1
                 return None
-            self.runs.append(LoggedRun(total=step.total, repeated=repeated, memory=self._early))
+            self.runs.append(LoggedTraining(total=step.total, repeated=repeated, memory=self._early))
             self._early = {}
         if step.form is Form.MINDSPEED and writer.offset:
             writer.offset = 0
@@ -355,7 +363,7 @@ class _Reader:
             kept[memory.rank] = memory
 
 
-def _counted(writer: _Writer, step: StepLine) -> int:
+def _counted(writer: _StepWriter, step: StepLine) -> int:
     """The step's number in its job: some counters begin anew with each epoch."""
     if step.form is Form.MINDSPEED:
         if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
@@ -378,7 +386,7 @@ def _same(steps: RankSteps, step: StepLine, number: int) -> bool:
     return True
 
 
-def _more(run: LoggedRun, rank: RankSteps) -> RankSteps | None:
+def _more(run: LoggedTraining, rank: RankSteps) -> RankSteps | None:
     if len(run.ranks) >= _MOST_RANKS:
         return None
     run.ranks.append(rank)

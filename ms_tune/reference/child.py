@@ -11,7 +11,7 @@ from mindspore.communication import init
 from ms_tune.reference.job import reference_job_from_json
 from ms_tune.reference.ranks import rank_groups
 from ms_tune.reference.transformer.parallel import make_groups
-from ms_tune.reference.transformer.settings import Settings
+from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.training import Trainer
 from ms_tune.training_process import begin_dynamic_graph, make_clones_cheap, report, write_tensor_list
 
@@ -28,7 +28,7 @@ def run(job_data: Mapping[str, object]) -> None:
     if job.data_parallel * job.config.parallelism.model_size > 1:
         init()
     groups = make_groups(rank_groups(job.config, job.data_parallel, int(os.environ["RANK_ID"])))
-    trainer = Trainer(job.stage, Settings(job.config, groups))
+    trainer = Trainer(job.stage, NetworkSettings(job.config, groups))
     for step in range(1, job.steps + 1):
         report("step", step, job.steps)
         trainer.step()

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import (
-    Batch,
-    Change,
     ContextMethod,
     DType,
     Experts,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
     Precision,
+    SettingChange,
     Sharding,
     TrainingConfig,
 )
@@ -117,9 +117,9 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerPlan], StageLayer]:
     return layer_of
 
 
-def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[Change]:
+def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
     """The lists that say the same of other layers; only one stage differs."""
-    yield Change("model_config.num_layers", len(before), len(after))
+    yield SettingChange("model_config.num_layers", len(before), len(after))
     chunks = 1 + max(chunk for chunk, _, _ in before)
     stages = 1 + max(stage for _, stage, _ in before)
 
@@ -139,7 +139,7 @@ def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterato
     for key, chosen in lists.items():
         old, new = table(before, chosen), table(after, chosen)
         if old != new:
-            yield Change(key, old, new)
+            yield SettingChange(key, old, new)
 
 
 def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Message]:
@@ -212,7 +212,7 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
     return TrainingConfig(
         shape=_read_shape(model, Section(data, "moe_config", path, Dialect.MINDSPEED_MS), path),
         parallelism=_read_parallelism(parallel),
-        batch=Batch(batch.known("batch_size"), batch.known("micro_batch_num")),
+        batch=MicroBatches(batch.known("batch_size"), batch.known("micro_batch_num")),
         precision=_read_precision(model, parameters, mixed=mixed, fp32_gradients=fp32_gradients),
         optimizer=Optimizer(
             optimizer.known("optimizer_type"),

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.job_parts import Change
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.read import normalize_source
@@ -173,9 +173,9 @@ def _fewest(source: SourceFile) -> int:
     return fewest_devices(read_pynative(any_batch, source.path, parallelism.model_size))
 
 
-def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[Change]:
+def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
     """The keys that say the same of other layers, which are numbered anew."""
-    yield Change("model.num_hidden_layers", _ordinary(before), _ordinary(after))
+    yield SettingChange("model.num_hidden_layers", _ordinary(before), _ordinary(after))
     keys: dict[str, Callable[[Sequence[Placed]], object]] = {
         "model.first_k_dense_replace": _first_dense,
         "recompute.full_recompute_layer": _full,
@@ -185,7 +185,7 @@ def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterato
     for key, said in keys.items():
         old, new = said(before), said(after)
         if old != new:
-            yield Change(key, old, new)
+            yield SettingChange(key, old, new)
 
 
 def _ordinary(layers: Sequence[Placed]) -> int:

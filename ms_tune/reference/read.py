@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Severity
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.text import msg
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.job_parts import Change, TrainingConfig
+    from ms_tune.dialects.job_parts import SettingChange, TrainingConfig
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dialects.stage import StageLayer
@@ -53,7 +53,7 @@ class DynamicJob:
     names: Names  # what the dialect calls the sizes
     batch_key: tuple[str, int]  # the key that says how many micro-batches a step has, and its value for each of them
     # What it takes to say in the config that the model has other layers.
-    layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[Change]]
+    layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[SettingChange]]
     not_included: tuple[Message, ...]  # what the reference transformer leaves out of it
     warnings: tuple[Message, ...]  # what the config's author should know
     standing: tuple[Message, ...]  # what the reference transformer was held to for such a job, and what it was not
@@ -76,7 +76,7 @@ def placed_layers(
 
 def recomputed(layer: LayerPlan) -> bool:
     """Whether all of the layer is recomputed."""
-    return layer.recompute is Effect.FULL
+    return layer.recompute is RecomputeMode.FULL
 
 
 def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:

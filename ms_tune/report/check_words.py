@@ -9,7 +9,7 @@ from ms_tune.units import gib
 
 if TYPE_CHECKING:
     from ms_tune.report.console import Console
-    from ms_tune.workflows.check.result import Difference, Matter, Overview
+    from ms_tune.workflows.check.result import Matter, MemoryDifference, Overview
 
 _LONGEST = 40  # characters of a value
 
@@ -19,7 +19,7 @@ def sentence(matter: Matter, console: Console) -> str:
     return console.say(matter.text) if isinstance(matter.text, Message) else matter.text.say(console.language)
 
 
-def against(difference: Difference, console: Console) -> str:
+def against(difference: MemoryDifference, console: Console) -> str:
     """What a change did to the memory, and the key that did it."""
     more = difference.after_bytes - difference.before_bytes
     estimated = console.text("check.base.estimated") if difference.estimated else ""

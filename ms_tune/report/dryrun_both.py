@@ -10,7 +10,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.dryrun.both import BothFigures, Figures
+    from ms_tune.dryrun.both import BothFigures, SideFigures
     from ms_tune.dryrun.result import StageResult
     from ms_tune.report.console import Console
 
@@ -79,7 +79,7 @@ def to_json(found: BothFigures) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Figures) -> Mapping[str, Any]:
+def _figures(figures: SideFigures) -> Mapping[str, Any]:
     stages = [
         {
             "stage": one.run.stage,

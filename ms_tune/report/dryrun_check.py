@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ms_tune.text import Message
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.check import Check
+    from ms_tune.dryrun.check import MachineCheck
     from ms_tune.report.console import Console
 
 
-def show(check: Check, console: Console) -> None:
+def show(check: MachineCheck, console: Console) -> None:
     """A line a fact."""
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
@@ -41,13 +41,13 @@ def show(check: Check, console: Console) -> None:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
 
 
-def _trainer(check: Check, console: Console) -> str:
+def _trainer(check: MachineCheck, console: Console) -> str:
     if isinstance(check.pynative, Message):
         return f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
     return check.pynative.name
 
 
-def to_json(check: Check, console: Console) -> dict[str, object]:
+def to_json(check: MachineCheck, console: Console) -> dict[str, object]:
     """The object that ``ms-tune dryrun --check --json`` prints."""
     return {
         "version": 1,

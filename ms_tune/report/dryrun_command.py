@@ -19,9 +19,9 @@ from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
-    from ms_tune.dryrun.launchers.job import Job
-    from ms_tune.dryrun.launchers.words import Change
-    from ms_tune.dryrun.processes import Place
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.launchers.words import OptionChange
+    from ms_tune.dryrun.processes import ProcessPlace
     from ms_tune.report.console import Console
 
 _SHOWN_HOLDERS = 5
@@ -84,7 +84,7 @@ def _show_changes(result: CommandResult, console: Console) -> None:
             console.write(f"  {line}")
 
 
-def _change(change: Change, job: Job) -> Message:
+def _change(change: OptionChange, job: LaunchedJob) -> Message:
     flag = msg("launch.flag")
     params = {"key": change.key, "before": change.before or flag, "job": job.number}
     if change.after is None:
@@ -99,7 +99,7 @@ def _support(result: CommandResult) -> list[Message]:
     return list(found.values())
 
 
-def job_line(job: Job, console: Console) -> str:
+def job_line(job: LaunchedJob, console: Console) -> str:
     """What a launcher was told, and which of its ranks stand for all."""
     named = [
         console.text("launch.one" if one.stage is None else "launch.one.stage", rank=one.rank, stage=one.stage)
@@ -108,7 +108,7 @@ def job_line(job: Job, console: Console) -> str:
     return console.text("launch.job", **job_params(job), ranks=", ".join(named))
 
 
-def _job_json(job: Job, console: Console) -> dict[str, object]:
+def _job_json(job: LaunchedJob, console: Console) -> dict[str, object]:
     return {
         "job": job.number,
         "launcher": job.launcher,
@@ -135,15 +135,15 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
                 console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
 
 
-def _reads(result: CommandResult) -> list[Place]:
+def _reads(result: CommandResult) -> list[ProcessPlace]:
     return list(dict.fromkeys(place for process in result.processes for place in process.reads))
 
 
-def _bounds(result: CommandResult) -> list[Place]:
+def _bounds(result: CommandResult) -> list[ProcessPlace]:
     return list(dict.fromkeys(place for process in result.processes for place in process.bounds))
 
 
-def _place_json(place: Place) -> dict[str, object]:
+def _place_json(place: ProcessPlace) -> dict[str, object]:
     return {"file": place.file, "line": place.line, "how": place.how}
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dryrun.script_check import JobCheck, ScriptCheck
-    from ms_tune.dryrun.stack import Part
+    from ms_tune.dryrun.stack import StackPart
     from ms_tune.report.console import Console
 
 
@@ -45,7 +45,7 @@ def _lines(job: JobCheck, console: Console) -> Iterator[str]:
         yield console.text("stack.unlike", **params)
 
 
-def _found(part: Part, console: Console) -> str:
+def _found(part: StackPart, console: Console) -> str:
     if part.folder is None:
         return console.text("dryrun.check.absent")
     if part.release is None:

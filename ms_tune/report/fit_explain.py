@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ms_tune.report import fit_why
 
 if TYPE_CHECKING:
-    from ms_tune.fit.explain import Explained
+    from ms_tune.fit.explain import TimeExplanation
     from ms_tune.report.console import Console
 
 _PARTS = ("work", "recompute", "fill", "imbalance")
 
 
-def show(found: Explained, console: Console) -> None:
+def show(found: TimeExplanation, console: Console) -> None:
     """The parts, then the stages."""
     sizes = found.table
     params = {"layers": sizes.layer_count, "stages": sizes.stages, "chunks": sizes.chunks}
@@ -43,7 +43,7 @@ def show(found: Explained, console: Console) -> None:
         console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
 
 
-def to_json(found: Explained) -> dict[str, object]:
+def to_json(found: TimeExplanation) -> dict[str, object]:
     """The report of ``--explain --json``; parts add up to 1."""
     sizes = found.table
     return {

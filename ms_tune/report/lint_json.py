@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Finding, Fix
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.report import FileReport, LintReport
-    from ms_tune.lint.settings import Settings
+    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.source.yaml import Span
     from ms_tune.text import Language
 
@@ -59,7 +59,7 @@ def _failed(error: MsTuneError, language: Language) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding, file: FileReport, settings: Settings, language: Language) -> dict[str, object]:
+def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, language: Language) -> dict[str, object]:
     path = shown_path(file.path)
     return {
         "id": finding.id,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Finding
     from ms_tune.facts.releases import Release
     from ms_tune.lint.report import FileReport, LintReport
-    from ms_tune.lint.settings import Settings
+    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import Span
 
@@ -89,7 +89,7 @@ def _checked_for(release: Release, console: Console) -> str:
     return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
-def _finding(finding: Finding, file: FileReport, settings: Settings, console: Console) -> str:
+def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, console: Console) -> str:
     colour = _COLOURS[finding.severity]
     labels = [_Label(finding.span, "^", "", colour)]
     labels += [_Label(related.span, "-", related.message.say(console.language), "cyan") for related in finding.related]

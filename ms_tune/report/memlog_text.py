@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.memory.plan import PlanReport, StallocPlan
-    from ms_tune.pools.memlog_report import MemLogReport, Share
+    from ms_tune.pools.memlog_report import MemLogReport, SizeShare
     from ms_tune.readers.memlog import MemLog
     from ms_tune.report.console import Console
 
@@ -40,7 +40,7 @@ def to_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: Stall
     }
 
 
-def _shares(analysis: MemLogReport) -> Iterator[tuple[str, Share]]:
+def _shares(analysis: MemLogReport) -> Iterator[tuple[str, SizeShare]]:
     """Each kind of block, then all activations together."""
     yield from ((share.kind.value, share) for share in analysis.shares)
     yield "activations", analysis.activations

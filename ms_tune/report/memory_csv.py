@@ -10,7 +10,7 @@ from ms_tune.readers.memory_block import NEVER_FREED
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from ms_tune.footprint.groups import Breakdown
+    from ms_tune.footprint.groups import PeakBreakdown
     from ms_tune.footprint.result import RankReport
 
 COLUMNS = (
@@ -19,7 +19,7 @@ COLUMNS = (
 )
 
 
-def write_blocks(file: TextIO, rank: RankReport, parts: Breakdown, *, header: bool) -> None:
+def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header: bool) -> None:
     """Write one line a block, the largest holders first. An end or last use that does not exist is left empty."""
     writer = csv.writer(file, lineterminator="\n")
     if header:

@@ -13,8 +13,8 @@ from ms_tune.text import Language, msg
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.groups import Group
-    from ms_tune.footprint.remedies import Remedy
+    from ms_tune.footprint.groups import BlockGroup
+    from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.verdict.outcome import Verdict
@@ -93,7 +93,7 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
     }
 
 
-def _remedy(remedy: Remedy) -> dict[str, object]:
+def _remedy(remedy: MemoryRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
         "after": remedy.peak_after,
@@ -114,7 +114,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _group(group: Group) -> list[object]:
+def _group(group: BlockGroup) -> list[object]:
     return [group.key, group.bytes, group.count, by_name(group.contents)]
 
 

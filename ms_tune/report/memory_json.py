@@ -8,7 +8,7 @@ from ms_tune.report.memory_words import by_name
 from ms_tune.report.verdict import verdict_json
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.groups import Breakdown, Group
+    from ms_tune.footprint.groups import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison
@@ -185,7 +185,7 @@ def _life(rank: RankReport) -> dict[str, object]:
     }
 
 
-def breakdown_json(parts: Breakdown, top: int) -> dict[str, object]:
+def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
     """The memory at a tick, taken apart."""
     return {
         "largest": [
@@ -206,7 +206,7 @@ def breakdown_json(parts: Breakdown, top: int) -> dict[str, object]:
     }
 
 
-def _group(group: Group) -> dict[str, object]:
+def _group(group: BlockGroup) -> dict[str, object]:
     return {
         "key": group.key,
         "bytes": group.bytes,

@@ -13,8 +13,8 @@ from ms_tune.text import Language
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.footprint.groups import Breakdown, LayerActivations
-    from ms_tune.footprint.remedies import Held
+    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
+    from ms_tune.footprint.remedies import ContentBytes
     from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.report.console import Console
@@ -44,7 +44,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
     console.write(console.text("memory.show.next", path=report.source))
 
 
-def show_breakdown(parts: Breakdown, console: Console, top: int) -> None:
+def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
     """The memory at a tick that the user names."""
     _show_contents(parts, console)
     _show_holders(parts, console, top)
@@ -105,7 +105,7 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
 
 
-def _held(held: Held, console: Console) -> str:
+def _held(held: ContentBytes, console: Console) -> str:
     """Who allocated it is told only where something tells."""
     content, amount = console.text(f"memory.content.{held.content.value}"), size(held.bytes)
     if held.phase is None:
@@ -125,7 +125,7 @@ def _show_curve(rank: RankReport, console: Console) -> None:
         console.write(f"{label:>12} {line}".rstrip())
 
 
-def _show_contents(parts: Breakdown, console: Console) -> None:
+def _show_contents(parts: PeakBreakdown, console: Console) -> None:
     total = sum(parts.contents.values())
     console.write("")
     console.write(console.text("memory.show.contents", tick=parts.tick))
@@ -136,7 +136,7 @@ def _show_contents(parts: Breakdown, console: Console) -> None:
         console.write(f"  {pad(label, _LABEL)}{size(amount):>12} {share:>6.1%}  {bar}".rstrip())
 
 
-def _show_holders(parts: Breakdown, console: Console, top: int) -> None:
+def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
     with_tensors = any(holder.tensor for holder in parts.holders[:top])
     columns = ["size", "count", "content", "operator", *(["tensor"] if with_tensors else []), "where"]
     rows = []
@@ -153,7 +153,7 @@ def _show_holders(parts: Breakdown, console: Console, top: int) -> None:
         console.write(console.text("memory.show.more", count=len(rest), size=more))
 
 
-def _show_groups(name: str, parts: Breakdown, console: Console, top: int) -> None:
+def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) -> None:
     """The memory by ``layers`` or ``parameters``."""
     groups = parts.layers if name == "layers" else parts.parameters
     if not any(group.key for group in groups):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.metrics.result import Figure, MetricsReport, Problem, RunComparison, RunMetrics
+    from ms_tune.metrics.result import DataProblem, Figure, MetricsReport, RunComparison, RunMetrics
     from ms_tune.metrics.steps import StepTimes
     from ms_tune.report.console import Console
 
@@ -99,7 +99,7 @@ def _figure(figure: Figure, console: Console) -> dict[str, object]:
     }
 
 
-def _problem(problem: Problem, console: Console) -> dict[str, object]:
+def _problem(problem: DataProblem, console: Console) -> dict[str, object]:
     return {
         "id": problem.id,
         "serious": problem.serious,

@@ -10,7 +10,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.metrics.result import Figure, MetricsReport, Problem, RunComparison, RunMetrics
+    from ms_tune.metrics.result import DataProblem, Figure, MetricsReport, RunComparison, RunMetrics
     from ms_tune.metrics.steps import Outlier
     from ms_tune.report.console import Console
 
@@ -141,12 +141,12 @@ def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
     return name, value, console.text("metrics.show.with", formula=formula, inputs=inputs) if inputs else formula
 
 
-def _show_problems(problems: Iterable[Problem], console: Console) -> None:
+def _show_problems(problems: Iterable[DataProblem], console: Console) -> None:
     for problem in problems:
         console.write(f"  {problem_line(problem, console, 'red' if problem.serious else 'dim')}")
 
 
-def problem_line(problem: Problem, console: Console, colour: str | None = None) -> str:
+def problem_line(problem: DataProblem, console: Console, colour: str | None = None) -> str:
     """A doubt in one line."""
     label = console.text("metrics.show.serious" if problem.serious else "metrics.show.problem")
     label = label if colour is None else console.paint(label, colour)

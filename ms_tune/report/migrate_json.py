@@ -9,7 +9,7 @@ from ms_tune.workflows.migrate.result import Fate
 
 if TYPE_CHECKING:
     from ms_tune.report.console import Console
-    from ms_tune.workflows.migrate.memory import BothSides, Explained
+    from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason
     from ms_tune.workflows.migrate.result import Migration
 
 _VERSION = 1
@@ -66,7 +66,7 @@ def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
     }
 
 
-def _explained(found: Explained) -> dict[str, Any]:
+def _explained(found: DifferenceReason) -> dict[str, Any]:
     return {
         "layers": found.layers,
         "old_peak_bytes": found.peaks[0],

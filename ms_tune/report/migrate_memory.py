@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.diff_by_size import Kind
+from ms_tune.footprint.diff_by_size import BlockKind
 from ms_tune.report.columns import pad
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from ms_tune.footprint.diff_by_size import Surplus
     from ms_tune.report.console import Console
-    from ms_tune.workflows.migrate.memory import BothSides, Explained, StageMemory
+    from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 
 _WIDTH = 14
 _COLUMNS = ("old", "new", "difference")
@@ -69,7 +69,7 @@ def _signed(size: int) -> str:
     return "+0.0" if text == "-0.0" else text
 
 
-def _explained(found: Explained, console: Console) -> None:
+def _explained(found: DifferenceReason, console: Console) -> None:
     """What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference."""
     old, new = found.peaks
     console.write(
@@ -83,7 +83,7 @@ def _explained(found: Explained, console: Console) -> None:
         )
     )
     least = int(_SHOWN * max(found.peaks))
-    for kind in Kind:
+    for kind in BlockKind:
         rows = [one for one in found.more if one.kind is kind]
         if any(one.bytes >= _LEAST for one in rows):
             console.write(
@@ -95,7 +95,7 @@ def _explained(found: Explained, console: Console) -> None:
         console.write("  " + console.text("migrate.memory.each-layer", old=figures[0], new=figures[1]))
 
 
-def _phase(found: Explained, side: int, console: Console) -> str:
+def _phase(found: DifferenceReason, side: int, console: Console) -> str:
     return console.text(f"memory.phase.{found.phases[side] or 'unknown'}")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.report.console import Console
-    from ms_tune.workflows.migrate.result import Entry, Migration, Verdict
+    from ms_tune.workflows.migrate.result import KeyFate, Migration, MigrationVerdict
 
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
@@ -51,13 +51,13 @@ def write_migration(found: Migration, console: Console, *, everything: bool) -> 
     _end(found, console)
 
 
-def _worth_telling(one: Entry) -> bool:
+def _worth_telling(one: KeyFate) -> bool:
     if one.fate is Fate.TRANSLATED:
         return bool(one.value != one.new)
     return one.fate is not Fate.DEFAULT
 
 
-def _entries(rows: Sequence[Entry], console: Console) -> None:
+def _entries(rows: Sequence[KeyFate], console: Console) -> None:
     """Keys, and below those that share one their reason."""
     for one, following in zip_longest(rows, rows[1:]):
         line = f"  {one.line or '-':>4}  {one.name}: {_short(one.value)}"
@@ -88,7 +88,7 @@ def _end(found: Migration, console: Console) -> None:
         console.write(console.paint(console.text("migrate.done"), "green"))
 
 
-def _part(part: Verdict, console: Console) -> None:
+def _part(part: MigrationVerdict, console: Console) -> None:
     word, colour = _MARKS[part.holds]
     mark = console.paint(console.text(f"migrate.{word}"), colour)
     console.write(

@@ -5,18 +5,23 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ms_tune.normalize.against import Verdict
+from ms_tune.normalize.against import LogVerdict
 from ms_tune.text import render
 
 if TYPE_CHECKING:
     from ms_tune.normalize.against import Compared, LayerState
-    from ms_tune.normalize.compare_log import Difference
+    from ms_tune.normalize.compare_log import LogDifference
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
 _VERSION = 1
 _MOST_SHOWN = 1000  # characters of a value
-_COLOURS = {Verdict.SAME: "green", Verdict.DIFFERS: "red", Verdict.UNREADABLE: "yellow", Verdict.UNKNOWN: "yellow"}
+_COLOURS = {
+    LogVerdict.SAME: "green",
+    LogVerdict.DIFFERS: "red",
+    LogVerdict.UNREADABLE: "yellow",
+    LogVerdict.UNKNOWN: "yellow",
+}
 
 
 def write_comparison(result: Compared, console: Console) -> None:
@@ -57,7 +62,7 @@ def _write_first(result: Compared, console: Console) -> None:
         console.write(f"  {console.labelled(console.text('against.why'), console.text('against.why.unknown'))}")
 
 
-def _name(one: Difference, console: Console) -> str:
+def _name(one: LogDifference, console: Console) -> str:
     return one.what if one.layer is None else console.text("against.at-layer", what=one.what, layer=one.layer)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Effect, Severity, Warned
+from ms_tune.dialects.plan_result import RecomputeMode, Severity, Warned
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Co
     """One line for each run of layers that are alike."""
     _title("normalize.title.layers", console)
     legend = _Legend()
-    words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in Effect}
+    words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in RecomputeMode}
     whole = console.text("normalize.swap.layer")
     rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
     names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
@@ -178,10 +178,10 @@ def _alike(layer: LayerPlan) -> tuple[object, ...]:
     )
 
 
-def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[Effect, str], whole: str) -> list[str]:
+def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[RecomputeMode, str], whole: str) -> list[str]:
     first, last = run[0], run[-1]
     numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
-    full = first.recompute is Effect.FULL
+    full = first.recompute is RecomputeMode.FULL
     swaps = [(legend.name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
     overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
     return [
@@ -218,8 +218,8 @@ def _heat_map(layers: Sequence[LayerPlan], console: Console, width: int) -> Iter
     if not layers:
         return
     effects = {layer.recompute for layer in layers}
-    counted = {Effect.FULL} if Effect.FULL in effects else {Effect.SELECT, Effect.COMM}
-    yield console.text("normalize.title.map.full" if Effect.FULL in counted else "normalize.title.map.select")
+    counted = {RecomputeMode.FULL} if RecomputeMode.FULL in effects else {RecomputeMode.SELECT, RecomputeMode.COMM}
+    yield console.text("normalize.title.map.full" if RecomputeMode.FULL in counted else "normalize.title.map.select")
     total = Counter((layer.chunk, layer.stage) for layer in layers)
     hits = Counter((layer.chunk, layer.stage) for layer in layers if layer.recompute in counted)
     stages = range(min(stage for _, stage in total), max(stage for _, stage in total) + 1)

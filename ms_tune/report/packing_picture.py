@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.memory.plan import PlanReport
-    from ms_tune.packing.placement import Plan
+    from ms_tune.packing.placement import PackingPlan
     from ms_tune.text import Message
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot
@@ -92,7 +92,7 @@ def _both(message: Message) -> str:
 class _Scale:
     """From ticks and bytes to the picture. Time is counted in the different ticks at which anything happens."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PackingPlan) -> None:
         problem = plan.problem
         self.ticks = np.unique(np.concatenate((problem.lower, problem.upper)))
         self.last = max(len(self.ticks) - 1, 1)
@@ -151,7 +151,7 @@ def _round_step(step: float) -> float:
     return float(next(factor for factor in (1, 2, 5, 10) if factor * power * unit >= step) * power * unit)
 
 
-def _rectangles(plan: Plan, scale: _Scale, language: Language) -> Iterator[str]:
+def _rectangles(plan: PackingPlan, scale: _Scale, language: Language) -> Iterator[str]:
     problem = plan.problem
     left, right = scale.across(problem.lower), scale.across(problem.upper)
     height = problem.size / scale.top * _HEIGHT
@@ -175,7 +175,7 @@ def _rectangles(plan: Plan, scale: _Scale, language: Language) -> Iterator[str]:
         )
 
 
-def _live(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _live(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ticks, and the bytes that are live from each of them on."""
     problem = plan.problem
     ticks = np.unique(np.concatenate((problem.lower, problem.upper)))
@@ -185,12 +185,12 @@ def _live(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return ticks, np.cumsum(change)
 
 
-def _peak_tick(plan: Plan) -> int:
+def _peak_tick(plan: PackingPlan) -> int:
     ticks, live = _live(plan)
     return int(ticks[live.argmax()]) if len(ticks) else 0
 
 
-def _lines(plan: Plan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
+def _lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
     """The curve of live bytes, the bound and the height."""
     ticks, live = _live(plan)
     group = max(1, -(-len(ticks) // _POINTS))  # of several ticks the most is shown
@@ -211,7 +211,7 @@ def _lines(plan: Plan, scale: _Scale, languages: Sequence[Language]) -> Iterator
         yield _texts(x, y - 5, msg(text_id), languages, extra)
 
 
-def _legend(plan: Plan, drawn: int, languages: Sequence[Language]) -> Iterator[str]:
+def _legend(plan: PackingPlan, drawn: int, languages: Sequence[Language]) -> Iterator[str]:
     y = _TOP + _HEIGHT + 24
     for number, (kind, shades) in enumerate(_SHADES.items()):
         x = _LEFT + number * 240

@@ -12,7 +12,7 @@ from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
     from ms_tune.memory.plan import PlanReport
-    from ms_tune.packing.placement import Plan
+    from ms_tune.packing.placement import PackingPlan
     from ms_tune.report.console import Console
 
 _FORMAT = 1  # of the plan file
@@ -117,14 +117,14 @@ def csv_file(report: PlanReport) -> str:
     return file.getvalue()
 
 
-def _gap(plan: Plan, console: Console) -> str:
+def _gap(plan: PackingPlan, console: Console) -> str:
     if plan.height <= plan.lower_bound:
         return console.text("placement.show.at-bound")
     gap = f"{plan.gap:.4%}" if plan.gap < 0.001 else f"{plan.gap:.2%}"  # noqa: PLR2004 - small gaps need digits
     return console.text("placement.show.proven" if plan.proven else "placement.show.gap", gap=gap)
 
 
-def _saving(recorded: int, plan: Plan, console: Console) -> str:
+def _saving(recorded: int, plan: PackingPlan, console: Console) -> str:
     saved = recorded - plan.height
     if saved < 0:
         return console.text("placement.show.no-saving", more=amount(-saved))

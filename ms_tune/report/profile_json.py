@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.scopes import Pass
+from ms_tune.readers.scopes import ScopePass
 
 if TYPE_CHECKING:
     from ms_tune.profile.result import ProfileReport, RankTimes
@@ -100,7 +100,7 @@ def _kernels(kernels: Kernels, top: int) -> dict[str, object]:
             {
                 "name": one.name,
                 "count": one.count,
-                **{f"{name.value}_us": one.microseconds.get(name, 0.0) for name in Pass},
+                **{f"{name.value}_us": one.microseconds.get(name, 0.0) for name in ScopePass},
             }
             for one in kernels.layers
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.scopes import Pass
+from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _layers(report: ProfileReport, console: Console) -> tuple[str, list[str], li
     layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
     kept = {one.name for one in layers[:_MOST_LAYERS_SHOWN]}
     rows: list[Sequence[str]] = [
-        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in Pass), one.name]
+        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in ScopePass), one.name]
         for one in (kernels.layers if kernels is not None else ())
         if one.name in kept
     ]

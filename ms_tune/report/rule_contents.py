@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Severity
-    from ms_tune.lint.rules import Rule
-    from ms_tune.lint.topics import Part, Topic
+    from ms_tune.lint.rules import RuleEntry
+    from ms_tune.lint.topics import CoursePart, Topic
     from ms_tune.text import Text
 
 PAGES = {Language.EN: "README.md", Language.ZH: "README.zh.md"}
 
 
-def contents(parts: Sequence[Part], language: Language) -> str:
+def contents(parts: Sequence[CoursePart], language: Language) -> str:
     """The page in one language, without the mark of generated pages."""
     other = next(one for one in Language if one is not language)
     lines = [
@@ -36,7 +36,7 @@ def contents(parts: Sequence[Part], language: Language) -> str:
     return "\n".join([*lines, *_categories(parts, language)])
 
 
-def _path(parts: Iterable[Part], language: Language) -> Iterator[str]:
+def _path(parts: Iterable[CoursePart], language: Language) -> Iterator[str]:
     """The way through the chapters, with what each part of it teaches."""
     yield from (f"## {_text('rule.index.path', language)}", "")
     for number, part in enumerate(parts, 1):
@@ -56,7 +56,7 @@ def _chapter(topic: Topic, language: Language) -> Iterator[str]:
         yield ""
 
 
-def _row(rule: Rule, language: Language) -> str:
+def _row(rule: RuleEntry, language: Language) -> str:
     cells = (
         f"[{rule.name}]({rule.name}.md) {rule.id}",
         severity(rule.severity, language),
@@ -66,7 +66,7 @@ def _row(rule: Rule, language: Language) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _categories(parts: Iterable[Part], language: Language) -> Iterator[str]:
+def _categories(parts: Iterable[CoursePart], language: Language) -> Iterator[str]:
     yield from (f"## {_text('rule.index.categories', language)}", "")
     rules = [rule for part in parts for topic in part.topics for rule in topic.rules]
     for category in Category:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
 
 VERSION = 1
 
 
-def rules_json(rules: Iterable[Rule]) -> dict[str, object]:
+def rules_json(rules: Iterable[RuleEntry]) -> dict[str, object]:
     """The checks as plain values."""
     return {"version": VERSION, "rules": [_rule(rule) for rule in rules]}
 
 
-def _rule(rule: Rule) -> dict[str, object]:
+def _rule(rule: RuleEntry) -> dict[str, object]:
     return {
         "id": rule.id,
         "name": rule.name,

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.lint.checklist import Evidence
-    from ms_tune.lint.rules import Rule
-    from ms_tune.lint.topics import Part, Topic
+    from ms_tune.lint.rules import RuleEntry
+    from ms_tune.lint.topics import CoursePart, Topic
 
 MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not this page. -->"
 
 
-def reference(parts: Sequence[Part]) -> dict[str, str]:
+def reference(parts: Sequence[CoursePart]) -> dict[str, str]:
     """Every page by its file name."""
     pages = {name: f"{MARK}\n{contents(parts, language)}" for language, name in PAGES.items()}
     for part in parts:
@@ -27,7 +27,7 @@ def reference(parts: Sequence[Part]) -> dict[str, str]:
     return pages
 
 
-def _page(rule: Rule, topic: Topic) -> str:
+def _page(rule: RuleEntry, topic: Topic) -> str:
     chapter = " · ".join(
         f"[{title}]({PAGES[language]}#{topic.id})" for language, title in zip(Language, topic.title, strict=True)
     )

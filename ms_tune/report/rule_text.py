@@ -9,14 +9,14 @@ from ms_tune.text import Language
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
     from ms_tune.report.console import Console
     from ms_tune.text import Text
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def write_rule(rule: Rule, console: Console) -> None:
+def write_rule(rule: RuleEntry, console: Console) -> None:
     """Write all there is to say about a check."""
     head = console.paint(f"{rule.id} {rule.name}", _COLOURS[rule.severity.value])
     console.write_prose(console.labelled(head, _say(rule.title, console)) + "\n")
@@ -48,7 +48,7 @@ def write_rule(rule: Rule, console: Console) -> None:
         _section("rule.evidence", "\n".join(lines), console)
 
 
-def write_rules(rules: Iterable[Rule], console: Console) -> None:
+def write_rules(rules: Iterable[RuleEntry], console: Console) -> None:
     """Write one line for each check."""
     rules = list(rules)
     width = max(len(rule.name) for rule in rules)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Finding, Fix
     from ms_tune.lint.report import FileReport, LintReport
-    from ms_tune.lint.rules import Rule
+    from ms_tune.lint.rules import RuleEntry
     from ms_tune.source.yaml import Span
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -29,7 +29,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 _PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
 
 
-def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, Rule]) -> dict[str, object]:
+def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleEntry]) -> dict[str, object]:
     """The report as a SARIF log with one run.
 
     Args:
@@ -60,7 +60,7 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, Rule]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(finding: Finding, rule: Rule | None, page: str | None) -> dict[str, object]:
+def _rule(finding: Finding, rule: RuleEntry | None, page: str | None) -> dict[str, object]:
     where = {"helpUri": page} if page else {}
     if rule is None:
         return {"id": finding.id, "name": finding.name, **where}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_lives import TorchLives
     from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import Place, PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
     from ms_tune.readers.memory_block import Frame
     from ms_tune.text import Message
 
@@ -183,7 +183,7 @@ def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
     return found
 
 
-def _group(place: Place, lives: TorchLives, keys: Sequence[str]) -> list[object]:
+def _group(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
     where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
     return [where, place.bytes, place.count, {_key(place.where, place.before, lives, keys): place.bytes}]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import Cause, Place, PlaceChange, Shortage, Survivors, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, GrowthCause, OomReport, PlaceChange, Survivors, TorchReport
     from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.report.console import Console
 
@@ -78,7 +78,7 @@ def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     }
 
 
-def _growths(causes: Sequence[Cause], top: int) -> dict[str, object]:
+def _growths(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
     fragments = [cause for cause in causes if cause.fragments]
     largest = sorted(causes, key=lambda cause: (-cause.taken, cause.event))
     return {
@@ -89,7 +89,7 @@ def _growths(causes: Sequence[Cause], top: int) -> dict[str, object]:
     }
 
 
-def _shortage(each: Shortage) -> dict[str, object]:
+def _shortage(each: OomReport) -> dict[str, object]:
     return {
         "event": each.event,
         "wanted_bytes": each.wanted,
@@ -116,7 +116,7 @@ def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
     }
 
 
-def _cause(cause: Cause) -> dict[str, object]:
+def _cause(cause: GrowthCause) -> dict[str, object]:
     return {
         "event": cause.event,
         "taken_bytes": cause.taken,
@@ -127,7 +127,7 @@ def _cause(cause: Cause) -> dict[str, object]:
     }
 
 
-def _place(place: Place) -> dict[str, object]:
+def _place(place: CodeLocation) -> dict[str, object]:
     return {
         "where": place.where or None,
         "before_recording": place.before,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import Place, PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
     from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
     from ms_tune.report.console import Console
     from ms_tune.text import Message
@@ -95,7 +95,7 @@ def _line(console: Console, name: str, amount: int, note: str) -> None:
     console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size(amount):>12}   {note}")
 
 
-def _name(place: Place, console: Console) -> str:
+def _name(place: CodeLocation, console: Console) -> str:
     where = _where(place.where, place.before, console)
     return f"{where} [{place.category}]" if place.category else where
 

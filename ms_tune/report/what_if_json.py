@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.scenarios import Scenario
     from ms_tune.pools.settings import Inferred
-    from ms_tune.pools.whatif import Outcome, WhatIf
+    from ms_tune.pools.whatif import ReplayOutcome, WhatIf
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
 
@@ -45,7 +45,7 @@ def report_json(report: WhatIfReport, console: Console) -> dict[str, object]:
     }
 
 
-def _outcome(outcome: Outcome, report: WhatIfReport) -> dict[str, object]:
+def _outcome(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
     return {
         "used_bytes": outcome.used,
         "actual_bytes": outcome.actual,
@@ -75,7 +75,7 @@ def _settings(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def _best(outcome: Outcome | None, report: WhatIfReport) -> dict[str, object] | None:
+def _best(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
     lines = outcome.lines

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.advice import Lines
     from ms_tune.pools.causes import Causes, Pin
-    from ms_tune.pools.pool import Growth
+    from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.scenarios import Scenario
-    from ms_tune.pools.whatif import Outcome, WhatIf
+    from ms_tune.pools.whatif import ReplayOutcome, WhatIf
     from ms_tune.report.console import Console
 
 FINDING_ID, FINDING = "MSM301", "pool-waste"
@@ -101,7 +101,7 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
     console.write("")
 
 
-def _setting_label(outcome: Outcome, console: Console) -> str:
+def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
     if outcome.recorded:
         return console.text("allocator.setting.recorded")
     if outcome.name == "vmm":
@@ -174,7 +174,7 @@ def _show_growths(causes: Causes, report: WhatIfReport, console: Console) -> Non
         _say(console, _growth_text(growth, report, console), indent=6)
 
 
-def _growth_text(growth: Growth, report: WhatIfReport, console: Console) -> str:
+def _growth_text(growth: PoolGrowth, report: WhatIfReport, console: Console) -> str:
     return console.text(
         "allocator.causes.growth",
         part=console.text(f"allocator.part.{growth.part}"),

@@ -63,7 +63,7 @@ class ChangeKind(str, Enum):
     ADD_KEY = "add-key"
 
 
-class Change(NamedTuple):
+class ValueChange(NamedTuple):
     """One change of a config's values."""
 
     kind: ChangeKind  # what is done

@@ -13,7 +13,7 @@ from ms_tune.source.yaml_loader import Loader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.source.edit import Change
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
 _STARTS_ANEW = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
@@ -22,7 +22,7 @@ _BLOCK_TEXT = re.compile("[|>]")  # perhaps the head of one
 _NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
 
 
-def prove(source: SourceFile, changes: Iterable[Change], edits: Sequence[Edit]) -> bool:
+def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[Edit]) -> bool:
     """Whether the edited text can be read, and holds the changed values and no other difference."""
     try:
         expected: object = source.data

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ms_tune.errors import ConfigError
 from ms_tune.source.edit import (
     COMMENT,
-    Change,
     ChangeKind,
     Edit,
     EditRefusedError,
+    ValueChange,
     apply_edits,
     pull_up,
     same_data,
@@ -55,13 +55,13 @@ def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple
         _nest(source, path, changed[path], added)
     path = next(iter(changed), ())
     expected: object = source.data
-    changes = [Change(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
+    changes = [ValueChange(ChangeKind.SET_VALUE, path, value) for path, value in there.items()]
     try:
         text = with_values(source, there)
         for place, value in added.items():
             kind = ChangeKind.SET_VALUE if source.position(place) is not None else ChangeKind.ADD_KEY
             current = parse_source(text, source.path)
-            change = Change(kind, place, value)
+            change = ValueChange(kind, place, value)
             text = apply_edits(text, change.edits(current))
             changes.append(change)
         for change in changes:
@@ -146,7 +146,7 @@ def _refuse(source: SourceFile, path: KeyPath, reason: str) -> NoReturn:
 def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:
     """Whether a value that is changed alone changes more than itself."""
     result = parse_source(with_values(source, {path: value}), source.path)
-    return not same_data(result.data, Change(ChangeKind.SET_VALUE, path, value).applied(source.data))
+    return not same_data(result.data, ValueChange(ChangeKind.SET_VALUE, path, value).applied(source.data))
 
 
 def _nest(source: SourceFile, path: KeyPath, value: object, added: dict[KeyPath, object]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 import yaml
 
 from ms_tune.errors import ConfigError, nearby, reason_of
-from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Entry, Node, Plain, Span, YamlDocument
+from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, Span, YamlDocument
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class SourceFile:
 
     def position(self, path: KeyPath) -> Position | None:
         """Where a key path stands, or None if the text has no such place."""
-        entry = Entry(None, self._root, None)
+        entry = NodeEntry(None, self._root, None)
         uses: list[Span] = []
         for item in path:
             if entry.alias is not None:

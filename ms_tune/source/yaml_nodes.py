@@ -63,7 +63,7 @@ class Plain(NamedTuple):
     kind: str
 
 
-class Entry(NamedTuple):
+class NodeEntry(NamedTuple):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
     key: Span | None
@@ -76,16 +76,16 @@ class Node:
 
     plain: Plain | None = None
 
-    def __init__(self, span: Span, entries: Mapping[str | int, Entry] | None = None) -> None:
+    def __init__(self, span: Span, entries: Mapping[str | int, NodeEntry] | None = None) -> None:
         self.span = span
         self.start = span.start  # of its anchor and tag, if it has some
         self._entries = entries or {}
 
-    def entry(self, key: str | int) -> Entry | None:
+    def entry(self, key: str | int) -> NodeEntry | None:
         """What stands at a key, or at a place of a list."""
         return self._entries.get(key)
 
-    def entries(self) -> Iterator[tuple[str | int, Entry]]:
+    def entries(self) -> Iterator[tuple[str | int, NodeEntry]]:
         """Everything in it, with its key or place."""
         yield from self._entries.items()
 
@@ -321,11 +321,11 @@ class WrittenNode(Node):
         return start, max(start, end)
 
     @cached_property
-    def _parts(self) -> dict[str | int, tuple[Parsed, ...] | Entry]:
+    def _parts(self) -> dict[str | int, tuple[Parsed, ...] | NodeEntry]:
         """What is in it: its nodes and the offsets of aliases, or what ``<<`` brings in."""
         return dict(self._all_parts())
 
-    def _all_parts(self) -> Iterator[tuple[str | int, tuple[Parsed, ...] | Entry]]:
+    def _all_parts(self) -> Iterator[tuple[str | int, tuple[Parsed, ...] | NodeEntry]]:
         """The same, each key as often as it stands there."""
         if isinstance(self._source, yaml.ScalarNode):
             return
@@ -339,15 +339,15 @@ class WrittenNode(Node):
                 yield from _merged(self._made(pair), pair[2])
         yield from ((self._key(pair[0]), pair) for pair in pairs if pair[0].tag != _MERGE)
 
-    def entry(self, key: str | int) -> Entry | None:
+    def entry(self, key: str | int) -> NodeEntry | None:
         """What stands at a key, or at a place of a list."""
         found = self._parts.get(key)
-        if found is None or isinstance(found, Entry):
+        if found is None or isinstance(found, NodeEntry):
             return found
         made = self._parts[key] = self._made(found)
         return made
 
-    def entries(self) -> Iterator[tuple[str | int, Entry]]:
+    def entries(self) -> Iterator[tuple[str | int, NodeEntry]]:
         """Everything in it, with its key or place."""
         for key in self._parts:
             yield key, self.entry(key)  # type: ignore[misc]  # it is there
@@ -356,7 +356,7 @@ class WrittenNode(Node):
         """Keys that stand in it once more: the key, where it stood before, and where it stands again."""
         before: dict[str | int, Span] = {}
         for key, part in self._all_parts():
-            span = None if isinstance(part, Entry) else self._made(part).key
+            span = None if isinstance(part, NodeEntry) else self._made(part).key
             if span is not None:
                 if key in before:
                     yield key, before[key], span
@@ -366,7 +366,7 @@ class WrittenNode(Node):
         """The scalar without quotes that starts at an offset, with its path; a key is none."""
         best: tuple[int, str | int] | None = None
         for key, part in self._parts.items():
-            if isinstance(part, Entry):
+            if isinstance(part, NodeEntry):
                 start, alias = part.node.start, part.alias
             else:
                 start, alias = part[2].start_mark.index, part[3]
@@ -382,12 +382,12 @@ class WrittenNode(Node):
         plain = node.plain
         return ((key,), plain) if plain is not None and node.span.start == offset else None
 
-    def _made(self, part: tuple[Parsed, ...]) -> Entry:
+    def _made(self, part: tuple[Parsed, ...]) -> NodeEntry:
         document, (name, name_alias, value, alias) = self._document, part
         key = None
         if name is not None:
             key = document.alias(name_alias) if name_alias else document.node(name).span
-        return Entry(key, document.node(value), document.alias(alias) if alias else None)
+        return NodeEntry(key, document.node(value), document.alias(alias) if alias else None)
 
     def _key(self, source: Parsed) -> str | int:
         """The key as an item of a key path: keys that are neither text nor whole number go by their text."""
@@ -400,11 +400,11 @@ class WrittenNode(Node):
         return str(source.value)
 
 
-def _merged(child: Entry, source: Parsed) -> Iterator[tuple[str | int, Entry]]:
+def _merged(child: NodeEntry, source: Parsed) -> Iterator[tuple[str | int, NodeEntry]]:
     """What ``<<`` brings in, each with the alias that brings it; of several mappings the first wins."""
     parts = [child]
     if isinstance(source, yaml.SequenceNode):
         parts = [entry for _, entry in child.node.entries()][::-1]
     for part in parts:
         for key, entry in part.node.entries():
-            yield key, Entry(entry.key, entry.node, entry.alias or part.alias or child.alias)
+            yield key, NodeEntry(entry.key, entry.node, entry.alias or part.alias or child.alias)

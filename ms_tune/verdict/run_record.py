@@ -39,7 +39,7 @@ class KeptRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RunRecord:
     """What is known of a run."""
 
     chip: str | None = None  # the chip that the user named
@@ -60,7 +60,7 @@ class Kept:
         return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
 
 
-def to_json(kept: Kept) -> dict[str, object]:
+def to_json(kept: RunRecord) -> dict[str, object]:
     """What is written to the file."""
     return {
         "version": _VERSION,
@@ -113,10 +113,10 @@ def _outside_json(outside: Outside) -> dict[str, object]:
     }
 
 
-def from_json(content: object) -> Kept:
+def from_json(content: object) -> RunRecord:
     """What a file says; whatever is not of the right type is as if it were absent."""
     if not isinstance(content, dict) or content.get("version") != _VERSION:
-        return Kept()
+        return RunRecord()
     ranks = content.get("ranks")
     found = {
         name: _rank(rank)
@@ -127,7 +127,7 @@ def from_json(content: object) -> Kept:
     named = chip if isinstance(chip, str) else None
     told = content.get("asked")
     asked = {name: size for name, size in (told.items() if isinstance(told, dict) else ()) if _count(size)}
-    return Kept(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content), asked)
+    return RunRecord(named, _count(content.get("device_memory")), _outside(content), found, _doubts(content), asked)
 
 
 def _doubts(content: Mapping[str, object]) -> dict[str, Message]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ms_tune.cli import dryrun_progress
 from ms_tune.cli.dryrun_pace import Pace
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.dryrun.launcher import Ended
-from ms_tune.dryrun.task import State, Task
+from ms_tune.dryrun.launcher import ProcessEnd
+from ms_tune.dryrun.task import Task, TaskState
 from ms_tune.report.console import Console
 from ms_tune.text import Language, msg
 
@@ -44,10 +44,10 @@ def told(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
         progress.say(msg("dryrun.build.wait"))
         progress.begin([task(0), task(1), task(2)])
         for seconds in (0.0, 0.4, 1.2):
-            progress.state(task(0), State("compile", 0, 0, None, seconds))
-            progress.state(task(1), State("step", 1, 2, None, seconds))
-        progress.state(task(1), State("write", 0, 0, 12345, 2.0))
-        progress.end(task(0), Ended(0, 3.0))
+            progress.state(task(0), TaskState("compile", 0, 0, None, seconds))
+            progress.state(task(1), TaskState("step", 1, 2, None, seconds))
+        progress.state(task(1), TaskState("write", 0, 0, 12345, 2.0))
+        progress.end(task(0), ProcessEnd(0, 3.0))
     return stream.getvalue()
 
 
@@ -98,11 +98,11 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds_with_the_time_left(monke
         for tenth in range(1800):  # three minutes, of which the first task takes one
             clock[0] = tenth / 10
             if clock[0] < 60:
-                progress.state(task(0), State("start", 0, 0, None, clock[0]))
+                progress.state(task(0), TaskState("start", 0, 0, None, clock[0]))
             elif clock[0] == 60:
-                progress.end(task(0), Ended(0, 60.0))
+                progress.end(task(0), ProcessEnd(0, 60.0))
             elif clock[0] < 120:
-                progress.state(task(1), State("start", 0, 0, None, clock[0] - 60))
+                progress.state(task(1), TaskState("start", 0, 0, None, clock[0] - 60))
     assert stream.getvalue().splitlines() == [
         "stage 0, 2 layer(s): simulating: starting MindSpore … 0 s",
         "stage 0, 2 layer(s): simulating: starting MindSpore … 30 s",
@@ -118,9 +118,9 @@ def test_a_terminal_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(dryrun_progress, "_columns", lambda: 79)
     with DryrunProgress(Console(Language.EN)) as progress:
         progress.begin([task(0), task(1), task(2)])
-        progress.state(task(0), State("start", 0, 0, None, 0.0))
-        progress.end(task(0), Ended(0, 200.0))
-        progress.state(task(1), State("build", 0, 0, None, 80.0))
+        progress.state(task(0), TaskState("start", 0, 0, None, 0.0))
+        progress.end(task(0), ProcessEnd(0, 200.0))
+        progress.state(task(1), TaskState("build", 0, 0, None, 80.0))
         last = screens(stream.getvalue())[-1]
     assert last == [
         "stage 1, 2 layer(s): simulating: building the model … 80 s",
@@ -136,7 +136,7 @@ def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatc
         progress.begin([task(0)])
         assert not done  # the process is not to start later for it
         for seconds in (0.0, 0.4):
-            progress.state(task(0), State("compile", 0, 0, None, seconds))
+            progress.state(task(0), TaskState("compile", 0, 0, None, seconds))
     assert done == ["loaded"]
 
 
@@ -144,30 +144,30 @@ def test_the_time_left_follows_from_what_has_ended_and_from_phases() -> None:
     tasks = [task(0), task(1), task(2), task(3)]
     pace = Pace(tasks)
     assert pace.left() is None
-    pace.state(tasks[0], State("build", 0, 0, None, 3.0))
+    pace.state(tasks[0], TaskState("build", 0, 0, None, 3.0))
     assert pace.left() is None  # nothing tells how long a process takes
-    pace.state(tasks[0], State("write", 0, 0, None, 90.0))
+    pace.state(tasks[0], TaskState("write", 0, 0, None, 90.0))
     whole = pace.left()
     assert whole is not None
     assert whole > 250  # three more of them one after the other
-    pace.state(tasks[1], State("start", 0, 0, None, 0.0))
+    pace.state(tasks[1], TaskState("start", 0, 0, None, 0.0))
     assert (pace.left() or 0) < whole  # two at a time
-    pace.end(tasks[0], Ended(0, 100.0))
+    pace.end(tasks[0], ProcessEnd(0, 100.0))
     assert pace.left() == 200
-    pace.state(tasks[1], State("start", 0, 0, None, 60.0))
-    pace.state(tasks[2], State("start", 0, 0, None, 10.0))
+    pace.state(tasks[1], TaskState("start", 0, 0, None, 60.0))
+    pace.state(tasks[2], TaskState("start", 0, 0, None, 10.0))
     assert pace.left() == 140
-    pace.state(tasks[1], State("write", 0, 0, None, 120.0))
+    pace.state(tasks[1], TaskState("write", 0, 0, None, 120.0))
     assert pace.left() is None  # it takes longer than was thought
 
 
 def test_smaller_processes_take_less_and_the_last_ones_tell_most() -> None:
     tasks = [replace(task(stage), layers=8 if stage < 2 else 4) for stage in range(12)]
     pace = Pace(tasks)
-    pace.state(tasks[0], State("start", 0, 0, None, 0.0))
-    pace.end(tasks[0], Ended(0, 240.0))
+    pace.state(tasks[0], TaskState("start", 0, 0, None, 0.0))
+    pace.end(tasks[0], ProcessEnd(0, 240.0))
     assert pace.left() == 240 + 10 * 180  # half as many layers
     for number in range(1, 8):
-        pace.state(tasks[number], State("start", 0, 0, None, 0.0))
-        pace.end(tasks[number], Ended(0, 240.0 if number < 4 else 20.0))
+        pace.state(tasks[number], TaskState("start", 0, 0, None, 0.0))
+        pace.end(tasks[number], ProcessEnd(0, 240.0 if number < 4 else 20.0))
     assert pace.left() == 4 * 20  # the machine was busy before

@@ -15,7 +15,7 @@ from ms_tune.errors import ExitCode
 from ms_tune.planning import explain, search
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.planning.table_file import read_table, table_json
 from tests.metrics.profiles import Step
 from tests.planning.tables import CASE_E, mb
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Two equal stages, four layers that recompute everything now and need not.
-ALL_FULL = plan_of(replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{Recompute.FULL: 2}] * 2)
+ALL_FULL = plan_of(
+    replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{RecomputeKind.FULL: 2}] * 2
+)
 SMALL = replace(
     CASE_E,
     stages=2,

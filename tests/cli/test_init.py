@@ -12,9 +12,9 @@ from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_recompute
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
-from ms_tune.lint.discover import Target
-from ms_tune.lint.run import Job, LintRequest, check_file, lint_files
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.discover import LintTarget
+from ms_tune.lint.run import LintRequest, LintRun, check_file, lint_files
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
 
@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 @ALL
 def test_templates_lint_clean(template: Template) -> None:
-    outcome = check_file(Target(template.file, named=True), Job(settings=Settings(None, Path("/"))))
+    outcome = check_file(LintTarget(template.file, named=True), LintRun(settings=ProjectSettings(None, Path("/"))))
     assert outcome.report is not None, outcome.error
     assert [(finding.name, finding.span.line) for finding in outcome.report.findings] == []
     assert outcome.report.notes == ()

@@ -12,10 +12,10 @@ import yaml
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.footprint.diff_by_size import Kind, Surplus
+from ms_tune.footprint.diff_by_size import BlockKind, Surplus
 from ms_tune.text import msg
 from ms_tune.units import MIB
-from ms_tune.workflows.migrate.memory import BothSides, Explained, StageMemory
+from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 from tests.workflows.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def test_what_is_not_proved_says_so_beside_the_figure(
     assert len(json.loads(capsys.readouterr().out)["memory"]["unproved"]) == 1
 
 
-def explained(*more: Surplus) -> Explained:
-    return Explained(2, (100 * MIB, 130 * MIB), ("forward", None), more, (10 * MIB, 12 * MIB))
+def explained(*more: Surplus) -> DifferenceReason:
+    return DifferenceReason(2, (100 * MIB, 130 * MIB), ("forward", None), more, (10 * MIB, 12 * MIB))
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_the_difference_is_explained(
     words: tuple[str, ...],
 ) -> None:
     more = (
-        Surplus(Kind.KEPT, in_new=True, operator="fc.w", where="fc.w", bytes=20 * MIB, count=4),
-        Surplus(Kind.PASSING, in_new=True, operator="Dense", where="x/linear.py:67", bytes=30 * MIB, count=3),
-        Surplus(Kind.PASSING, in_new=False, operator="Cast", where="a/b-B/c-C", bytes=19 * MIB, count=2),
-        Surplus(Kind.PASSING, in_new=False, operator="Mul", where="a", bytes=MIB // 2, count=1),
-        Surplus(Kind.PASSING, in_new=False, operator="Add", where="a", bytes=MIB // 2, count=1),
-        Surplus(Kind.OTHER, in_new=True, operator="Add", where="a", bytes=7, count=1),
+        Surplus(BlockKind.KEPT, in_new=True, operator="fc.w", where="fc.w", bytes=20 * MIB, count=4),
+        Surplus(BlockKind.PASSING, in_new=True, operator="Dense", where="x/linear.py:67", bytes=30 * MIB, count=3),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Cast", where="a/b-B/c-C", bytes=19 * MIB, count=2),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Mul", where="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Add", where="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.OTHER, in_new=True, operator="Add", where="a", bytes=7, count=1),
     )
 
     def simulated(*_found: object, **_asked: object) -> BothSides:

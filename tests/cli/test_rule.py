@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.lint.discover import STDIN, Target
+from ms_tune.lint.discover import STDIN, LintTarget
 from ms_tune.lint.own import OWN_RULES
-from ms_tune.lint.rules import Rule, all_rules
-from ms_tune.lint.run import Job, LintRequest, check_file
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.rules import RuleEntry, all_rules
+from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.lint.topics import course
 from ms_tune.report.rule_contents import PAGES
 from ms_tune.report.rule_markdown import MARK, reference
@@ -95,10 +95,10 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 
 
 @pytest.mark.parametrize("rule", [one for one in OWN_RULES if one.bad], ids=lambda rule: rule.id)
-def test_examples_of_the_linters_own_rules(rule: Rule) -> None:
+def test_examples_of_the_linters_own_rules(rule: RuleEntry) -> None:
     for example, count in ((rule.bad, 1), (rule.good, 0)):
-        job = Job(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), Settings(None, Path("/")))
-        report = check_file(Target(STDIN, named=True), job).report
+        job = LintRun(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), ProjectSettings(None, Path("/")))
+        report = check_file(LintTarget(STDIN, named=True), job).report
         assert report is not None
         assert sum(finding.id == rule.id for finding in report.findings) == count
 

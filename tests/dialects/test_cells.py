@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.cells import run_length
-from ms_tune.dialects.plan_result import Effect, LayerPlan
+from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from ms_tune.dialects.plan_result import Effect, LayerPlan
     ],
 )
 def test_layers_up_to_the_last_that_is_wanted(cell: str, start: int, length: int | None) -> None:
-    layers = [LayerPlan(number, 0, 0, Effect.NONE, select_patterns=(mark,)) for number, mark in enumerate(cell)]
+    layers = [LayerPlan(number, 0, 0, RecomputeMode.NONE, select_patterns=(mark,)) for number, mark in enumerate(cell)]
 
     def marked(mark: str, layer: LayerPlan) -> bool:
         return layer.select_patterns == (mark,)

@@ -21,7 +21,7 @@ from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
-from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Severity
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.sapp_lists import SappLists, parse_sapp
@@ -318,7 +318,7 @@ def test_lists_that_cannot_be_sapps(lists: tuple[Any, ...], text: str) -> None:
 
 def test_kinds_that_sapp_was_not_asked_for() -> None:
     plan = sapp_plan(SappLists(None, [[2, 1]], None, None), layers=8, stages=2)
-    assert {layer.recompute for layer in plan.layers} == {Effect.FULL, Effect.NONE}
+    assert {layer.recompute for layer in plan.layers} == {RecomputeMode.FULL, RecomputeMode.NONE}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.megatron.remedies import remedy
 from ms_tune.dialects.megatron.simplify import canonical, same_layers
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, Kind
+from ms_tune.dialects.plan_result import FrameworkStop, LayerKind, RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command
@@ -39,7 +39,7 @@ def test_what_the_frameworks_own_code_said() -> None:
 def full(inputs: MegatronInputs) -> list[int]:
     plan = normalize_megatron(inputs)
     assert plan.failure is None, plan.failure
-    return [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL]
+    return [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
 
 
 def stops(inputs: MegatronInputs) -> str:
@@ -102,16 +102,16 @@ def test_a_layer_list_moves_the_numbers() -> None:
 
 def test_layers_that_do_nothing_are_no_experts() -> None:
     plan = normalize_megatron(replace(EIGHT, noop="0,7", experts=4, dense=1))
-    assert [layer.kind for layer in plan.layers] == [Kind.NOOP, *[Kind.EXPERTS] * 6, Kind.NOOP]
+    assert [layer.kind for layer in plan.layers] == [LayerKind.NOOP, *[LayerKind.EXPERTS] * 6, LayerKind.NOOP]
     assert plan.problems == ()
 
 
 def test_the_frequency_of_experts_needs_dense_layers() -> None:
     sparse = replace(EIGHT, experts=4, frequency=2)
-    assert {layer.kind for layer in normalize_megatron(sparse).layers} == {Kind.EXPERTS}
+    assert {layer.kind for layer in normalize_megatron(sparse).layers} == {LayerKind.EXPERTS}
     assert problems(sparse) == ["frequency-ignored"]
     kinds = [layer.kind for layer in normalize_megatron(replace(sparse, dense=1)).layers]
-    assert [kind is Kind.EXPERTS for kind in kinds] == [False, False, True, False, True, False, True, False]
+    assert [kind is LayerKind.EXPERTS for kind in kinds] == [False, False, True, False, True, False, True, False]
 
 
 def test_dualpipev_comes_back() -> None:
@@ -124,8 +124,8 @@ def test_dualpipev_comes_back() -> None:
 
 def test_prediction_layers_are_never_recomputed_in_full() -> None:
     plan = normalize_megatron(replace(EIGHT, granularity="full", method="uniform", number=1, ahead=2))
-    assert [layer.recompute for layer in plan.layers[8:]] == [Effect.NONE, Effect.NONE]
-    assert {layer.kind for layer in plan.layers[8:]} == {Kind.PREDICTION}
+    assert [layer.recompute for layer in plan.layers[8:]] == [RecomputeMode.NONE, RecomputeMode.NONE]
+    assert {layer.kind for layer in plan.layers[8:]} == {LayerKind.PREDICTION}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ms_tune.dialects.mindspeed_ms.count_array import CountArray, add
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.dialects.mindspeed_ms.read import normalize_source
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, Severity
+from ms_tune.dialects.plan_result import FrameworkStop, RecomputeMode, Severity
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
@@ -45,7 +45,7 @@ def ids(plan: NormalizedPlan) -> set[str]:
 
 def effects(plan: NormalizedPlan) -> str:
     """One letter a layer; a capital for those that repeat their communication too."""
-    letters = {Effect.FULL: "f", Effect.SELECT: "s", Effect.COMM: "C", Effect.NONE: "-"}
+    letters = {RecomputeMode.FULL: "f", RecomputeMode.SELECT: "s", RecomputeMode.COMM: "C", RecomputeMode.NONE: "-"}
     return "".join(
         letters[layer.recompute].upper() if layer.comm_patterns else letters[layer.recompute] for layer in plan.layers
     )
@@ -245,8 +245,8 @@ def test_lists_beside_the_settings_of_the_model() -> None:
     assert "model-recompute-ignored" in ids(plan)
     plan = parallel(lists, model="select_recompute: True")
     assert plan.layers[0].overridden == ("attention.core_attention",)
-    assert not any(layer.overridden for layer in plan.layers if layer.recompute is not Effect.FULL)
-    assert any(layer.recompute is not Effect.FULL for layer in plan.layers)
+    assert not any(layer.overridden for layer in plan.layers if layer.recompute is not RecomputeMode.FULL)
+    assert any(layer.recompute is not RecomputeMode.FULL for layer in plan.layers)
     assert "flag-beside-lists" in ids(plan)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.operator_names import SWAP, Side, Translator, as_written, topmost, translate
-from ms_tune.dialects.plan_result import Effect, LayerPlan, SwapPlan
+from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode, SwapPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def side(family: str, paths: frozenset[str], layers: int = 3) -> Side:
 
 
 def plan(layer: int, *patterns: str, swap: tuple[SwapPlan, ...] = ()) -> LayerPlan:
-    return LayerPlan(layer=layer, stage=0, chunk=0, recompute=Effect.SELECT, select_patterns=patterns, swap=swap)
+    return LayerPlan(layer=layer, stage=0, chunk=0, recompute=RecomputeMode.SELECT, select_patterns=patterns, swap=swap)
 
 
 def test_names_are_those_of_the_target_by_layer() -> None:

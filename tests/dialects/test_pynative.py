@@ -13,7 +13,7 @@ from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindformers_pynative.read import normalize_source
-from ms_tune.dialects.plan_result import Effect, Severity, SwapPlan
+from ms_tune.dialects.plan_result import RecomputeMode, Severity, SwapPlan
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
@@ -52,7 +52,7 @@ def ids(plan: NormalizedPlan) -> set[str]:
 
 
 def full(plan: NormalizedPlan) -> list[int]:
-    return [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL]
+    return [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
 
 
 def test_layers_are_shared_out_evenly() -> None:
@@ -226,7 +226,7 @@ def test_communication_is_covered_by_what_is_selected() -> None:
         comm=True,
         comm_module={"self_attention.gather": ["0-1"]},
     )
-    assert plan.layers[0].recompute is Effect.COMM
+    assert plan.layers[0].recompute is RecomputeMode.COMM
     assert plan.layers[1].comm_patterns == ()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Effect, Severity
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, RecomputeMode, Severity
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_the_guides_example_to_the_letter() -> None:
     assert lines[7] == (
         rf"Formative select_comm_recompute: {{'ffn_norm\.norm': {every}, 'attention_norm\.norm': {every}}}"
     )
-    assert [layer.layer for layer in plan.layers if layer.recompute is Effect.FULL] == [0, 1, 4, 24]
+    assert [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL] == [0, 1, 4, 24]
     assert plan.layers[25].select_patterns == (
         r"feed_forward\.w1\.activation\.silu",
         r"feed_forward\.mul",
@@ -232,9 +232,9 @@ def test_one_list_under_two_keys() -> None:
 def test_full_recompute_wins() -> None:
     plan = plan_of(EVEN, recompute=[[1, 0], [0, 0]], select_recompute=["a"], select_comm_recompute=["b"])
     first, second = plan.layers[0], plan.layers[1]
-    assert (first.recompute, first.select_patterns, first.comm_patterns) == (Effect.FULL, (), ())
-    assert (second.recompute, second.select_patterns, second.comm_patterns) == (Effect.SELECT, ("a",), ("b",))
-    assert plan_of(EVEN, select_comm_recompute=["b"]).layers[0].recompute is Effect.COMM
+    assert (first.recompute, first.select_patterns, first.comm_patterns) == (RecomputeMode.FULL, (), ())
+    assert (second.recompute, second.select_patterns, second.comm_patterns) == (RecomputeMode.SELECT, ("a",), ("b",))
+    assert plan_of(EVEN, select_comm_recompute=["b"]).layers[0].recompute is RecomputeMode.COMM
 
 
 def test_a_list_too_short_for_layers_in_full_recompute_fails_nowhere() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize import sapp_lists
 from ms_tune.normalize.sapp_lists import MOST, SappLists, parse_sapp, plan_of
@@ -42,7 +42,7 @@ def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
     layers, stages, chunks = sizes
     plan = plan_of(NONE, layers=layers, stages=stages, chunks=chunks)
     assert plan.placement == ((layers // stages // chunks,) * stages,) * chunks
-    assert {layer.recompute for layer in plan.layers} == {Effect.NONE}
+    assert {layer.recompute for layer in plan.layers} == {RecomputeMode.NONE}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
 
 def test_all_that_a_cell_holds() -> None:
     plan = plan_of(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), layers=8, stages=2)
-    assert [layer.recompute is Effect.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
+    assert [layer.recompute is RecomputeMode.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
     operators = [(bool(layer.select_patterns), bool(layer.comm_patterns)) for layer in plan.layers]
     assert operators == [(False, False)] * 5 + [(True, True)] * 2 + [(False, True)]
 
@@ -181,7 +181,7 @@ def test_kinds_of_layers_are_added_up() -> None:
         plan = plan_of(parse_sapp(text), layers=layers, stages=stages, chunks=chunks)
         assert plan.failure is None
         assert plan.placement == tuple(map(tuple, counts))
-        assert sum(layer.recompute is Effect.FULL for layer in plan.layers) == sum(map(sum, total(fulls)))
+        assert sum(layer.recompute is RecomputeMode.FULL for layer in plan.layers) == sum(map(sum, total(fulls)))
         again = parse_sapp(text * 2)  # two results are no further kinds
         with pytest.raises(UsageError):
             plan_of(again, layers=layers, stages=stages, chunks=chunks)

@@ -11,7 +11,7 @@ from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, SwapPlan, Warned
+from ms_tune.dialects.plan_result import FrameworkStop, RecomputeMode, SwapPlan, Warned
 
 if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import RecomputePlan
@@ -98,7 +98,8 @@ def test_lists_name_layers_when_swap_is_on() -> None:
     inputs = RecomputeInputs(layers=8, stages=4)
     plan = swapped(inputs, recompute={"recompute": [3, 5], "select_comm_recompute": [5, 7]})
     assert [layer.recompute for layer in plan.layers] == [
-        Effect.FULL if layer in {3, 5} else Effect.COMM if layer == 7 else Effect.NONE for layer in range(8)
+        RecomputeMode.FULL if layer in {3, 5} else RecomputeMode.COMM if layer == 7 else RecomputeMode.NONE
+        for layer in range(8)
     ]
     assert plan.formative is not None
     shown = plan.formative.as_lists()

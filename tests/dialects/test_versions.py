@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Effect
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, RecomputeMode
 from ms_tune.facts.releases import VERSIONS
 
 SMALL = RecomputeInputs(layers=8, stages=4)
@@ -72,7 +72,7 @@ def test_the_reduced_class_of_1_6() -> None:
     assert plan.formative is not None
     assert plan.formative.as_lists()["select_recompute_exclude"] == {}
     assert [layer.recompute for layer in plan.layers] == [
-        Effect.FULL if layer in {0, 6, 7} else Effect.SELECT for layer in range(8)
+        RecomputeMode.FULL if layer in {0, 6, 7} else RecomputeMode.SELECT for layer in range(8)
     ]
     assert not any("exclude" in line for line in plan.log)
     later = failure(core._replace(version="1.7", slice_activation=False))

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from ms_tune.dialects.job_parts import (
-    Batch,
     DType,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
@@ -89,7 +89,7 @@ SHAPE = ModelShape(
 TRAINING = TrainingConfig(
     SHAPE,
     Parallelism(1, 1, 1, 1, None, sequence=False),
-    Batch(1, 2),
+    MicroBatches(1, 2),
     Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
     Optimizer("AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
 )

@@ -23,8 +23,8 @@ from tests.dryrun.fakes import GIB, HEADER, good_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.task import State
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.task import TaskState
     from ms_tune.text import Message
 
 # The tracker writes where MS_ALLOC_CONF tells it to.
@@ -276,8 +276,8 @@ class RunsHere:
         self,
         tasks: Sequence[Task],
         folder: Path,
-        _: Callable[[Task, State], None],
-        on_end: Callable[[Task, Ended], None],
+        _: Callable[[Task, TaskState], None],
+        on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         for task in tasks:
             brought = ray.run_here(asdict(task))

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.api import compare_log
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
-from ms_tune.readers.logged_memory import Words, read_logged_memory
+from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
 from ms_tune.units import MIB
 from tests.dryrun.fakes import GIB
 from tests.dryrun.test_compare import run
@@ -75,8 +75,8 @@ def test_the_report_of_megatron_is_of_its_last_line() -> None:
     )
     found = compare_log(run("simulated", {0: 2 * GIB, 4: GIB}), log("train.log", text))
     assert [(pair.rank, pair.real.words, pair.real.steps, pair.real.line) for pair in found.pairs] == [
-        (0, Words.REPORT, 2, 2),
-        (4, Words.REPORT, 2, 4),
+        (0, MemoryWords.REPORT, 2, 2),
+        (4, MemoryWords.REPORT, 2, 4),
     ]
     assert found.pairs[0].real.peak_bytes == round(2000.5 * MIB)
     assert figures(found)["between-steps"] == (None, round(900.5 * MIB))

@@ -30,8 +30,8 @@ from tests.dryrun.machine import needs_mindspore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dryrun.launcher import Ended
-    from ms_tune.dryrun.task import Engine
+    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.task import TaskEngine
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -160,10 +160,10 @@ def task(number: int, code: str) -> Task:
 class Ends:
     """Keeps how tasks ended, by rank."""
 
-    def __init__(self, kept: dict[int, Ended]) -> None:
+    def __init__(self, kept: dict[int, ProcessEnd]) -> None:
         self._kept = kept
 
-    def add(self, one: Task, ended: Ended) -> None:
+    def add(self, one: Task, ended: ProcessEnd) -> None:
         self._kept[one.rank] = ended
 
 
@@ -218,9 +218,9 @@ class TestRay:
     def test_what_tasks_leave_is_what_they_leave_locally(self, cluster: Any, tmp_path: Path) -> None:  # noqa: ANN401
         assert cluster.is_initialized()
         tasks = [task(number, REPORT) for number in range(4)]
-        ends: dict[str, dict[int, Ended]] = {"ray": {}, "local": {}}
+        ends: dict[str, dict[int, ProcessEnd]] = {"ray": {}, "local": {}}
         local = LocalEngine(prepare_cann(find_mindspore(), lambda _: None), 2)
-        engines: dict[str, Engine] = {"ray": RayEngine(None), "local": local}
+        engines: dict[str, TaskEngine] = {"ray": RayEngine(None), "local": local}
         for name, engine in engines.items():
             (tmp_path / name).mkdir()
             engine.run(
@@ -240,7 +240,7 @@ class TestRay:
         marker = tmp_path / "was-here"
         code = f"import os, pathlib\nif not os.path.exists({str(marker)!r}): open({str(marker)!r}, 'w'); os.kill(os.getppid(), 9)\n"
         tasks = [task(0, code + REPORT), task(1, REPORT)]
-        ended: dict[int, Ended] = {}
+        ended: dict[int, ProcessEnd] = {}
         RayEngine(None).run(tasks, tmp_path, lambda *_: None, Ends(ended).add)
         assert marker.exists()
         assert {rank: end.code for rank, end in ended.items()} == {0: 0, 1: 0}
@@ -267,7 +267,7 @@ class TestRay:
     def test_a_failure_and_a_time_limit_come_back(self, cluster: Any, tmp_path: Path) -> None:  # noqa: ANN401
         assert cluster.is_initialized()
         slow = replace(task(1, "import time; time.sleep(600)"), timeout=2)
-        ended: dict[int, Ended] = {}
+        ended: dict[int, ProcessEnd] = {}
         RayEngine(1).run(
             [task(0, "raise SystemExit(7)"), slow],
             tmp_path,

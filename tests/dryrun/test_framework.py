@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.job_parts import Change
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.job import MindSpeedJob, mindspeed_job_from_json
 from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
@@ -68,9 +68,9 @@ def test_the_framework_gets_the_users_config_but_for_what_reads_writes_or_waits(
     run = prepare_mindspeed(config)
     assert run.job == MindSpeedJob("mindspeed_ms", "config.yaml", STEPS)
     assert run.changes == (
-        Change("training_config.load_checkpoint", "/data/checkpoint", None),
-        Change("dataset_config.dataset_dir", "/data/tokens", None),
-        Change("training_config.training_iters", 5000, STEPS),
+        SettingChange("training_config.load_checkpoint", "/data/checkpoint", None),
+        SettingChange("dataset_config.dataset_dir", "/data/tokens", None),
+        SettingChange("training_config.training_iters", 5000, STEPS),
     )
     expected = edited(MINDSPEED, "training_config.training_iters", STEPS)
     assert handed_over(run) == expected

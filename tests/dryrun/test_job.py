@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import (
-    Batch,
     Experts,
     LatentAttention,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
@@ -33,7 +33,7 @@ REFERENCE = st.builds(
             experts=st.none() | st.builds(Experts, capacity_factor=st.none() | st.floats(0.5, 4.0)),
         ),
         parallelism=st.builds(Parallelism),
-        batch=st.builds(Batch),
+        batch=st.builds(MicroBatches),
         precision=st.builds(Precision),
         optimizer=st.builds(Optimizer),
     ),

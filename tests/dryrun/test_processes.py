@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.processes import Place, killed_forks, processes_of, unhooked_in
+from ms_tune.dryrun.processes import ProcessPlace, killed_forks, processes_of, unhooked_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,11 +56,11 @@ def test_of_several_each_has_a_folder_and_its_lines_of_the_log(tmp_path: Path) -
 
 def test_a_loop_that_was_stopped(tmp_path: Path) -> None:
     loop = {"file": "train.py", "line": 9, "how": "while"}
-    assert processes_of(tell(tmp_path / "a", endless=loop))[0].endless == Place("train.py", 9, "while")
+    assert processes_of(tell(tmp_path / "a", endless=loop))[0].endless == ProcessPlace("train.py", 9, "while")
     graph = tell(tmp_path / "b", graph_loops=[loop])
     assert processes_of(graph)[0].endless is None
     (graph / "stuck.txt").write_text("stuck")
-    assert processes_of(graph)[0].endless == Place("train.py", 9, "while")
+    assert processes_of(graph)[0].endless == ProcessPlace("train.py", 9, "while")
 
 
 def test_what_a_process_tells_of_its_end(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun
-from ms_tune.dryrun.task import Observer, State, state_of
+from ms_tune.dryrun.task import Observer, TaskState, state_of
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
 from ms_tune.footprint.category import Content
 from ms_tune.units import GIB, MIB
@@ -353,10 +353,10 @@ class TestProgress:
             "    Path('progress').write_text(json.dumps({'phase': phase, 'step': 1, 'steps': 2}))\n"
             "    while not Path(f'saw-{phase}').exists(): time.sleep(0.01)\n" + good_child()
         )
-        heard: list[State] = []
+        heard: list[TaskState] = []
 
         class Ear(Observer):
-            def state(self, task: Task, state: State) -> None:
+            def state(self, task: Task, state: TaskState) -> None:
                 heard.append(state)
                 (rank,) = Path.cwd().glob(f"ms-tune-runs/*/{task.folder}")
                 said = json.loads((rank / "progress").read_text("utf-8")) if (rank / "progress").exists() else None
@@ -371,7 +371,7 @@ class TestProgress:
     @pytest.mark.parametrize("said", ["", "{", "[]", "null", '{"phase": 1}', '{"phase": "step", "step": "x"}'])
     def test_a_half_written_report_is_taken_for_the_start(self, tmp_path: Path, said: str) -> None:
         (tmp_path / "progress").write_text(said, encoding="utf-8")
-        assert state_of(tmp_path, 3.4) == State("start", 0, 0, None, 3.4)
+        assert state_of(tmp_path, 3.4) == TaskState("start", 0, 0, None, 3.4)
 
     def test_the_blocks_are_those_of_the_trackers_own_line(self, tmp_path: Path) -> None:
         (tmp_path / "progress").write_text('{"phase": "write", "step": 0, "steps": 0}', encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.stack import Part, documented, missing, modules, parts_of, refusals, unlike
+from ms_tune.dryrun.stack import StackPart, documented, missing, modules, parts_of, refusals, unlike
 from ms_tune.facts.megatron import releases_with
 from ms_tune.facts.query import load
 
@@ -41,7 +41,7 @@ def llm(root: Path, release: str) -> str:
     return folder
 
 
-def found(folders: dict[str, str]) -> dict[str, Part]:
+def found(folders: dict[str, str]) -> dict[str, StackPart]:
     return {part.name: part for part in parts_of({name: [folder] for name, folder in folders.items()})}
 
 

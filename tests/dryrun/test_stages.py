@@ -31,9 +31,9 @@ from tests.dryrun.test_launcher import ROOT, runs, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.dryrun.launcher import Ended
+    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.result import DryrunResult, SweepResult
-    from ms_tune.dryrun.task import State, Task
+    from ms_tune.dryrun.task import Task, TaskState
 
 EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
 
@@ -158,12 +158,12 @@ class Counter(Observer):
     def begin(self, tasks: Sequence[Task]) -> None:
         self.begun = [task.folder for task in tasks]
 
-    def state(self, task: Task, state: State) -> None:
+    def state(self, task: Task, state: TaskState) -> None:
         assert state.elapsed >= 0
         self.running.add(task.folder)
         self.most = max(self.most, len(self.running))
 
-    def end(self, task: Task, ended: Ended) -> None:
+    def end(self, task: Task, ended: ProcessEnd) -> None:
         assert ended.code == 0
         self.running.discard(task.folder)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dryrun.child.hook import bounds, known, startup, support
-from ms_tune.dryrun.child.hook.process import Process
+from ms_tune.dryrun.child.hook.process import HookedProcess
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.text import Message
@@ -25,11 +25,11 @@ STARTUP = str(Path(startup.__file__).parent)
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Process:
-    return Process(tmp_path)
+def process(tmp_path: Path) -> HookedProcess:
+    return HookedProcess(tmp_path)
 
 
-def told(process: Process) -> list[str]:
+def told(process: HookedProcess) -> list[str]:
     found = process.facts.get("support", [])
     for one in found:
         assert str(Message(one["text"], one["params"]))
@@ -38,7 +38,7 @@ def told(process: Process) -> list[str]:
 
 @pytest.mark.parametrize(("answers", "variable", "count"), [(0, None, 8), (0, "4", 4), (0, "x", 8), (2, "4", 2)])
 def test_the_count_of_devices(
-    process: Process, monkeypatch: pytest.MonkeyPatch, answers: int, variable: str | None, count: int
+    process: HookedProcess, monkeypatch: pytest.MonkeyPatch, answers: int, variable: str | None, count: int
 ) -> None:
     monkeypatch.delenv("MS_TUNE_DEVICES", raising=False)
     if variable is not None:
@@ -51,11 +51,11 @@ def test_the_count_of_devices(
 
 @pytest.mark.parametrize(("text", "name"), [("pass", "not-applied"), ("device_count = int", "device-count")])
 def test_a_release_that_lacks_what_is_changed_is_left_and_told(
-    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
+    process: HookedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
 ) -> None:
     (tmp_path / "made_up_framework.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    finder = support._Finder(lambda: process)
+    finder = support._SupportFinder(lambda: process)
     finder.left = {"made_up_framework": ("mindspore", "device_count")}
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     monkeypatch.delitem(sys.modules, "made_up_framework", raising=False)
@@ -68,7 +68,7 @@ _SIZES = "mindspeed_llm.mindspore.core.tensor_parallel.data"
 
 
 def test_mindspeed_llms_own_sizes_of_a_batch_are_known_once_its_module_is_imported(
-    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: HookedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     *parents, name = _SIZES.split(".")
     folder = tmp_path.joinpath(*parents)
@@ -79,7 +79,7 @@ def test_mindspeed_llms_own_sizes_of_a_batch_are_known_once_its_module_is_import
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", [support._Finder(lambda: process), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [support._SupportFinder(lambda: process), *sys.meta_path])
     try:
         module = importlib.import_module(_SIZES)
     finally:
@@ -89,7 +89,7 @@ def test_mindspeed_llms_own_sizes_of_a_batch_are_known_once_its_module_is_import
     assert told(process) == ["support.sizes"]
 
 
-def test_the_role_is_seen_by_one_module_alone(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_role_is_seen_by_one_module_alone(process: HookedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MS_ROLE", raising=False)
     module: Any = ModuleType("distributed_c10d")
     exec("import os\ndef role(): return os.getenv('MS_ROLE')\ndef path(): return os.getenv('PATH')\n", module.__dict__)  # noqa: S102 - our own
@@ -100,7 +100,7 @@ def test_the_role_is_seen_by_one_module_alone(process: Process, monkeypatch: pyt
     assert told(process) == ["support.role"]
 
 
-def test_a_role_that_is_there_stays(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_is_there_stays(process: HookedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MS_ROLE", "MS_SCHED")
     module: Any = SimpleNamespace(os=os)
     msadapter.role(module, process)
@@ -125,7 +125,7 @@ class _OldGenerator:
 
 @pytest.mark.parametrize(("base", "changed"), [(_NewGenerator, True), (_OldGenerator, False)])
 def test_a_generator_is_made_as_mindspore_makes_its_own(
-    process: Process, monkeypatch: pytest.MonkeyPatch, base: type, *, changed: bool
+    process: HookedProcess, monkeypatch: pytest.MonkeyPatch, base: type, *, changed: bool
 ) -> None:
     monkeypatch.setattr(msadapter, "_SOURCE", "self.GeneratorOp(self._seed")
     own = type("Generator", (base,), {"__init__": lambda self, _="cpu": setattr(self, "made", None)})
@@ -134,7 +134,7 @@ def test_a_generator_is_made_as_mindspore_makes_its_own(
     assert told(process) == (["support.generator"] if changed else [])
 
 
-def test_megatron_trains_though_its_flags_are_zero(process: Process) -> None:
+def test_megatron_trains_though_its_flags_are_zero(process: HookedProcess) -> None:
     arguments = SimpleNamespace()
     module = SimpleNamespace(
         get_args=lambda: arguments,
@@ -147,7 +147,7 @@ def test_megatron_trains_though_its_flags_are_zero(process: Process) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_every_rank_builds_its_index(process: Process, rank: int) -> None:
+def test_every_rank_builds_its_index(process: HookedProcess, rank: int) -> None:
     distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda group=None: rank if group is None else 1)
     ask = distributed.get_rank
 
@@ -166,7 +166,7 @@ def test_every_rank_builds_its_index(process: Process, rank: int) -> None:
     assert set(told(process)) == ({"support.builds-index"} if rank else set())
 
 
-def test_every_rank_builds_the_index_of_a_tuning(process: Process) -> None:
+def test_every_rank_builds_the_index_of_a_tuning(process: HookedProcess) -> None:
     distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: 4)
     module = SimpleNamespace(torch=SimpleNamespace(distributed=distributed), check_equal=lambda a, b: 1 / (a == b))
     module.build_train_valid_test_datasets = lambda prefix: (prefix, distributed.get_rank(), module.check_equal(0, 8))
@@ -215,7 +215,7 @@ class _Tensor:
     ("tokens", "pads", "share"), [(1024, False, 256), (1023, False, None), (1024, True, None)], ids=str
 )
 def test_tokens_are_spread_over_the_experts_evenly(
-    process: Process, tokens: int, *, pads: bool, share: int | None
+    process: HookedProcess, tokens: int, *, pads: bool, share: int | None
 ) -> None:
     seen: list[object] = []
 
@@ -249,7 +249,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
     assert not hasattr(Base(), "preprocess")
 
 
-def test_what_is_gathered_of_what_is_known_is_known(process: Process) -> None:
+def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> None:
     module = SimpleNamespace(
         gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group))
     )
@@ -260,7 +260,7 @@ def test_what_is_gathered_of_what_is_known_is_known(process: Process) -> None:
     assert known.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
 
 
-def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: Process) -> None:
+def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
     module = SimpleNamespace(permute=lambda *_, **named: (bounds.limit(), named.get("num_out_tokens")))
     experts.permutation(module, process)
     assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
@@ -268,7 +268,7 @@ def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: Process) -> N
     assert bounds.limit() is None
 
 
-def test_operators_that_write_in_place_are_left_out(process: Process) -> None:
+def test_operators_that_write_in_place_are_left_out(process: HookedProcess) -> None:
     class AtbOpBuilder:
         def load(self, name: str) -> str:
             return f"built {name}"
@@ -284,7 +284,9 @@ def test_operators_that_write_in_place_are_left_out(process: Process) -> None:
 
 @pytest.mark.parametrize("name", ["_build_key_size_numel_dictionaries", "local_build_key_size_numel_dictionaries"])
 @pytest.mark.parametrize(("rank", "sized"), [(0, True), (1, False)])
-def test_the_sizes_of_a_batch_are_those_of_its_data(process: Process, rank: int, *, sized: bool, name: str) -> None:
+def test_the_sizes_of_a_batch_are_those_of_its_data(
+    process: HookedProcess, rank: int, *, sized: bool, name: str
+) -> None:
     module = SimpleNamespace(get_tensor_model_parallel_rank=lambda: rank, **{name: lambda *_: ({}, {}, 0)})
     megatron.sizes(module, process)
     build = getattr(module, name)
@@ -296,7 +298,7 @@ def test_the_sizes_of_a_batch_are_those_of_its_data(process: Process, rank: int,
 
 @pytest.mark.parametrize(("parallel", "length"), [(True, 512), (False, 1024)])
 def test_what_another_stage_sends_has_the_greatest_length(
-    process: Process,
+    process: HookedProcess,
     monkeypatch: pytest.MonkeyPatch,
     *,
     parallel: bool,
@@ -314,7 +316,7 @@ def test_what_another_stage_sends_has_the_greatest_length(
     assert told(process) == ["support.lengths"]
 
 
-def test_what_a_rank_tells_of_its_model(process: Process) -> None:
+def test_what_a_rank_tells_of_its_model(process: HookedProcess) -> None:
     def parameter(count: int, *, trained: bool = True, shared: bool = True) -> SimpleNamespace:
         return SimpleNamespace(shape=(count,), element_size=lambda: 2, requires_grad=trained, allreduce=shared)
 
@@ -335,7 +337,7 @@ def test_what_a_rank_tells_of_its_model(process: Process) -> None:
     assert MegatronModel.told(facts).theory() == {"weights": 44, "gradients": 60, "optimizer_state": 12 * (3 + 3)}
 
 
-def test_the_weights_of_a_model_that_is_only_asked_count(process: Process) -> None:
+def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess) -> None:
     parameter = SimpleNamespace(shape=(10,), element_size=lambda: 2, requires_grad=True, allreduce=True)
     arguments = SimpleNamespace(
         use_distributed_optimizer=False,
@@ -356,7 +358,7 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: Process) -> No
     assert MegatronModel.told(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
 
 
-def test_another_release_tells_nothing_of_its_model(process: Process) -> None:
+def test_another_release_tells_nothing_of_its_model(process: HookedProcess) -> None:
     module = SimpleNamespace(setup_model_and_optimizer=lambda: ([], None), get_args=lambda: None, mpu=None)
     megatron.model(module, process)
     assert module.setup_model_and_optimizer() == ([], None)
@@ -364,7 +366,7 @@ def test_another_release_tells_nothing_of_its_model(process: Process) -> None:
     megatron.model(SimpleNamespace(), process)
 
 
-def test_the_grouped_product_gets_the_ends_of_what_is_known(process: Process) -> None:
+def test_the_grouped_product_gets_the_ends_of_what_is_known(process: HookedProcess) -> None:
     module: Any = SimpleNamespace(torch=SimpleNamespace(cumsum=lambda tensor, dim: (tensor, dim), float32="float32"))
     experts.grouped_product(module, process)
     counts = _Tensor(4)

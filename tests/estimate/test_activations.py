@@ -8,7 +8,7 @@ import pytest
 
 from ms_tune.estimate.activations import (
     Activations,
-    Share,
+    RankShare,
     handed_on,
     layer_activations,
     logits_bytes,
@@ -28,39 +28,39 @@ def test_llama_2_7b_beside_its_dryrun() -> None:
 
     MindSpeed-Core-MS keeps the whole row of such a layer on each of the two: the closed form is below, and leaves out less.
     """
-    found = layer_activations(LLAMA, Share(4096, 2, sequence=True), experts=False)
+    found = layer_activations(LLAMA, RankShare(4096, 2, sequence=True), experts=False)
     assert found.none / MIB == pytest.approx(329.03, rel=0.1)
     assert found.full == 16 * MIB
 
 
 def test_more_ranks_and_fewer_tokens_keep_less() -> None:
-    whole = layer_activations(LLAMA, Share(4096, 1, sequence=False), experts=False)
-    split = layer_activations(LLAMA, Share(4096, 4, sequence=False), experts=False)
-    shared = layer_activations(LLAMA, Share(4096, 4, sequence=True), experts=False)
+    whole = layer_activations(LLAMA, RankShare(4096, 1, sequence=False), experts=False)
+    split = layer_activations(LLAMA, RankShare(4096, 4, sequence=False), experts=False)
+    shared = layer_activations(LLAMA, RankShare(4096, 4, sequence=True), experts=False)
     assert whole.none > split.none > shared.none
     assert (whole.full, split.full, shared.full) == (32 * MIB, 32 * MIB, 8 * MIB)
-    half = layer_activations(LLAMA, Share(2048, 4, sequence=True), experts=False)
+    half = layer_activations(LLAMA, RankShare(2048, 4, sequence=True), experts=False)
     assert (half.none * 2, half.full * 2) == (shared.none, shared.full)
     assert whole.none > whole.full
 
 
 def test_experts_keep_what_a_token_is_sent_to() -> None:
-    share = Share(2048, 1, sequence=False)
+    share = RankShare(2048, 1, sequence=False)
     dense, experts = (layer_activations(MIXTURE, share, experts=both) for both in (False, True))
     # Two experts of 512 in place of 4096, and each token's row sent and received twice.
     assert dense.none - experts.none == 2 * 2048 * (4096 - 1024) * 4 - 2 * 2 * 2048 * 1024 * 2
 
 
 def test_what_is_sent() -> None:
-    alone = Share(4096, 1, sequence=False)
+    alone = RankShare(4096, 1, sequence=False)
     assert sent_by_layer(LLAMA, alone, experts=False, again=False) == 0
     row = 2 * 4096 * 4096
-    two = Share(4096, 2, sequence=True)
+    two = RankShare(4096, 2, sequence=True)
     assert sent_by_layer(LLAMA, two, experts=False, again=False) == 4 * row
     assert sent_by_layer(LLAMA, two, experts=False, again=True) == 6 * row
-    ring = Share(2048, 1, sequence=False, context=2)
+    ring = RankShare(2048, 1, sequence=False, context=2)
     assert sent_by_layer(LLAMA, ring, experts=False, again=False) == 2 * (2 * 2048 * 32 * 256)
-    shared = Share(2048, 1, sequence=False, expert=4)
+    shared = RankShare(2048, 1, sequence=False, expert=4)
     assert sent_by_layer(MIXTURE, shared, experts=True, again=False) == 4 * (2 * 2048 * 1024 * 2) * 3 // 4
     assert sent_by_weights(1000, 1) == 0
     assert sent_by_weights(1000, 4) == 1500
@@ -69,7 +69,7 @@ def test_what_is_sent() -> None:
 
 
 def test_a_layer_of_megatron_by_hand() -> None:
-    one, two = Share(2048, 1, sequence=False), Share(2048, 2, sequence=True)
+    one, two = RankShare(2048, 1, sequence=False), RankShare(2048, 2, sequence=True)
     row = 2 * 2048 * 1024  # of a micro-batch between layers
     heads = 2 * 2048 * (8 * (128 + 128) + 2 * (128 + 128)) + 64 * 2048 * 8
     inner = 2 * 2048 * 4096
@@ -83,7 +83,7 @@ def test_a_layer_of_megatron_by_hand() -> None:
 
 SMALL = Widths(8, 12, 11, Attention(4, 2, 3, 2), 10, gated=True, experts=4, chosen=3, expert=5, shared=6)
 PLAIN = replace(SMALL, gated=False)
-SPLIT = Share(12, 4, sequence=True, context=3, expert=2)
+SPLIT = RankShare(12, 4, sequence=True, context=3, expert=2)
 COPIED = replace(SPLIT, sequence=False)
 ROW = 2 * 12 * 8  # a micro-batch between layers
 HEADS = (2 * 12 * (4 * (3 + 2 * 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4
@@ -100,7 +100,7 @@ FUSED_HEADS = (2 * 12 * (4 * (3 + 2) + 2 * (3 + 2)) + 64 * 12 * 4) // 4
         (PLAIN, COPIED, True, 4 * ROW + HEADS + 2 * 12 * (3 * 5 + 6) * 2 // 4 + 2 * ROW * 3),
     ],
 )
-def test_a_layer_by_hand(widths: Widths, share: Share, experts: bool, none: int) -> None:  # noqa: FBT001 - a column
+def test_a_layer_by_hand(widths: Widths, share: RankShare, experts: bool, none: int) -> None:  # noqa: FBT001 - a column
     found = layer_activations(widths, share, experts=experts)
     assert found == Activations(none, ROW // 4 if share.sequence else ROW)
 
@@ -129,4 +129,4 @@ def test_logits_and_what_is_handed_on() -> None:
     assert logits_bytes(SMALL, SPLIT, in_place=True) == 6 * 12 * 11 // 4
     assert handed_on(SMALL, SPLIT) == 2 * ROW // 4
     assert handed_on(SMALL, COPIED) == 2 * ROW
-    assert Share(1, 2, sequence=False) == Share(1, 2, sequence=False, context=1, expert=1)
+    assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.dialects.job_parts import (
-    Batch,
     DType,
     Experts,
     LatentAttention,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
@@ -20,7 +20,7 @@ from ms_tune.dialects.job_parts import (
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Activations, Share, logits_bytes, megatron_activations
+from ms_tune.estimate.activations import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.megatron import MegatronModel, megatron_stage
 from ms_tune.estimate.persistent import stage_weights
@@ -89,7 +89,7 @@ def test_the_largest_number_that_can_be() -> None:
 
 SHAPE = shape(**sizes(64, 8, 12, 4, 4, 2, 3), experts=Experts(4, 2, 6, shared_ffn_hidden_size=5))
 WIDTHS = Widths(8, 4096, 64, Attention(4, 2, 3, 3), 12, gated=True, experts=4, chosen=2, expert=6, shared=5)
-SHARE = Share(4096 * 3 // 2, 2, sequence=True, context=2, expert=4)
+SHARE = RankShare(4096 * 3 // 2, 2, sequence=True, context=2, expert=4)
 LAST = Stage(1, 2, (Chunk((StageLayer(2), StageLayer(3, experts=True, full=True)), head=True),))
 FIRST = Stage(0, 2, (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(1, experts=True),))))
 
@@ -98,7 +98,7 @@ def job(model: ModelShape = SHAPE, shards: int | None = 4, optimizer: str = "ada
     return TrainingConfig(
         model,
         Parallelism(2, 2, 2, 4, None, sequence=True),
-        Batch(3, 8),
+        MicroBatches(3, 8),
         Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
         Optimizer(optimizer, gradient_buffers=True, sharding=Sharding.OPTIMIZER, shards=shards),
     )

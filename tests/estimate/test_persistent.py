@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import (
-    Batch,
     DType,
     Experts,
     LatentAttention,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
@@ -57,7 +57,7 @@ def config(model: ModelShape, tensor: int = 1) -> TrainingConfig:
     return TrainingConfig(
         model,
         Parallelism(tensor, 1, 1, 1, None, sequence=True),
-        Batch(1, 1),
+        MicroBatches(1, 1),
         Precision(DType.BFLOAT16, mixed=True, gradients=DType.FLOAT32),
         Optimizer("AdamW", gradient_buffers=True, sharding=Sharding.OPTIMIZER),
     )

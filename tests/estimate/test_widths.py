@@ -10,7 +10,7 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.widths import whole_number, widths_of
-from ms_tune.facts.models import Model, model_of
+from ms_tune.facts.models import ModelConfig, model_of
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Config:
     data: dict[Any, Any]
 
 
-def of_section(**values: object) -> Model:
+def of_section(**values: object) -> ModelConfig:
     """A model of the dynamic graph."""
     return model_of(Config({"model": {**SIZES, **values}}), Dialect.MINDFORMERS_PYNATIVE, "2.1")
 
 
-def of_fields(**values: object) -> Model:
+def of_fields(**values: object) -> ModelConfig:
     """A model of MindSpeed-Core-MS, whose class has no value of its own for most fields."""
     return model_of(Config({"model_config": {**SIZES, **values}}), Dialect.MINDSPEED_MS, "r0.1.0")
 

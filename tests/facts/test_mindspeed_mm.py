@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.facts.mindspeed_mm import Setting, ever, is_config, is_tools, read, settings, unread
+from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, is_config, is_tools, read, settings, unread
 
 SHARDED = {"fully_shard_parallel_size": 8}
 
 
 def test_settings_are_of_a_release() -> None:
     assert "features.chunkloss_plan" not in settings("26.0")
-    assert settings("26.1")["features.chunkloss_plan"] == Setting(("dict",), (), None)
+    assert settings("26.1")["features.chunkloss_plan"] == MultimodalSetting(("dict",), (), None)
     assert set(settings("26.0")) | set(settings("26.1")) <= ever()
     assert all(all(one.types) for one in settings("26.1").values())
     assert any(one.choices for one in settings("26.1").values())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.models import UNKNOWN, Field, Model, Origin, model_of
+from ms_tune.facts.models import UNKNOWN, Field, ModelConfig, ValueOrigin, model_of
 
 STATIC, DYNAMIC = Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE
 
@@ -18,7 +18,7 @@ class Config:
     data: dict[Any, Any]
 
 
-def core(release: str = "1.9", beside: dict[str, Any] | None = None, /, **values: object) -> Model:
+def core(release: str = "1.9", beside: dict[str, Any] | None = None, /, **values: object) -> ModelConfig:
     config = Config({"use_legacy": False, "model": {"model_config": values}})
     return model_of(config, STATIC, release, beside)
 
@@ -27,7 +27,7 @@ def core(release: str = "1.9", beside: dict[str, Any] | None = None, /, **values
     ("kind", "dense"), [("deepseek_v3", 3), ("glm4_moe", 1), ("telechat3_moe", 3), ("qwen3_moe", None)]
 )
 def test_dense_layers_in_front_are_the_classs_own_matter(kind: str, dense: int | None) -> None:
-    origin = Origin.GENERAL_DEFAULT if dense is None else Origin.CLASS_DEFAULT
+    origin = ValueOrigin.GENERAL_DEFAULT if dense is None else ValueOrigin.CLASS_DEFAULT
     assert core(model_type=kind).field("first_k_dense_replace") == Field("first_k_dense_replace", dense, origin)
     config = Config({"model": {"model_type": kind}})
     assert model_of(config, DYNAMIC, "2.1").number("first_k_dense_replace") == dense
@@ -36,7 +36,7 @@ def test_dense_layers_in_front_are_the_classs_own_matter(kind: str, dense: int |
 @pytest.mark.parametrize("key", ["num_layers", "num_hidden_layers"])
 def test_a_field_is_written_under_any_of_its_names(key: str) -> None:
     field = core("1.8", **{"model_type": "deepseek_v3", key: 6}).field("num_layers")
-    origin = Origin.WRITTEN if key == "num_layers" else Origin.ALIAS
+    origin = ValueOrigin.WRITTEN if key == "num_layers" else ValueOrigin.ALIAS
     assert field == Field("num_layers", 6, origin, ("model", "model_config", key))
 
 
@@ -53,7 +53,7 @@ def test_a_null_is_filled_up_from_another_setting() -> None:
 
 def test_what_follows_from_a_written_setting_is_unknown() -> None:
     model = model_of(Config({"model": {"model_type": "deepseek_v4", "head_dim": 256}}), DYNAMIC, "2.1")
-    assert model.field("qk_head_dim").origin is Origin.UNKNOWN
+    assert model.field("qk_head_dim").origin is ValueOrigin.UNKNOWN
     assert model_of(Config({"model": {"model_type": "deepseek_v4"}}), DYNAMIC, "2.1").value("qk_head_dim") == 448
 
 
@@ -90,7 +90,7 @@ def test_a_folder_with_weights_that_nobody_opened_hides_what_is_left_out() -> No
     assert model_of(config, STATIC, "1.9").value("num_layers") is UNKNOWN
     assert model_of(config, STATIC, "1.9", {}).value("num_layers") == 32
     model = model_of(config, STATIC, "1.9", {"num_hidden_layers": 7, "model_type": "llama"})
-    assert (model.kind, model.field("num_layers")) == ("qwen3", Field("num_layers", 7, Origin.ALIAS))
+    assert (model.kind, model.field("num_layers")) == ("qwen3", Field("num_layers", 7, ValueOrigin.ALIAS))
 
 
 def test_experts_of_a_section_of_their_own_come_first() -> None:
@@ -109,7 +109,7 @@ def test_legacy_models() -> None:
     config = Config({"model": {"arch": {"type": "LlamaForCausalLM"}, "model_config": {"type": "LlamaConfig"}}})
     model = model_of(config, STATIC, "1.6")
     assert (model.kind, model.architecture) == ("LlamaConfig", "LlamaForCausalLM")
-    assert model.field("num_layers") == Field("num_layers", 32, Origin.CLASS_DEFAULT)
+    assert model.field("num_layers") == Field("num_layers", 32, ValueOrigin.CLASS_DEFAULT)
     assert model.number("expert_num") == 1
     own = model_of(Config({"model": {"model_config": {"type": "Mine", "num_layers": 3}}}), STATIC, "1.6")
     assert (own.known, own.number("num_layers"), own.value("offset")) == (False, 3, UNKNOWN)

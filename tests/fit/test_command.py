@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode
@@ -168,8 +168,8 @@ def test_a_dynamic_graph_on_one_device_has_nothing_to_plan(
     assert "this job has one device" in told
     assert "--devices N" in told
     alone, two = (read_job(DryrunRequest(config=file, devices=devices)).now for devices in (1, 2))
-    assert {layer.recompute for layer in alone.layers} == {Effect.NONE}
-    assert Effect.FULL in {layer.recompute for layer in two.layers}
+    assert {layer.recompute for layer in alone.layers} == {RecomputeMode.NONE}
+    assert RecomputeMode.FULL in {layer.recompute for layer in two.layers}
 
 
 @pytest.mark.parametrize("written", ["use_parallel: False", ""])

@@ -13,11 +13,11 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.errors import MsTuneError, RunError, UnsupportedError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
-from ms_tune.fit.measure import Figures, Probe, measure
+from ms_tune.fit.measure import Probe, RunFigures, measure
 from ms_tune.fit.probes import asked, model_in
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 from tests.fit.test_table import job_of
 
@@ -79,8 +79,8 @@ def probes_of(job: PlannedJob) -> list[Probe]:
     return [Probe("none", loaded, stage, layers) for stage in (0, 3) for layers in (2, 3)]
 
 
-def sizes(found: tuple[Figures | MsTuneError, ...]) -> list[int]:
-    return [one.peak if isinstance(one, Figures) else -1 for one in found]
+def sizes(found: tuple[RunFigures | MsTuneError, ...]) -> list[int]:
+    return [one.peak if isinstance(one, RunFigures) else -1 for one in found]
 
 
 def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
     assert measure(job.request, probes_of(job), Observer()) == first
     assert machine.runs == 4
     figures = first[0]
-    assert isinstance(figures, Figures)
+    assert isinstance(figures, RunFigures)
     assert figures.peaks == {"backward": 1000}
     assert figures.lasting == {"backward": 30}  # weights, optimizer state, gradients
     assert (figures.footprint, figures.kinds, figures.in_flight) == (1001, {"dense": 2}, (4,))
@@ -117,8 +117,8 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     machine.fails = -1
     measure(job.request, probes_of(job), Observer())
     assert machine.runs == 2 + 3  # what was found before is kept
-    probes, _ = asked(job, model_in(job), tuple(Recompute))
-    assert {one.kind for one in probes if one.probe.needed} == {Recompute.NONE}
+    probes, _ = asked(job, model_in(job), tuple(RecomputeKind))
+    assert {one.kind for one in probes if one.probe.needed} == {RecomputeKind.NONE}
 
 
 def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(

@@ -9,21 +9,21 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.fit.costs import Costs
+from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import read_job
 from ms_tune.fit.remedies import with_remedies
 from ms_tune.fit.table import table_of
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.units import GIB
 from tests.dryrun import configs
 from tests.fit.test_table import measured_in
 from tests.fit.world import MIB, World
 
 if TYPE_CHECKING:
-    from ms_tune.planning.explain import Remedy
+    from ms_tune.planning.explain import PlanRemedy
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain, "_NODES", 50)
 
 
-def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]) -> dict[str, Remedy]:
+def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]) -> dict[str, PlanRemedy]:
     """What is told of a job of two stages of four layers on far too small devices."""
     data = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
     data["model_config"]["num_layers"] = 8
@@ -43,7 +43,7 @@ def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[st
     file = folder / "train.yaml"
     file.write_text(yaml.safe_dump(data), encoding="utf-8")
     job = read_job(DryrunRequest(config=file, devices=devices))
-    table = table_of(job, measured_in(World(), job), Costs(), 2 * GIB)
+    table = table_of(job, measured_in(World(), job), RelativeCosts(), 2 * GIB)
     report = with_remedies(fit(table, effort=Effort.QUICK), job)
     assert report.planned is None
     return {remedy.name: remedy for remedy in report.remedies}
@@ -75,7 +75,7 @@ def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
 def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
     config = Path(__file__).parents[2] / "yaml_templates" / "mindformers" / "qwen3_32b.yaml"
     job = read_job(DryrunRequest(config=config))
-    table = table_of(job, measured_in(World(), job, (Recompute.NONE, Recompute.FULL)), Costs(), 2 * GIB)
+    table = table_of(job, measured_in(World(), job, (RecomputeKind.NONE, RecomputeKind.FULL)), RelativeCosts(), 2 * GIB)
     report = with_remedies(fit(table, effort=Effort.QUICK), job)
     remedies = {remedy.name: remedy for remedy in report.remedies}
     assert list(remedies)[-1] == "swap"

@@ -26,7 +26,7 @@ from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import Plan, Recompute
+from ms_tune.planning.table import PlanLists, RecomputeKind
 from ms_tune.report import fit_config as config
 from ms_tune.report import fit_html, fit_why
 from ms_tune.report.console import Console
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Figures, Probe
+    from ms_tune.fit.measure import Probe, RunFigures
     from ms_tune.fit.result import ConfigFit
 
 pytestmark = pytest.mark.slow  # searches, a second each
@@ -64,7 +64,7 @@ class Stage:
     world: World
     truth: World
     runs: int = 0
-    fails: Recompute | None = None
+    fails: RecomputeKind | None = None
     loses: str | None = None
     lost: dict[int, list[int]] = field(default_factory=dict)
     worst: list[tuple[int, ...]] = field(default_factory=list)
@@ -92,10 +92,10 @@ def fitted(
 
     def measure(
         _request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
-    ) -> tuple[Figures | MsTuneError, ...]:
-        kinds = {kind.value: kind for kind in Recompute}
+    ) -> tuple[RunFigures | MsTuneError, ...]:
+        kinds = {kind.value: kind for kind in RecomputeKind}
         stage.small += [probe.name for probe in probes]
-        found: list[Figures | MsTuneError] = []
+        found: list[RunFigures | MsTuneError] = []
         for probe in probes:
             kind = kinds.get(probe.name)
             if kind is None and stage.loses == probe.name:
@@ -108,7 +108,7 @@ def fitted(
                 found.append(stage.world.figures(job, SimpleNamespace(probe=probe, kind=kind)))  # type: ignore[arg-type]
         return tuple(found)
 
-    def simulated(_job: PlannedJob, plan: Plan, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
+    def simulated(_job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
         stage.runs += 1
         stage.simulated.append(stages)
         limit = limit_of(device_of(None, device))
@@ -172,7 +172,7 @@ class TestPlans:
 
     def test_swap_that_copies_hide_is_taken_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         job = static_job(tmp_path)
-        kinds = (Recompute.FULL, Recompute.SWAP)
+        kinds = (RecomputeKind.FULL, RecomputeKind.SWAP)
         asked: dict[str, Any] = {"job": job, "kinds": kinds, "swap_bandwidth": 1000 * GIB}
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **asked)
         assert found.chosen is not None
@@ -197,15 +197,15 @@ class TestPlans:
 
     def test_swap_needs_a_bandwidth(self) -> None:
         with pytest.raises(UsageError, match="how long swap takes"):
-            ConfigFitRequest(kinds=(Recompute.SWAP,))
+            ConfigFitRequest(kinds=(RecomputeKind.SWAP,))
         with pytest.raises(UsageError, match="no plan may swap"):
             ConfigFitRequest(swap_bandwidth=GIB)
 
     def test_a_dialect_without_swap_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        kinds = (Recompute.FULL, Recompute.SWAP)
+        kinds = (RecomputeKind.FULL, RecomputeKind.SWAP)
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=kinds, swap_bandwidth=GIB)
         assert found.chosen is not None
-        assert Recompute.SWAP not in found.table.kinds
+        assert RecomputeKind.SWAP not in found.table.kinds
         assert [note.id for note in found.notes] == ["fitting.kind-fails"]
 
     def test_enough_memory_needs_no_change(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ class TestTheTablesOwnCheck:
         assert found.rounds[0].fits
 
     def test_where_nothing_is_recomputed_there_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.FULL), 64)
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.FULL), 64)
         assert found.checked is None
         assert config._check_json(found.checked) is None
 
@@ -461,37 +461,37 @@ class TestKinds:
 
     def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)
-        assert Recompute.SELECT in found.idle
-        assert Recompute.SELECT not in found.table.kinds
-        assert Recompute.COMM in found.table.kinds
+        assert RecomputeKind.SELECT in found.idle
+        assert RecomputeKind.SELECT not in found.table.kinds
+        assert RecomputeKind.COMM in found.table.kinds
 
     @pytest.mark.parametrize("both", [200, 250])
     def test_communication_is_run_in_a_static_graph_where_it_may_free_more(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, both: int
     ) -> None:
-        held = World().activations | {Recompute.SELECT: 250, Recompute.COMM: 270, Recompute.BOTH: both}  # type: ignore[operator]
+        held = World().activations | {RecomputeKind.SELECT: 250, RecomputeKind.COMM: 270, RecomputeKind.BOTH: both}  # type: ignore[operator]
         world = World(activations=held)
         stage, more = Stage(world, world), both < 250
         found = fitted(monkeypatch, tmp_path, stage, 14, job=static_job(tmp_path))
         assert ("comm" in stage.small, "both" in stage.small) == (more, True)
-        assert {Recompute.COMM, Recompute.BOTH} & set(found.table.kinds) == (
-            {Recompute.COMM, Recompute.BOTH} if more else set()
+        assert {RecomputeKind.COMM, RecomputeKind.BOTH} & set(found.table.kinds) == (
+            {RecomputeKind.COMM, RecomputeKind.BOTH} if more else set()
         )
         assert ("fitting.comm-no-more" in [note.id for note in found.notes]) is not more
 
     def test_one_that_cannot_be_run_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.COMM), 14)
-        assert Recompute.COMM not in found.table.kinds
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.COMM), 14)
+        assert RecomputeKind.COMM not in found.table.kinds
         assert [note.params["kind"] for note in found.notes] == ["comm"]
         assert found.chosen is not None
 
     def test_without_plain_layers_there_is_no_table(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(RunError):
-            fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=Recompute.NONE), 14)
+            fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.NONE), 14)
 
     def test_only_what_is_asked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(Recompute.FULL,))
-        assert set(found.table.kinds) == {Recompute.NONE, Recompute.FULL}
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(RecomputeKind.FULL,))
+        assert set(found.table.kinds) == {RecomputeKind.NONE, RecomputeKind.FULL}
 
 
 class TestVerdicts:
@@ -521,7 +521,7 @@ class TestKept:
     """The table of a run is there for ``ms-tune check``, by all that it depends on."""
 
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(Recompute.FULL,))
+        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeKind.FULL,))
         job = job_of(tmp_path, 2, 1, 16, 4)
         found = kept.kept_table(job)
         assert found is not None
@@ -529,7 +529,7 @@ class TestKept:
 
         def needs(full: int, stage: int) -> int:
             rows = ((full, full),)
-            return World().peak(job, Plan(((0, 0),), rows, rows, rows), stage) + 300 * MIB
+            return World().peak(job, PlanLists(((0, 0),), rows, rows, rows), stage) + 300 * MIB
 
         enough, fewest = needs(3, 0), {}
         for stage in range(2):

@@ -30,7 +30,7 @@ from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
 from ms_tune.planning.simulate import graph_of
-from ms_tune.planning.table import Recompute, Table
+from ms_tune.planning.table import CostTable, RecomputeKind
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Figures, Probe
-    from ms_tune.planning.table import Plan
+    from ms_tune.fit.measure import Probe, RunFigures
+    from ms_tune.planning.table import PlanLists
 
 TEMPLATES = Path(__file__).parents[2] / "yaml_templates"
 OTHERS = {
@@ -144,7 +144,7 @@ class TestRanking:
             assert _few(layout) < micro_batches
             placement = placed(32, layout)
             time, _ = ranker._time(layout, schedule, placement, (7, 3, 1, 0))
-            graph = graph_of(Table(4, chunks, micro_batches, 0, schedule, ()))
+            graph = graph_of(CostTable(4, chunks, micro_batches, 0, schedule, ()))
             cells = 4 * chunks
             work = np.array([placement[cell // 4][cell % 4] for cell in range(cells)], float)
             again = work * np.array([(7, 3, 1, 0)[cell % 4] / 8 for cell in range(cells)])
@@ -159,11 +159,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
     monkeypatch.setattr(explain, "_WORK", 10_000)
     made, noted = World(), []
-    kinds = {kind.value: kind for kind in Recompute}
+    kinds = {kind.value: kind for kind in RecomputeKind}
 
     def measure(
         request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
-    ) -> tuple[Figures | MsTuneError, ...]:
+    ) -> tuple[RunFigures | MsTuneError, ...]:
         job = read_job(request, probes[0].loaded)
         noted.append(layout_of(job.loaded, job.first))
         if job.stages == 4:
@@ -175,7 +175,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
             for probe in probes
         )
 
-    def simulated(job: PlannedJob, plan: Plan, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
+    def simulated(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
         limit = limit_of(device_of(None, job.request.device_bytes))
         results = []
         for index in stages:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.measure import Figures
-from ms_tune.planning.table import Recompute
+from ms_tune.fit.measure import RunFigures
+from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
-    from ms_tune.fit.probes import Asked
-    from ms_tune.planning.table import Plan
+    from ms_tune.fit.probes import ProbeRun
+    from ms_tune.planning.table import PlanLists
 
 MIB = 2**20
 
@@ -45,17 +45,17 @@ class World:
     """
 
     lasting: int = 1000
-    activations: Mapping[Recompute, int] = field(
+    activations: Mapping[RecomputeKind, int] = field(
         default_factory=lambda: {
-            Recompute.NONE: 300,
-            Recompute.SELECT: 300,
-            Recompute.COMM: 250,
-            Recompute.BOTH: 250,
-            Recompute.FULL: 30,
-            Recompute.SWAP: 40,
+            RecomputeKind.NONE: 300,
+            RecomputeKind.SELECT: 300,
+            RecomputeKind.COMM: 250,
+            RecomputeKind.BOTH: 250,
+            RecomputeKind.FULL: 30,
+            RecomputeKind.SWAP: 40,
         }
     )
-    once: Mapping[Recompute, int] = field(default_factory=lambda: {Recompute.FULL: -15})
+    once: Mapping[RecomputeKind, int] = field(default_factory=lambda: {RecomputeKind.FULL: -15})
     transient: int = 390
     late: int = 500
     anyhow: tuple[int, int, int] = (1500, 200, 1800)
@@ -71,33 +71,36 @@ class World:
     twice: int = 0
     shared: int = 0
 
-    def figures(self, job: PlannedJob, asked: Asked) -> Figures:
+    def figures(self, job: PlannedJob, asked: ProbeRun) -> RunFigures:
         """What a probe finds."""
         counts = _spread(asked.probe.layers, job.chunks)
         return self._found(job, asked.probe, [{asked.kind: count} for count in counts])
 
-    def some(self, job: PlannedJob, probe: Probe) -> Figures:
+    def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
         _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
         if probe.name == "emptied":
             filled = _spread(probe.layers, job.chunks - 1)
             counts = [0, *filled] if probe.stage == 0 else [*filled, 0]
-            return self._found(job, probe, [{Recompute.NONE: count} for count in counts])
+            return self._found(job, probe, [{RecomputeKind.NONE: count} for count in counts])
         number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
         full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
         if probe.name == "check":
             full = [count - count // 2 for count in counts]
-        cells = [{Recompute.FULL: some, Recompute.NONE: count - some} for some, count in zip(full, counts, strict=True)]
+        cells = [
+            {RecomputeKind.FULL: some, RecomputeKind.NONE: count - some}
+            for some, count in zip(full, counts, strict=True)
+        ]
         return self._found(job, probe, cells)
 
-    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[Recompute, int]]) -> Figures:
+    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[RecomputeKind, int]]) -> RunFigures:
         peaks = self.peaks(job, probe.stage, cells)
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:
             lasting["update"] = self.update * probe.layers * MIB
-        words = {Recompute.FULL: ", full recompute", Recompute.COMM: ", communication recompute"}
+        words = {RecomputeKind.FULL: ", full recompute", RecomputeKind.COMM: ", communication recompute"}
         kinds = {
             (f"chunk {chunk}, " if job.chunks > 1 else "") + f"dense{words.get(kind, '')}": count
             for chunk, cell in enumerate(cells)
@@ -106,10 +109,10 @@ class World:
         }
         held = job.first.pipeline.in_flight(probe.stage)
         footprint = max(peaks.values()) + self.fragments * MIB
-        swapped = sum(cell.get(Recompute.SWAP, 0) for cell in cells) * self.swapped * MIB
-        return Figures(probe.stage, kinds, held, peaks, lasting, footprint, swapped)
+        swapped = sum(cell.get(RecomputeKind.SWAP, 0) for cell in cells) * self.swapped * MIB
+        return RunFigures(probe.stage, kinds, held, peaks, lasting, footprint, swapped)
 
-    def peaks(self, job: PlannedJob, stage: int, cells: list[dict[Recompute, int]]) -> dict[str, int]:
+    def peaks(self, job: PlannedJob, stage: int, cells: list[dict[RecomputeKind, int]]) -> dict[str, int]:
         """The peak of each phase of a stage with these layers, in bytes."""
         held = job.first.pipeline.in_flight(stage) or (1,)
         layers = sum(sum(cell.values()) for cell in cells)
@@ -120,23 +123,23 @@ class World:
             for chunk, cell in enumerate(cells)
             for kind, count in cell.items()
         )
-        full = [chunk for chunk, cell in enumerate(cells) if cell.get(Recompute.FULL, 0)]
+        full = [chunk for chunk, cell in enumerate(cells) if cell.get(RecomputeKind.FULL, 0)]
         behind = min(
             (
-                sum(n * self.activations[k] for k, n in cells[chunk].items() if k is not Recompute.FULL)
+                sum(n * self.activations[k] for k, n in cells[chunk].items() if k is not RecomputeKind.FULL)
                 for chunk in full
             ),
             default=0,
         )
-        piled = max((cells[chunk][Recompute.FULL] - 1 for chunk in full), default=0)
-        piled *= max(self.left - self.activations[Recompute.FULL], 0)
+        piled = max((cells[chunk][RecomputeKind.FULL] - 1 for chunk in full), default=0)
+        piled *= max(self.left - self.activations[RecomputeKind.FULL], 0)
         again = max(self.transient + self.left + piled - behind, 0) if full else 0
         if self.alone is not None:
             again = max((self._of_chunk(chunk, cells[chunk]) for chunk in full), default=0)
-        swaps = [cell.get(Recompute.NONE, 0) for cell in cells if cell.get(Recompute.SWAP, 0)]
-        again = max(again, self.fetched - min(swaps) * self.activations[Recompute.NONE]) if swaps else again
+        swaps = [cell.get(RecomputeKind.NONE, 0) for cell in cells if cell.get(RecomputeKind.SWAP, 0)]
+        again = max(again, self.fetched - min(swaps) * self.activations[RecomputeKind.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
-        kept += self.twice * cells[0].get(Recompute.FULL, 0)
+        kept += self.twice * cells[0].get(RecomputeKind.FULL, 0)
         kept += self.shared * sum(any(cell.values()) for cell in cells)
         base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
@@ -145,11 +148,11 @@ class World:
         update = base // 2 + layers * (self.update or self.lasting)
         return {"forward": forward * MIB, "backward": backward * MIB, "update": update * MIB}
 
-    def _of_chunk(self, chunk: int, cell: dict[Recompute, int]) -> int:
-        behind = sum(count * self.activations[kind] for kind, count in cell.items() if kind is not Recompute.FULL)
+    def _of_chunk(self, chunk: int, cell: dict[RecomputeKind, int]) -> int:
+        behind = sum(count * self.activations[kind] for kind, count in cell.items() if kind is not RecomputeKind.FULL)
         return max((self.transient if chunk else self.alone or 0) - behind, 0)
 
-    def peak(self, job: PlannedJob, plan: Plan, stage: int) -> int:
+    def peak(self, job: PlannedJob, plan: PlanLists, stage: int) -> int:
         """The peak of a stage of a plan, in bytes."""
         base = job.layers // (job.stages * job.chunks)
         cells = []
@@ -158,7 +161,9 @@ class World:
             comm = plan.select_comm_recompute[chunk][stage] - full
             swap = plan.swap[chunk][stage] if plan.swap else 0
             none = base + plan.offset[chunk][stage] - full - comm - swap
-            cells.append({Recompute.FULL: full, Recompute.COMM: comm, Recompute.SWAP: swap, Recompute.NONE: none})
+            cells.append(
+                {RecomputeKind.FULL: full, RecomputeKind.COMM: comm, RecomputeKind.SWAP: swap, RecomputeKind.NONE: none}
+            )
         return max(self.peaks(job, stage, cells).values())
 
 

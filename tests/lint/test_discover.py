@@ -7,13 +7,13 @@ import pytest
 from ms_tune.errors import UsageError
 from ms_tune.lint import discover as module
 from ms_tune.lint.discover import STDIN, discover
-from ms_tune.lint.run import Job, LintRequest, check_files, default_processes
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.run import LintRequest, LintRun, check_files, default_processes
+from ms_tune.lint.settings import ProjectSettings
 from tests.lint.few import make_only_few
 
 CONFIG = "trainer: {}\nprofile: True\n"
 IN_B = ("broken.yaml", "compose.yaml", "other.sh", "other.yml", "run.sh", "setup.py", "template.yaml", "train.py")
-EXCLUDING = Settings(None, Path("/"), exclude=("skipped",))
+EXCLUDING = ProjectSettings(None, Path("/"), exclude=("skipped",))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names(*words: str, settings: Settings = EXCLUDING) -> list[str]:
+def names(*words: str, settings: ProjectSettings = EXCLUDING) -> list[str]:
     return [str(target.path) for target in discover(words, lambda _: settings).targets]
 
 
@@ -85,7 +85,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_what_a_folder_holds_besides_is_told() -> None:
-    job = Job(settings=EXCLUDING)
+    job = LintRun(settings=EXCLUDING)
     outcomes = list(check_files(discover(["."], job.settings_in).targets, job))
     reports = [str(outcome.report.path) for outcome in outcomes if outcome.report]
     skipped = {str(one.skipped.path): one.skipped.reason.id for one in outcomes if one.skipped}
@@ -105,7 +105,7 @@ def test_what_a_folder_holds_besides_is_told() -> None:
 def test_many_files_in_several_processes(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"{number:03}.yaml").write_text(CONFIG if number % 7 else "trainer: [\nparallel_config:\n")
-    job = Job(settings=Settings(None, tmp_path))
+    job = LintRun(settings=ProjectSettings(None, tmp_path))
     targets = discover([str(tmp_path)], job.settings_in).targets
     one, two = (list(check_files(targets, job._replace(request=LintRequest(processes=count)))) for count in (1, 2))
     assert [outcome.report for outcome in two] == [outcome.report for outcome in one]

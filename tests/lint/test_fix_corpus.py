@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Finding
-    from ms_tune.source.edit import Change
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
 CONFIGS = (*sorted(data_folder("yaml_templates").rglob("*.yaml")), *wheel_configs())
@@ -73,7 +73,7 @@ def _leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object
         yield path, (type(value), str(value))
 
 
-def _places(change: Change) -> Iterator[KeyPath]:
+def _places(change: ValueChange) -> Iterator[KeyPath]:
     """The key paths that a change may touch: its own, a new name's, and that of a section which it leaves empty."""
     yield change.path
     if change.kind is ChangeKind.RENAME_KEY:
@@ -94,7 +94,7 @@ def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None
     dialect = recognise(source.data).dialect
     if dialect is None:
         return
-    made: list[Change] = []
+    made: list[ValueChange] = []
 
     def check(config: SourceFile) -> tuple[Finding, ...]:
         found = lint(config, dialect, built_in(dialect))

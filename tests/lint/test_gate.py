@@ -14,11 +14,11 @@ from ms_tune.diagnostics import Fix
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, served
 from ms_tune.lint import run
-from ms_tune.lint.checklist import Expectation, Function, built_in
+from ms_tune.lint.checklist import Expectation, FunctionTest, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate
-from ms_tune.source.edit import Change, ChangeKind
+from ms_tune.source.edit import ChangeKind, ValueChange
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
@@ -82,7 +82,7 @@ def test_no_safe_fix_hangs_on_what_the_command_line_can_change(dialect: Dialect)
         if dialect not in check.dialects or not any(rule.safe for rule in check.fixes):
             continue
         words = [".".join(map(str, when.path)) for when in check.when]
-        if isinstance(check.test, Function):
+        if isinstance(check.test, FunctionTest):
             words += [str(check.test.options)]
         elif isinstance(check.test, Expectation):
             words += []
@@ -123,7 +123,7 @@ def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
     assert served(Dialect.MINDFORMERS)[0] < "1.9"  # there are releases that the guess may be wrong about
 
 
-def gate(text: str, changes: Sequence[Change], *, safe: bool) -> tuple[str, int]:
+def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str, int]:
     """A config after fixes that are made up, and how many were refused."""
     source = parse_source(text, Path("a.yaml"))
     dialect = Dialect.MINDFORMERS
@@ -165,7 +165,7 @@ model:
     ],
 )
 def test_a_safe_fix_leaves_the_reading_as_it_is(path: str, value: object) -> None:
-    change = Change(ChangeKind.SET_VALUE, tuple(path.split(".")), value)
+    change = ValueChange(ChangeKind.SET_VALUE, tuple(path.split(".")), value)
     text, refused = gate(WHOLE, [change], safe=True)
     if "hidden_size" in path:
         assert (text != WHOLE, refused) == (True, 0)
@@ -175,10 +175,10 @@ def test_a_safe_fix_leaves_the_reading_as_it_is(path: str, value: object) -> Non
 
 def test_an_unsafe_fix_brings_no_error_and_no_unknown_key_and_the_others_are_made() -> None:
     worse = [
-        Change(ChangeKind.SET_VALUE, ("parallel_config", "pipeline_stage"), 16),
-        Change(ChangeKind.RENAME_KEY, ("recompute_config",), "recomputing"),
+        ValueChange(ChangeKind.SET_VALUE, ("parallel_config", "pipeline_stage"), 16),
+        ValueChange(ChangeKind.RENAME_KEY, ("recompute_config",), "recomputing"),
     ]
-    fine = Change(ChangeKind.SET_VALUE, ("runner_config", "batch_size"), 2)
+    fine = ValueChange(ChangeKind.SET_VALUE, ("runner_config", "batch_size"), 2)
     assert gate(WHOLE, worse, safe=False) == (WHOLE, 2)
     text, refused = gate(WHOLE, [worse[0], fine, worse[1]], safe=False)
     assert (text, refused) == (WHOLE.replace("batch_size: 1", "batch_size: 2"), 0)

@@ -14,11 +14,11 @@ from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names
 from ms_tune.lint.checklist import Check, built_in
-from ms_tune.lint.discover import Target
+from ms_tune.lint.discover import LintTarget
 from ms_tune.lint.engine import lint
 from ms_tune.lint.launched import commands_in
-from ms_tune.lint.run import Job, LintRequest, check_file
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import read_launches
 from ms_tune.text import Language
@@ -253,8 +253,8 @@ def test_a_script_has_findings_about_its_environment_too(tmp_path: Path) -> None
     script = tmp_path / "pretrain.sh"
     text = SOUND.replace("export", "export MS_ALLOC_CONF=enable_vmm=True\nexport").replace("--bf16", "--bf61")
     script.write_text(text, encoding="utf-8")
-    job = Job(LintRequest(), Settings(None, tmp_path))
-    report = check_file(Target(script, named=True), job).report
+    job = LintRun(LintRequest(), ProjectSettings(None, tmp_path))
+    report = check_file(LintTarget(script, named=True), job).report
     assert report is not None
     assert {finding.id for finding in report.findings} >= {"MST801", "MST150"}
     assert (report.release.framework, report.release.version) == ("MindSpeed-LLM", RELEASE)
@@ -321,7 +321,7 @@ def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
 
 def fixed(path: Path, fix: str) -> tuple[str, list[str]]:
     request = LintRequest(fix=fix, framework_version=RELEASE)  # type: ignore[arg-type]  # one of its words
-    report = check_file(Target(path, named=True), Job(request, Settings(None, path.parent))).report
+    report = check_file(LintTarget(path, named=True), LintRun(request, ProjectSettings(None, path.parent))).report
     assert report is not None
     return report.text, [one.id for one in report.findings]
 

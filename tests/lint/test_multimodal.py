@@ -11,9 +11,9 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
-from ms_tune.lint.discover import Target
+from ms_tune.lint.discover import LintTarget
 from ms_tune.lint.engine import lint
-from ms_tune.lint.run import Job, LintRequest, check_file
+from ms_tune.lint.run import LintRequest, LintRun, check_file
 from ms_tune.source.yaml import parse_source
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)
@@ -89,7 +89,7 @@ def test_tools() -> None:
 
 
 def found_in(path: Path) -> list[str]:
-    outcome = check_file(Target(path, named=True), Job(LintRequest(settings=False)))
+    outcome = check_file(LintTarget(path, named=True), LintRun(LintRequest(settings=False)))
     assert outcome.report is not None, outcome
     return [one.name for one in outcome.report.findings]
 
@@ -186,5 +186,7 @@ def test_the_examples() -> None:
     for path, wanted in expected.items():
         assert set(found_in(FIXTURES / "examples" / path)) == wanted
     assert found_in(FIXTURES / "mindspeed_mm" / "tools" / "tools.json") == []
-    broken = check_file(Target(FIXTURES / "examples" / "moss_tts" / "moss_tts_delay_config.yaml", named=False), Job())
+    broken = check_file(
+        LintTarget(FIXTURES / "examples" / "moss_tts" / "moss_tts_delay_config.yaml", named=False), LintRun()
+    )
     assert broken.error is not None

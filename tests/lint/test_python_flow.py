@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.lint.discover import Target
+from ms_tune.lint.discover import LintTarget
 from ms_tune.lint.python_code import lint_python, parse_python
-from ms_tune.lint.run import Job, LintRequest, check_file
+from ms_tune.lint.run import LintRequest, LintRun, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -259,7 +259,7 @@ def test_star_imports() -> None:
 def environment(tmp_path: Path, lines: Iterable[str]) -> list[str]:
     file = tmp_path / "train.py"
     file.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
-    outcome = check_file(Target(file, named=True), Job(LintRequest(settings=False)))
+    outcome = check_file(LintTarget(file, named=True), LintRun(LintRequest(settings=False)))
     assert outcome.report is not None, outcome
     return [one.name for one in outcome.report.findings]
 

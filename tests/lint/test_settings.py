@@ -10,7 +10,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.selection import Selection, Selections, check_selectors, fits, path_matches
-from ms_tune.lint.settings import Settings, load_settings, settings_for
+from ms_tune.lint.settings import ProjectSettings, load_settings, settings_for
 
 if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check
@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "ms-tune.toml") -> Path:
     return file
 
 
-def load(folder: Path, text: str) -> Settings:
+def load(folder: Path, text: str) -> ProjectSettings:
     settings = load_settings(write(folder, text))
     assert settings is not None
     return settings

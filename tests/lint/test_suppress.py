@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from ms_tune.lint.discover import STDIN, Target
-from ms_tune.lint.run import Job, LintRequest, check_file
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.discover import STDIN, LintTarget
+from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.text import Language
 from tests.lint.few import make_only_few
 
 if TYPE_CHECKING:
     from ms_tune.lint.report import FileReport
 
-NOWHERE = Settings(None, Path("/"))
+NOWHERE = ProjectSettings(None, Path("/"))
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def report(text: str, *, fix: Literal["safe", "unsafe"] | None = None) -> FileReport:
-    outcome = check_file(Target(STDIN, named=True), Job(LintRequest(stdin=text.encode(), fix=fix), NOWHERE))
+    outcome = check_file(LintTarget(STDIN, named=True), LintRun(LintRequest(stdin=text.encode(), fix=fix), NOWHERE))
     assert outcome.report is not None, outcome.error
     return outcome.report
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ms_tune.footprint.category import CONTENTS, Content, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.groups import Breakdown, breakdown
+from ms_tune.footprint.groups import PeakBreakdown, breakdown
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tensor_list import ListedTensor, TensorList
 from ms_tune.text import Language, msg, render
@@ -33,18 +33,18 @@ LLAMA = "llama4L_pynative_launch_blocking"
 QWEN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 
 
-def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> Breakdown:
+def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> PeakBreakdown:
     """What is held at a tick, or at the peak."""
     table = table_of(rows)
     curve = curve_of(table)
     return breakdown(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
 
 
-def of_run(run: str) -> Breakdown:
+def of_run(run: str) -> PeakBreakdown:
     return at(trace_of(run))
 
 
-def mib(parts: Breakdown) -> dict[str, float]:
+def mib(parts: PeakBreakdown) -> dict[str, float]:
     """MiB of what holds anything."""
     return {content.value: round(size / MIB, 1) for content, size in parts.contents.items() if size > 0.05 * MIB}
 

@@ -11,13 +11,13 @@ import pytest
 from ms_tune.footprint.report import analyse
 from ms_tune.memory.judgement import communicators_in
 from ms_tune.memory.request import MemoryRequest
-from ms_tune.readers.comm_order import Collective, CommunicationOrder
+from ms_tune.readers.comm_order import CollectiveLaunch, CommunicationOrder
 from ms_tune.readers.communicators import WORLD, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Fit, Need, Outside
-from ms_tune.verdict.run_record import FILE, Kept, KeptRank, Whole, to_json
+from ms_tune.verdict.run_record import FILE, KeptRank, RunRecord, Whole, to_json
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ class TestWhatTheProgramAsksFor:
     @pytest.mark.parametrize("place", ["rank_0", "."])
     def test_it_goes_before_what_the_statistics_say(self, run: Path, place: str) -> None:
         log(run, 65536, 61430)
-        (run / FILE).write_text(json.dumps(to_json(Kept(asked={place: 40 * GIB}))), encoding="utf-8")
+        (run / FILE).write_text(json.dumps(to_json(RunRecord(asked={place: 40 * GIB}))), encoding="utf-8")
         limit = judged(run).verdict.limit
         assert limit is not None
         assert (limit.bytes, limit.source.id) == (40 * GIB, "verdict.limit.script")
 
     def test_that_of_another_program_does_not_count(self, run: Path) -> None:
         log(run, 65536, 61430)
-        (run / FILE).write_text(json.dumps(to_json(Kept(asked={"rank_1": 40 * GIB}))), encoding="utf-8")
+        (run / FILE).write_text(json.dumps(to_json(RunRecord(asked={"rank_1": 40 * GIB}))), encoding="utf-8")
         limit = judged(run).verdict.limit
         assert limit is not None
         assert limit.source.id == "verdict.limit.pool"
@@ -100,7 +100,7 @@ class TestWhatTheProgramAsksFor:
 
 class TestKept:
     def keep(self, run: Path, **rank: object) -> None:
-        kept = Kept(chip="A3", ranks={"rank_0": KeptRank(**rank)})  # type: ignore[arg-type] # any fields
+        kept = RunRecord(chip="A3", ranks={"rank_0": KeptRank(**rank)})  # type: ignore[arg-type] # any fields
         (run / FILE).write_text(json.dumps(to_json(kept)), encoding="utf-8")
 
     def test_the_runs_own_terms_count(self, run: Path) -> None:
@@ -170,7 +170,7 @@ class TestDoubts:
 
 class TestCommunicators:
     def order(self, *groups: tuple[str, int]) -> CommunicationOrder:
-        ops = [Collective(name, tuple(range(size)), "AllReduce") for name, size in groups]
+        ops = [CollectiveLaunch(name, tuple(range(size)), "AllReduce") for name, size in groups]
         return CommunicationOrder(tuple(ops), (), 0)
 
     def log(self, *processes: ProcessGroups) -> RuntimeLog:

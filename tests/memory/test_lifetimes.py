@@ -10,7 +10,7 @@ from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.fragments import address_map
 from ms_tune.footprint.lifetimes import Lifetimes, lifetimes_of
-from ms_tune.footprint.steps import Evidence, Steps
+from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.memory.comparison import compare
 from ms_tune.readers.memory_block import Block, Frame
 from tests.memory.reports import QWEN_TINY, report_of
@@ -21,7 +21,7 @@ from tests.readers.samples import block
 def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:
     table = table_from(blocks)
     contents = Contents(table, None)
-    return lifetimes_of(table, contents, curve_of(table), Steps(ends, Evidence.NONE))
+    return lifetimes_of(table, contents, curve_of(table), Steps(ends, StepEvidence.NONE))
 
 
 def test_late_frees() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.footprint.phases import ORDER, Origin, Phase, Phases, is_useful, origin
+from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, is_useful, origin
 from ms_tune.readers.memory_block import Block, Frame
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -29,23 +29,23 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("/workspace/model.py", Origin.USER),
-        ("/home/someone/mindspore/train.py", Origin.USER),
-        ("/home/someone/mindformers/run_mindformer.py", Origin.USER),
-        ("/home/someone/mindformers/mindformers/core/optim/adamw.py", Origin.LIBRARY),
-        (f"{SITE}/mindformers/models/qwen3/modeling_qwen3.py", Origin.LIBRARY),
-        ("/usr/lib/python3/dist-packages/somewhere/a.py", Origin.LIBRARY),
-        (f"{SITE}/ms_tune/dryrun/child/run.py", Origin.LIBRARY),
-        (f"{SITE}/mindspore/nn/cell.py", Origin.FRAMEWORK),
-        ("/src/mindspore/python/mindspore/nn/cell.py", Origin.FRAMEWORK),
-        ("C:\\python\\Lib\\site-packages\\mindspore\\nn\\cell.py", Origin.FRAMEWORK),
-        ("/usr/lib/python3.11/traceback.py", Origin.NOISE),
-        ("<frozen runpy>", Origin.NOISE),
-        ("", Origin.NOISE),
-        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/known.py", Origin.NOISE),
+        ("/workspace/model.py", FrameOrigin.USER),
+        ("/home/someone/mindspore/train.py", FrameOrigin.USER),
+        ("/home/someone/mindformers/run_mindformer.py", FrameOrigin.USER),
+        ("/home/someone/mindformers/mindformers/core/optim/adamw.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/mindformers/models/qwen3/modeling_qwen3.py", FrameOrigin.LIBRARY),
+        ("/usr/lib/python3/dist-packages/somewhere/a.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/ms_tune/dryrun/child/run.py", FrameOrigin.LIBRARY),
+        (f"{SITE}/mindspore/nn/cell.py", FrameOrigin.FRAMEWORK),
+        ("/src/mindspore/python/mindspore/nn/cell.py", FrameOrigin.FRAMEWORK),
+        ("C:\\python\\Lib\\site-packages\\mindspore\\nn\\cell.py", FrameOrigin.FRAMEWORK),
+        ("/usr/lib/python3.11/traceback.py", FrameOrigin.NOISE),
+        ("<frozen runpy>", FrameOrigin.NOISE),
+        ("", FrameOrigin.NOISE),
+        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/known.py", FrameOrigin.NOISE),
     ],
 )
-def test_whose_code_a_frame_is(file: str, expected: Origin) -> None:
+def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:
     assert origin(Frame(file, 1, "f")) is expected
 
 

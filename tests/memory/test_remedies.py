@@ -17,15 +17,15 @@ from ms_tune.footprint.remedies import (
     DYNAMIC,
     STATIC,
     TORCH,
-    Held,
-    Known,
+    ContentBytes,
+    RemedyFacts,
     held_at_peak,
     methods,
     moments_of,
     remedies_of,
 )
 from ms_tune.footprint.scoped_layers import layers_of
-from ms_tune.footprint.steps import Evidence, Steps
+from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.theory import Expected, Theory
 from ms_tune.readers.memory_block import Frame
 from ms_tune.text import Language
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from ms_tune.readers.memory_block import Block
 
 
-def known_of(blocks: list[Block]) -> Known:
+def known_of(blocks: list[Block]) -> RemedyFacts:
     table = table_from(blocks)
     contents, curve = Contents(table, None), curve_of(table)
-    lives = lifetimes_of(table, contents, curve, Steps((), Evidence.NONE))
-    return Known(table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None))
+    lives = lifetimes_of(table, contents, curve, Steps((), StepEvidence.NONE))
+    return RemedyFacts(
+        table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None)
+    )
 
 
 def kernel(start: int, end: int, path: str, size: int, users: tuple[int, ...] = ()) -> Block:
@@ -57,7 +59,7 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     assert known.curve.peak_bytes == 9000
     assert remedies_of(known) == ()
     rows = known.curve.rows[known.table.live(known.curve.peak_tick)[known.curve.rows]]
-    assert held_at_peak(known, rows) == (Held(Phase.UPDATE, Content.TEMPORARIES, 9000),)
+    assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, Content.TEMPORARIES, 9000),)
 
 
 def test_what_is_dead_at_a_moment() -> None:
@@ -257,7 +259,7 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
         theory = Theory(100, 1, (Expected(Content.GRADIENTS, measured, expected, None, typed),), measured / 100, None)
         contents = Contents(known.table, None)
         contents.codes[0] = list(Content).index(Content.GRADIENTS)
-        known = Known(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
+        known = RemedyFacts(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
         return [remedy.method.name for remedy in remedies_of(known) if remedy.method.name == "one-set-of-gradients"]
 
     assert sets(200, 200, typed=True) == []

@@ -8,7 +8,7 @@ import pytest
 from ms_tune.footprint.category import CONTENTS, Content
 from ms_tune.footprint.findings import checks
 from ms_tune.footprint.report import analyse
-from ms_tune.footprint.steps import Evidence
+from ms_tune.footprint.steps import StepEvidence
 from ms_tune.memory.request import MemoryRequest
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
@@ -93,20 +93,20 @@ def test_launches_of_a_graph_are_joined_by_name() -> None:
 @pytest.mark.parametrize(
     ("run", "steps", "evidence"),
     [
-        ("asc2", 2, Evidence.UPDATE),
-        ("v_simple", 2, Evidence.UPDATE),
-        ("gpt", 2, Evidence.UPDATE),  # its optimizer works in place: the second update allocates nothing
-        ("nn_cnn_pynative", 2, Evidence.UPDATE),
-        (LLAMA, 2, Evidence.UPDATE),
-        ("llama7b_pynative", 2, Evidence.UPDATE),
-        ("asc_gO0", 2, Evidence.ACTOR),
-        ("asc_dp8/rank_3", 2, Evidence.ACTOR),
-        (QWEN_TINY, 8, Evidence.ACTOR),
-        (QWEN_8B, 8, Evidence.REPETITION),
-        ("over_limit", 0, Evidence.NONE),
+        ("asc2", 2, StepEvidence.UPDATE),
+        ("v_simple", 2, StepEvidence.UPDATE),
+        ("gpt", 2, StepEvidence.UPDATE),  # its optimizer works in place: the second update allocates nothing
+        ("nn_cnn_pynative", 2, StepEvidence.UPDATE),
+        (LLAMA, 2, StepEvidence.UPDATE),
+        ("llama7b_pynative", 2, StepEvidence.UPDATE),
+        ("asc_gO0", 2, StepEvidence.ACTOR),
+        ("asc_dp8/rank_3", 2, StepEvidence.ACTOR),
+        (QWEN_TINY, 8, StepEvidence.ACTOR),
+        (QWEN_8B, 8, StepEvidence.REPETITION),
+        ("over_limit", 0, StepEvidence.NONE),
     ],
 )
-def test_steps(run: str, steps: int, evidence: Evidence) -> None:
+def test_steps(run: str, steps: int, evidence: StepEvidence) -> None:
     found = rank_of(run).steps
     assert (len(found.ends), found.evidence) == (steps, evidence)
     assert list(found.ends) == sorted(set(found.ends))

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.phases import Phase, number
-from ms_tune.footprint.steps import Evidence, peaks_by_phase, phase_at, spans_of, steps_of
+from ms_tune.footprint.steps import StepEvidence, peaks_by_phase, phase_at, spans_of, steps_of
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.task import read_tasks
 from tests.memory.reports import LLAMA, rank_of
@@ -49,21 +49,21 @@ def test_a_static_graph_with_eager_rows_keeps_its_steps(run: str, many: int, *, 
     tasks = read_tasks(folder(run) / "task.csv")
     plain = table_from(blocks)
     expected = steps_of(plain, Contents(plain, None), tasks)
-    assert expected.evidence is Evidence.ACTOR
+    assert expected.evidence is StepEvidence.ACTOR
     last = max(row.start for row in blocks)
     # Barriers stand before the first step, between steps and in the middle of one.
     table = table_from([*blocks, *(barrier(last * at // many + 1, useful=useful) for at in range(many))])
     contents = Contents(table, None)
     assert steps_of(table, contents, tasks) == expected
     without = steps_of(table, contents, None)
-    assert without.evidence is not Evidence.UPDATE
+    assert without.evidence is not StepEvidence.UPDATE
 
 
 def test_without_tasks_the_graph_still_decides() -> None:
     rows = [row for first in (10, 20, 30) for row in graph_step(first)]
     plain, mixed = table_from(rows), table_from([barrier(2), *rows, barrier(19)])
     expected = steps_of(plain, Contents(plain, None), None)
-    assert (expected.evidence, expected.ends) == (Evidence.REPETITION, (12, 22, 32))
+    assert (expected.evidence, expected.ends) == (StepEvidence.REPETITION, (12, 22, 32))
     assert steps_of(mixed, Contents(mixed, None), None) == expected
 
 
@@ -77,7 +77,7 @@ def test_a_compiled_part_of_an_eager_step_does_not_end_it(tmp_path: Path) -> Non
     (tmp_path / "task.csv").write_text("\n".join(lines) + "\n")
     table = table_from(rows)
     found = steps_of(table, Contents(table, None), read_tasks(tmp_path / "task.csv"))
-    assert (found.evidence, found.ends) == (Evidence.UPDATE, (17, 37))
+    assert (found.evidence, found.ends) == (StepEvidence.UPDATE, (17, 37))
 
 
 def eager(start: int, operator: str) -> Block:

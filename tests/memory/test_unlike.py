@@ -7,7 +7,7 @@ import pytest
 
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.diff_by_size import Kind, Surplus, surpluses
+from ms_tune.footprint.diff_by_size import BlockKind, Surplus, surpluses
 from ms_tune.footprint.groups import breakdown
 from tests.memory.reports import LLAMA, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
@@ -38,7 +38,7 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
     old = held(weight("a.layers.0.w", 64), weight("adam_m.a.layers.0.w", 64), other("MatMul", 32))
     new = held(weight("main.w", 64), weight("moment.w", 64), weight("b.layers.3.w", 16), other("Dense", 32))
     assert surpluses(old, new) == (
-        Surplus(Kind.KEPT, in_new=True, operator="b.layers.*.w", where="b.layers.*.w", bytes=16, count=1),
+        Surplus(BlockKind.KEPT, in_new=True, operator="b.layers.*.w", where="b.layers.*.w", bytes=16, count=1),
     )
     (back,) = surpluses(new, old)
     assert (back.in_new, back.signed) == (False, -16)
@@ -46,14 +46,14 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
 
 def test_a_block_of_another_kind_has_no_partner() -> None:
     found = surpluses(held(weight("w", 64)), held(other("MatMul", 64)))
-    assert [(one.kind, one.signed) for one in found] == [(Kind.KEPT, -64), (Kind.OTHER, 64)]
+    assert [(one.kind, one.signed) for one in found] == [(BlockKind.KEPT, -64), (BlockKind.OTHER, 64)]
 
 
 def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
     old = held(other("MatMul", 64), other("Add", 64))
     new = held(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))
     assert surpluses(old, new) == (
-        Surplus(Kind.OTHER, in_new=True, operator="Mul", where="Default/mlp-MLP", bytes=128, count=2),
+        Surplus(BlockKind.OTHER, in_new=True, operator="Mul", where="Default/mlp-MLP", bytes=128, count=2),
     )
 
 

@@ -11,10 +11,10 @@ import pytest
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
-from ms_tune.profile.result import Bound, Cause
+from ms_tune.profile.result import Bound, QueueState
 from ms_tune.readers import profile_export
 from ms_tune.readers.profile_events import read_events
-from ms_tune.readers.scopes import Pass
+from ms_tune.readers.scopes import ScopePass
 from tests.metrics.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
 from tests.readers.training_logs import PUBLIC
 
@@ -84,7 +84,7 @@ class TestVerdict:
         for rank, compute in enumerate((5000.0, 5000.0, 5000.0, 9000.0)):
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path, rank)
         report = api.profile(tmp_path)
-        assert report.shares[Cause.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
+        assert report.shares[QueueState.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
         assert report.verdict.bound is Bound.IMBALANCE
         # One that takes a little longer is no reason.
         for rank, compute in enumerate((8000.0, 9000.0)):
@@ -102,7 +102,7 @@ class TestVerdict:
     def test_never_the_network_where_hosts_are_late(self, tmp_path: Path) -> None:
         host_bound().write(tmp_path)
         report = api.profile(tmp_path)
-        assert report.shares[Cause.WAITING] > report.shares[Cause.HOST]
+        assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
         assert any("for ranks whose hosts are late too" in str(line) for line in report.verdict.evidence)
 
     def test_advice_from_kernels_and_gaps(self, tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ class TestLayers:
         (rank,) = api.profile(tmp_path).ranks
         assert rank.kernels is not None
         assert [(one.name, one.count, dict(one.microseconds)) for one in rank.kernels.layers] == [
-            ("layers.0", 3, {Pass.BACKWARD: 60.0, Pass.RECOMPUTE: 61.0}),
-            ("layers.11", 2, {Pass.FORWARD: 30.0, Pass.BACKWARD: 60.0}),
+            ("layers.0", 3, {ScopePass.BACKWARD: 60.0, ScopePass.RECOMPUTE: 61.0}),
+            ("layers.11", 2, {ScopePass.FORWARD: 30.0, ScopePass.BACKWARD: 60.0}),
         ]
         main(["profile", str(tmp_path), "--json"])
         (told,) = json.loads(capsys.readouterr().out)["ranks"]
@@ -156,8 +156,8 @@ class TestParts:
     def test_idle_time_is_split_at_the_launch(self, tmp_path: Path) -> None:
         Step().kernel(100.0).idle(300.0, late=240.0).idle(100.0, late=-5.0).write(tmp_path)
         (rank,) = api.profile(tmp_path).ranks
-        assert rank.times[Cause.HOST] == pytest.approx(240)
-        assert rank.times[Cause.DEPENDENCY] == pytest.approx(160)
+        assert rank.times[QueueState.HOST] == pytest.approx(240)
+        assert rank.times[QueueState.DEPENDENCY] == pytest.approx(160)
         assert rank.linked == 1
 
     def test_collectives_are_split_by_their_transit(self, tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ class TestParts:
         step.write(tmp_path)
         report = api.profile(tmp_path)
         (rank,) = report.ranks
-        assert rank.times[Cause.TRANSFER] == pytest.approx(500)
-        assert rank.times[Cause.WAITING] == pytest.approx(750)
-        assert rank.times[Cause.BUBBLE] == pytest.approx(2750)
+        assert rank.times[QueueState.TRANSFER] == pytest.approx(500)
+        assert rank.times[QueueState.WAITING] == pytest.approx(750)
+        assert rank.times[QueueState.BUBBLE] == pytest.approx(2750)
         assert [(one.name, one.elapsed, one.transit) for one in report.collectives] == [
             ("hcom_receive", 3000.0, 250.0),
             ("hcom_allReduce", 1000.0, 250.0),
@@ -181,8 +181,8 @@ class TestParts:
         step.communication["p2p"]["hcom_receive__9_9_9@1"] = {"Communication Time Info": times}
         step.write(tmp_path)
         (rank,) = api.profile(tmp_path).ranks
-        assert Cause.BUBBLE not in rank.times
-        assert rank.times[Cause.WAITING] == pytest.approx(900)
+        assert QueueState.BUBBLE not in rank.times
+        assert rank.times[QueueState.WAITING] == pytest.approx(900)
 
     def test_the_longest_gap_has_its_place_neighbours_and_host_event(self, tmp_path: Path) -> None:
         step = Step().kernel(100.0, "Conv_7").idle(300.25, late=290.0, doing="train.py(3): forward")
@@ -191,7 +191,7 @@ class TestParts:
         (gap,) = api.profile(tmp_path, gaps=3).gaps
         assert gap.start == f"{BASE + 100}.000"
         assert gap.microseconds == pytest.approx(300.25)
-        assert (gap.cause, gap.before, gap.after) == (Cause.HOST, "Conv_7", "Add_2")
+        assert (gap.cause, gap.before, gap.after) == (QueueState.HOST, "Conv_7", "Add_2")
         assert gap.host == "train.py(3): forward"
 
     def test_density_is_that_of_each_queue(self, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ class TestDoubts:
         assert ids(report) == ["no-trace"]
         assert report.verdict.bound is Bound.UNKNOWN
         assert report.gaps == ()
-        assert set(report.shares) == {Cause.COMPUTE, Cause.COMMUNICATION, Cause.FREE}
+        assert set(report.shares) == {QueueState.COMPUTE, QueueState.COMMUNICATION, QueueState.FREE}
 
     @pytest.mark.parametrize("missing", ["file", "flows"])
     def test_what_a_late_host_would_change_is_unknown_without_launches(self, tmp_path: Path, missing: str) -> None:
@@ -257,7 +257,7 @@ class TestDoubts:
         late = host_bound()
         assert seen(late).verdict.bound is Bound.UNKNOWN  # ranks that wait, or hosts that are late on all of them
         assert any("capture the host too" in str(line) for line in seen(late).verdict.next_steps)
-        assert max(seen(late).shares, key=seen(late).shares.__getitem__) is Cause.WAITING
+        assert max(seen(late).shares, key=seen(late).shares.__getitem__) is QueueState.WAITING
         assert seen(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
 
     def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
@@ -393,8 +393,8 @@ class TestPublic:
         assert report.identity_error_us < 1
         first, second = report.ranks
         assert (first.rank, second.rank, first.level) == (0, 1, "1")
-        assert first.share(Cause.COMPUTE) == pytest.approx(0.065, abs=0.001)
-        assert first.times[Cause.HOST] + first.times[Cause.DEPENDENCY] == pytest.approx(25744, abs=1)
+        assert first.share(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
+        assert first.times[QueueState.HOST] + first.times[QueueState.DEPENDENCY] == pytest.approx(25744, abs=1)
         assert first.linked > 0.99
 
     def test_a_cluster_of_two_stages(self) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ms_tune import api
-from ms_tune.dialects.plan_result import Effect, Kind, LayerPlan
+from ms_tune.dialects.plan_result import LayerKind, LayerPlan, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.metrics.bubble import bubble
 from ms_tune.metrics.job import read_job
 from ms_tune.metrics.request import MetricsRequest
-from ms_tune.metrics.work import Convention, Layer, layers_of, work_of
+from ms_tune.metrics.work import Convention, LayerWork, layers_of, work_of
 from ms_tune.planning.schedule import Schedule
 from tests.readers.training_logs import megatron_log
 
@@ -129,7 +129,11 @@ class TestWork:
         dense = attention + scores + 2 * 3 * 8 * 32
         experts = attention + scores + 2 * 3 * 8 * (2 * 16 + 8) + 2 * 8 * 4
         head = 2 * 8 * 100
-        layers = [Layer(experts=False), Layer(experts=True, recompute=Effect.FULL), Layer(experts=True, core=True)]
+        layers = [
+            LayerWork(experts=False),
+            LayerWork(experts=True, recompute=RecomputeMode.FULL),
+            LayerWork(experts=True, core=True),
+        ]
         work = work_of(self.widths, layers)
         assert work.model[Convention.FULL] == 3 * (dense + 2 * experts + head)
         assert work.model[Convention.CAUSAL] == 3 * (dense + 2 * experts + head - 3 * scores // 2)
@@ -137,15 +141,15 @@ class TestWork:
         assert work.hardware[Convention.FULL] - work.model[Convention.FULL] == experts + scores
 
     def test_a_prediction_layer_has_a_projection_and_logits_of_its_own(self) -> None:
-        plain, more = (work_of(self.widths, [Layer(experts=True, prediction=one)]) for one in (False, True))
+        plain, more = (work_of(self.widths, [LayerWork(experts=True, prediction=one)]) for one in (False, True))
         assert more.model[Convention.FULL] - plain.model[Convention.FULL] == 3 * (4 * 8 * 8 + 2 * 8 * 100)
 
     def test_layers_of_a_plan(self) -> None:
         plans = [
-            LayerPlan(0, 0, 0, Effect.NONE),
-            LayerPlan(1, 0, 0, Effect.SELECT, select_patterns=(r"core_attention\.softmax",)),
-            LayerPlan(2, 0, 0, Effect.NONE, kind=Kind.NOOP),
-            LayerPlan(3, 0, 0, Effect.FULL, kind=Kind.DENSE),
+            LayerPlan(0, 0, 0, RecomputeMode.NONE),
+            LayerPlan(1, 0, 0, RecomputeMode.SELECT, select_patterns=(r"core_attention\.softmax",)),
+            LayerPlan(2, 0, 0, RecomputeMode.NONE, kind=LayerKind.NOOP),
+            LayerPlan(3, 0, 0, RecomputeMode.FULL, kind=LayerKind.DENSE),
         ]
         found = layers_of(plans, 1, experts=True)
         assert [(layer.experts, layer.core) for layer in found] == [(False, False), (True, True), (False, False)]

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError, UnsupportedError
-from ms_tune.normalize.against import Compared, Verdict, compare
+from ms_tune.normalize.against import Compared, LogVerdict, compare
 from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
@@ -74,7 +74,7 @@ def test_the_same(tmp_path: Path) -> None:
     lines = lines_of(CONFIG)
     assert sum(line.startswith("Set ") for line in lines) == 7
     result = against(tmp_path, CONFIG, as_log(lines), as_log(lines))
-    assert (result.verdict, result.differences, result.unreadable, result.why) == (Verdict.SAME, (), (), ())
+    assert (result.verdict, result.differences, result.unreadable, result.why) == (LogVerdict.SAME, (), (), ())
     assert [state.logged[0] for state in result.layers if state.logged][:2] == [
         "full recompute",
         "select recompute: mlp.activation_func.silu",
@@ -87,7 +87,7 @@ def test_the_prefix_of_info_log_and_patterns_with_single_backslashes(tmp_path: P
     text = "\n".join(
         f"[INFO] 2026-11-21 00:03:32,914 [mindformers/x.py:1] __init__: {line}" for line in lines_of(CONFIG)
     )
-    assert against(tmp_path, CONFIG, text.replace("\\\\", "\\") + "\n\n[INFO] end\n").verdict is Verdict.SAME
+    assert against(tmp_path, CONFIG, text.replace("\\\\", "\\") + "\n\n[INFO] end\n").verdict is LogVerdict.SAME
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_another_config(  # noqa: PLR0913, PLR0917 - a case
 ) -> None:
     log = as_log(lines_of(changed(CONFIG, old, new)))
     result = against(tmp_path, CONFIG, log)
-    assert (result.verdict, result.differences[0].what) == (Verdict.DIFFERS, what)
+    assert (result.verdict, result.differences[0].what) == (LogVerdict.DIFFERS, what)
     assert (
         result.differences[0].line
         == log.split("\n").index(next(one for one in log.split("\n") if f"- {what}:" in one)) + 1
@@ -137,16 +137,16 @@ def test_a_value_that_was_overruled(tmp_path: Path) -> None:
 
 def test_the_rules_of_another_release(tmp_path: Path) -> None:
     result = against(tmp_path, CONFIG, as_log(lines_of(CONFIG, "1.6")))
-    assert result.verdict is Verdict.DIFFERS
+    assert result.verdict is LogVerdict.DIFFERS
     assert "try --framework-version 1.6" in why(result)
 
 
 def test_several_runs_in_one_file(tmp_path: Path) -> None:
     right, wrong = as_log(lines_of(CONFIG)), as_log(lines_of(changed(CONFIG, "[1, 0]", "[2, 0]")))
     result = against(tmp_path, CONFIG, wrong + wrong + right)
-    assert (result.verdict, len(result.logs[0].runs)) == (Verdict.SAME, 3)
+    assert (result.verdict, len(result.logs[0].runs)) == (LogVerdict.SAME, 3)
     result = against(tmp_path, CONFIG, right + wrong)
-    assert result.verdict is Verdict.DIFFERS
+    assert result.verdict is LogVerdict.DIFFERS
     assert "set-up 1 of 2 in this log, from line 2, is what the config says" in why(result)
 
 
@@ -163,9 +163,9 @@ def test_a_missing_line(tmp_path: Path) -> None:
 def test_ranks_that_write_into_one_file(tmp_path: Path) -> None:
     lines = list(map(prefixed, ["..........Init Config..........", *lines_of(CONFIG)]))
     twice = [line for line in lines for _ in range(8)]
-    assert against(tmp_path, CONFIG, "\n".join([*twice, "end", ""])).verdict is Verdict.SAME
+    assert against(tmp_path, CONFIG, "\n".join([*twice, "end", ""])).verdict is LogVerdict.SAME
     shifted = [*lines[:9], *lines[:5], *lines[9:14], *lines[5:], *lines[14:], "end", ""]
-    assert against(tmp_path, CONFIG, "\n".join(shifted)).verdict is Verdict.SAME
+    assert against(tmp_path, CONFIG, "\n".join(shifted)).verdict is LogVerdict.SAME
 
 
 def test_lines_that_ran_into_each_other(tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_lines_that_ran_into_each_other(tmp_path: Path) -> None:
     glued = text.replace("mlp.activation_func.silu\n", "mlp.activation_func.si", 1)
     result = against(tmp_path, CONFIG, glued)
     line = glued[: glued.index("func.si2026")].count("\n") + 1
-    assert (result.verdict, [number for _, number in result.unreadable]) == (Verdict.UNREADABLE, [line])
+    assert (result.verdict, [number for _, number in result.unreadable]) == (LogVerdict.UNREADABLE, [line])
     # The same line once more, whole: of another rank.
     again = as_log(lines_of(CONFIG)[8:])
     assert again.startswith("2026")
-    assert against(tmp_path, CONFIG, glued + again.split("\n", 1)[1]).verdict is not Verdict.DIFFERS
+    assert against(tmp_path, CONFIG, glued + again.split("\n", 1)[1]).verdict is not LogVerdict.DIFFERS
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_every_place_to_cut_off(tmp_path: Path) -> None:
             assert caught.value.line == last
             continue
         result = against(tmp_path, CONFIG, text[:end])
-        assert result.verdict is Verdict.UNREADABLE, (text[:end][-200:], result.differences)
+        assert result.verdict is LogVerdict.UNREADABLE, (text[:end][-200:], result.differences)
         assert last - 1 <= result.unreadable[-1][1] <= last
 
 
@@ -201,8 +201,8 @@ def test_a_log_of_several_ranks_cut_off_behind_any_line(tmp_path: Path) -> None:
     lines = lines_of(CONFIG)
     for end in range(1, len(lines)):
         text = as_log([line for line in lines[:end] for _ in range(2)], more=False)
-        assert against(tmp_path, CONFIG, text).verdict is Verdict.UNREADABLE, lines[end - 1]
-        assert against(tmp_path, CONFIG, text + prefixed("loss: 3.1\n")).verdict is not Verdict.UNREADABLE
+        assert against(tmp_path, CONFIG, text).verdict is LogVerdict.UNREADABLE, lines[end - 1]
+        assert against(tmp_path, CONFIG, text + prefixed("loss: 3.1\n")).verdict is not LogVerdict.UNREADABLE
 
 
 def test_every_changed_number(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_every_changed_number(tmp_path: Path) -> None:
             if sign.isdigit() and "fc" not in line[max(0, place - 2) : place]:
                 other = line[:place] + str((int(sign) + 1) % 10) + line[place + 1 :]
                 result = against(tmp_path, CONFIG, as_log([*lines[:number], other, *lines[number + 1 :]]))
-                assert result.verdict is Verdict.DIFFERS, other
+                assert result.verdict is LogVerdict.DIFFERS, other
 
 
 def test_ranks_that_log_their_own_layers(tmp_path: Path) -> None:
@@ -221,11 +221,11 @@ def test_ranks_that_log_their_own_layers(tmp_path: Path) -> None:
     assert lines == [f"Set full recompute at layer {layer}" for layer in (0, 1, 2, 6)]
     first = as_log(["Applying parallelism to model...", *lines[:3]])
     result = against(tmp_path, DYNAMIC, first, version="2.1")
-    assert result.verdict is Verdict.SAME
+    assert result.verdict is LogVerdict.SAME
     assert [state.agrees for state in result.layers] == [True] * 4 + [None] * 4
     second = as_log(["Applying parallelism to model...", *lines[3:]])
     result = against(tmp_path, DYNAMIC, first, second, version="2.1")
-    assert result.verdict is Verdict.SAME
+    assert result.verdict is LogVerdict.SAME
     assert all(state.agrees for state in result.layers)
     other = as_log(["Applying parallelism to model...", "Set full recompute at layer 7"])
     result = against(tmp_path, DYNAMIC, first, other, version="2.1")
@@ -242,7 +242,7 @@ def test_a_dynamic_job_that_recomputes_nothing(tmp_path: Path) -> None:
 def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     config = changed(CONFIG, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
     lines = lines_of(CONFIG)
-    assert against(tmp_path, config, as_log(lines)).verdict is Verdict.SAME
+    assert against(tmp_path, config, as_log(lines)).verdict is LogVerdict.SAME
     assert all(state.agrees for state in against(tmp_path, config, as_log(lines)).layers)
 
 
@@ -268,7 +268,7 @@ def test_an_operator_that_a_model_may_not_have_is_not_known(
     unknown = changed(config, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
     lines = [line for line in lines_of(config) if f"Set {what}" not in line]
     result = against(tmp_path, unknown, as_log(lines))
-    assert (result.verdict, result.differences) == (Verdict.UNKNOWN, ())
+    assert (result.verdict, result.differences) == (LogVerdict.UNKNOWN, ())
     assert result.unknown == tuple((what, layer) for layer in layers)
     assert [state.agrees for state in result.layers] == [None if one in layers else True for one in range(6)]
     (tmp_path / "c.yaml").write_text(unknown)
@@ -286,7 +286,7 @@ def test_an_operator_that_a_model_may_not_have_is_not_known(
     assert main([*command, str(tmp_path / "worker_0.log"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["unknown"][0] == {"what": what, "layer": layers[0]}
     other = [line.replace("per stage: [[3, 3]]", "per stage: [[2, 4]]") for line in lines]
-    assert against(tmp_path, unknown, as_log(other)).verdict is Verdict.DIFFERS
+    assert against(tmp_path, unknown, as_log(other)).verdict is LogVerdict.DIFFERS
 
 
 @pytest.mark.parametrize("layers", [[], [3]])
@@ -297,7 +297,7 @@ def test_recompute_of_all_layers_beside_swap_is_logged_nowhere(layers: list[int]
     lines = lines_of(config)
     assert sum(line.startswith("Set ") for line in lines) == len(layers)
     unknown = changed(config, "model_type: qwen3, architectures: [Qwen3ForCausalLM]", "model_type: mine")
-    assert against(tmp_path, unknown, as_log(lines)).verdict is Verdict.SAME
+    assert against(tmp_path, unknown, as_log(lines)).verdict is LogVerdict.SAME
     partly = changed(unknown, "recompute: True", "recompute: [1, 2]")
     assert [one.layer for one in against(tmp_path, partly, as_log(lines)).differences] == [None, 1, 2]
 
@@ -332,7 +332,7 @@ def test_hostile_lines(tmp_path: Path) -> None:
         "Formative layer_recompute: " + "9" * 100_000,
     ]
     result = against(tmp_path, CONFIG, as_log([*bad, *lines_of(CONFIG)]))
-    assert result.verdict is not Verdict.SAME
+    assert result.verdict is not LogVerdict.SAME
     assert not (tmp_path / "pwned").exists()
 
 
@@ -353,7 +353,7 @@ def test_a_long_log_is_streamed(tmp_path: Path) -> None:
     result = compare(parse_source(CONFIG, tmp_path / "c.yaml"), [file], "1.9")
     seconds, peak = time.process_time() - begin, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert result.verdict is Verdict.SAME
+    assert result.verdict is LogVerdict.SAME
     assert result.logs[0].lines > 1_900_000
     assert peak < 64 * 1024**2
     assert seconds < 20
@@ -398,6 +398,6 @@ def test_a_line_that_is_missing_before_the_last_one_is_a_difference(tmp_path: Pa
     text = as_log([*lines[: ends[0]], *lines[ends[0] + 1 :]])
     result = against(tmp_path, CONFIG, text[: text.index(lines[ends[-1]])])
     first = int(lines[ends[0]].split("at layer ")[1].split(":")[0])
-    assert result.verdict is Verdict.DIFFERS
+    assert result.verdict is LogVerdict.DIFFERS
     assert [one.layer for one in result.differences] == [first]
     assert result.layers[first].agrees is False

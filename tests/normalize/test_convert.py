@@ -12,7 +12,7 @@ from ms_tune import api
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.operator_names import topmost
-from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.names import counterpart
@@ -195,7 +195,7 @@ def model_for(case: Case, to: str) -> dict[str, object]:
 
 def act(layer: LayerPlan, *, merged: bool) -> tuple[object, ...]:
     cell = () if merged else (layer.stage, layer.chunk)
-    return (*cell, layer.recompute is Effect.FULL, bool(layer.select_patterns))
+    return (*cell, layer.recompute is RecomputeMode.FULL, bool(layer.select_patterns))
 
 
 @pytest.mark.slow

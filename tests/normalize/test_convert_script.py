@@ -15,7 +15,7 @@ from ms_tune.cli.main import main
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import Effect, Kind, Severity
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode, Severity
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.convert_script import convert_script
@@ -44,8 +44,8 @@ def converted(arguments: str, to: str) -> Converted:
 
 
 def places(plan: NormalizedPlan) -> list[tuple[int, int, bool]]:
-    layers = (layer for layer in plan.layers if layer.kind is not Kind.PREDICTION)
-    return [(layer.stage, layer.chunk, layer.recompute is Effect.FULL) for layer in layers]
+    layers = (layer for layer in plan.layers if layer.kind is not LayerKind.PREDICTION)
+    return [(layer.stage, layer.chunk, layer.recompute is RecomputeMode.FULL) for layer in layers]
 
 
 def errors(found: Converted) -> list[str]:
@@ -68,7 +68,7 @@ def test_random_arguments_are_the_same_layers_elsewhere() -> None:
         again = normalize_source(parse_source(conversion_yaml(found.values), Path("x.yaml")), target_of(to).release)
         merged = any(problem.id == "convert-chunks-merged" for problem in found.problems)
         told = places(without_idle(plan))
-        ahead = sum(layer.kind is Kind.PREDICTION for layer in plan.layers)
+        ahead = sum(layer.kind is LayerKind.PREDICTION for layer in plan.layers)
         layers = places(again)[: len(places(again)) - ahead * (to == "mindformers-pynative")]
         assert [full for *_, full in layers] == [full for *_, full in told], (arguments, to)
         assert merged or layers == told, (arguments, to)

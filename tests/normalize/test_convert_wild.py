@@ -10,7 +10,7 @@ from yaml import YAMLError
 
 from ms_tune import api
 from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Severity
 from ms_tune.errors import MsTuneError
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import config_of, source_of
@@ -65,8 +65,8 @@ def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str) -> None:
         before = api.normalize(source)
         after = api.normalize(config_of(converted.values, to, {}))
         assert after.failure is None, (seed, after.failure)
-        full = [layer.recompute is Effect.FULL for layer in before.layers]
+        full = [layer.recompute is RecomputeMode.FULL for layer in before.layers]
         count = min(len(full), len(after.layers))
-        assert [layer.recompute is Effect.FULL for layer in after.layers[:count]] == full[:count], seed
+        assert [layer.recompute is RecomputeMode.FULL for layer in after.layers[:count]] == full[:count], seed
         kept += 1
     assert kept > 4

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
@@ -89,7 +89,7 @@ def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
     plan = normalize_source(source(merged.text))
     assert plan.failure is None
     read = [
-        (one.chunk, one.stage, one.recompute is Effect.FULL, [swap.target for swap in one.swap] == [""])
+        (one.chunk, one.stage, one.recompute is RecomputeMode.FULL, [swap.target for swap in one.swap] == [""])
         for one in plan.layers
     ]
     assert read == told(lists)
@@ -97,7 +97,7 @@ def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
     again = merge(source(merged.text), replace(lists, swap=[[0, 0] for _ in lists.swap or ()]))
     plan = normalize_source(source(again.text))
     assert not any(one.swap for one in plan.layers)
-    assert [one.recompute is Effect.FULL for one in plan.layers] == [full for _, _, full, _ in told(lists)]
+    assert [one.recompute is RecomputeMode.FULL for one in plan.layers] == [full for _, _, full, _ in told(lists)]
 
 
 def test_a_prefetch_and_a_name_that_are_there_stay() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from ms_tune import api
 from ms_tune.cli.main import main
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
@@ -361,5 +361,5 @@ def test_layers_that_predict_go_on_doing_what_the_config_says(full: str) -> None
     text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
     text = text.replace("{mode: None}", f"{{mode: full, full_recompute_layer: {full}}}")
     merged = api.merge_sapp(PLAN, source(text)).plan
-    assert (merged.layers[48].layer, merged.layers[48].recompute is Effect.FULL) == (48, "48" in full)
+    assert (merged.layers[48].layer, merged.layers[48].recompute is RecomputeMode.FULL) == (48, "48" in full)
     assert essence(merged)[:48] == essence(api.from_sapp(PLAN, **SIZES))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 # Texts that hold what depends on Python, or on the order of a set.
 _LOOSE = ("ZeroDivisionError", "AssertionError: Invalid choices for recompute_modules")
@@ -88,7 +88,7 @@ def plan_of(case: Sequence[str], release: str) -> NormalizedPlan:
     return normalize_megatron(inputs_of(command_with(case, release)))
 
 
-def command_with(case: Sequence[str], release: str) -> Command:
+def command_with(case: Sequence[str], release: str) -> ProgramArguments:
     """A program with these arguments."""
     words = " ".join(map(shlex.quote, case))
     script = f"torchrun --nproc_per_node {world_size(case)} pretrain_gpt.py {words}\n"

@@ -20,7 +20,7 @@ from ms_tune.reference.job import reference_job_from_json
 from ms_tune.reference.ranks import rank_groups
 from ms_tune.reference.transformer import sharding
 from ms_tune.reference.transformer.parallel import make_groups
-from ms_tune.reference.transformer.settings import Settings
+from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.training import Trainer
 from ms_tune.training_process import make_initialisation_cheap
 
@@ -51,7 +51,7 @@ class Notes:
                     self.names[id(unit)] = full
         behind: Any = sharding.Units._after_backward
 
-        def noted(units: sharding.Units, unit: sharding.Unit) -> None:
+        def noted(units: sharding.Units, unit: sharding.ShardedUnit) -> None:
             self.take("gradients", self.names[id(unit)])
             behind(units, unit)
             self.take("behind", self.names[id(unit)])
@@ -66,7 +66,7 @@ def run(job_path: Path, out: Path) -> None:
     make_initialisation_cheap()
     init()
     groups = make_groups(rank_groups(job.config, job.data_parallel, int(os.environ["RANK_ID"])))
-    trainer = Trainer(job.stage, Settings(job.config, groups))
+    trainer = Trainer(job.stage, NetworkSettings(job.config, groups))
     notes = Notes()
     notes.watch(trainer)
     update = trainer.state.update

@@ -14,7 +14,7 @@ from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.normalize.against import Verdict, compare_plan
+from ms_tune.normalize.against import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative
 from tests.oracle.cases import random_case
@@ -38,7 +38,7 @@ def check(plan: NormalizedPlan, lines: list[str], style: str, random: Random, fo
     log = job_log(lines, style)
     file.write_text("\n".join(log) + "\n")
     result = compare_plan(plan, [read_recompute_log(file)])
-    assert result.verdict is Verdict.SAME, (result.differences[:3], plan, lines)
+    assert result.verdict is LogVerdict.SAME, (result.differences[:3], plan, lines)
     assert all(state.agrees for state in result.layers)
     spots = [number for number, line in enumerate(log) if " at layer " in line and "Set " in line]
     spots = [spot for spot in spots if sum(log[spot][24:] == line[24:] for line in log) == 1]
@@ -48,7 +48,7 @@ def check(plan: NormalizedPlan, lines: list[str], style: str, random: Random, fo
     without = [*log[:spot], *log[spot + 1 :]]
     file.write_text("\n".join(without) + "\n")
     result = compare_plan(plan, [read_recompute_log(file)])
-    assert result.verdict is Verdict.DIFFERS, (log[spot], plan)
+    assert result.verdict is LogVerdict.DIFFERS, (log[spot], plan)
     assert f"at layer {result.differences[0].layer}" in log[spot]
     return 1
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.models import UNKNOWN, Facts, Origin, facts_of, model_of
+from ms_tune.facts.models import UNKNOWN, ModelFacts, ValueOrigin, facts_of, model_of
 from ms_tune.facts.query import all_at, at, load
 from ms_tune.facts.releases import served
 from tests.oracle import framework, make_frameworks, make_keys, registries_child, wheels
@@ -138,7 +138,7 @@ def _value(draw: random.Random, default: object, rule: list[str]) -> object:
     return default
 
 
-def _section(draw: random.Random, kind: str, facts: Facts) -> dict[str, Any]:
+def _section(draw: random.Random, kind: str, facts: ModelFacts) -> dict[str, Any]:
     """A section with some of a class's own keys, and now and then another name."""
     section: dict[str, Any] = {"model_type": kind}
     for key, default in facts.defaults.items():
@@ -184,14 +184,14 @@ def test_every_field_is_what_the_real_class_gets(release: str) -> None:
         assert not [*model.clashes()], (list(model.clashes()), section)
         for name in model.facts.fields:
             field = model.field(name)
-            if name in real and field.origin is not Origin.UNKNOWN and name not in _ELSEWHERE:
+            if name in real and field.origin is not ValueOrigin.UNKNOWN and name not in _ELSEWHERE:
                 assert field.value == real[name], (section, field)
         unknown = {name for name in model.facts.fields if model.value(name) is UNKNOWN}
         assert unknown <= {model.facts.canonical(name) for name in model.facts.derived}
     assert taken > CASES / 8
 
 
-def _fails(section: dict[str, Any], facts: Facts) -> bool:
+def _fails(section: dict[str, Any], facts: ModelFacts) -> bool:
     """Whether a null stands where the class counts with the value, or a function of the table wants another type."""
     turned = {key for key, rule in facts.aliases.items() if rule[1:]} & {*section} - {*facts.fills}
     return any(section.get(key, "") is None for key in (*turned, "head_dim", "qk_rope_head_dim", "num_hidden_layers"))

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_recompute
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
@@ -64,7 +64,7 @@ def layer_view(layer: LayerPlan) -> dict[str, Any]:
         "layer": layer.layer,
         "stage": layer.stage,
         "chunk": layer.chunk,
-        "full": layer.recompute is Effect.FULL,
+        "full": layer.recompute is RecomputeMode.FULL,
         "select": list(layer.select_patterns),
         "comm": list(layer.comm_patterns),
         "select_exclude": list(layer.select_excludes),

@@ -16,9 +16,9 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.lint.discover import STDIN, Target
-from ms_tune.lint.run import Job, LintRequest, check_file
-from ms_tune.lint.settings import Settings
+from ms_tune.lint.discover import STDIN, LintTarget
+from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.settings import ProjectSettings
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.wheels import opened, wheel
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CORPUS = os.environ.get("MS_TUNE_FIX_CORPUS")
 STEP = int(os.environ.get("MS_TUNE_FIX_STEP", "1"))  # every so manieth file of the corpus
-NOWHERE = Settings(None, Path("/"))
+NOWHERE = ProjectSettings(None, Path("/"))
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,7 +55,7 @@ def linted(text: str, version: str, fix: Literal["safe", "unsafe"] | None) -> Fi
     request = LintRequest(
         Dialect.MINDFORMERS, version, stdin=text.encode(), fix=fix, settings=False, baseline=False, processes=1
     )
-    return check_file(Target(STDIN, named=True), Job(request, NOWHERE)).report
+    return check_file(LintTarget(STDIN, named=True), LintRun(request, NOWHERE)).report
 
 
 def without(value: Any, names: set[str]) -> Any:  # noqa: ANN401 - whatever YAML holds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import api
-from ms_tune.readers.scopes import Pass
+from ms_tune.readers.scopes import ScopePass
 from tests.metrics import profiles
 from tests.metrics.profiles import CANN, DEVICE, HCCL, OVERLAP
 
@@ -118,6 +118,6 @@ def test_the_layers_of_kernels_that_the_host_is_known_of(tmp_path: Path) -> None
     (rank,) = api.profile(made).ranks
     assert rank.kernels is not None
     assert [(one.name, dict(one.microseconds)) for one in rank.kernels.layers] == [
-        ("layers.0", {Pass.FORWARD: 10.0 + 30.0, Pass.BACKWARD: 50.0 + 70.0}),
-        ("layers.1", {Pass.FORWARD: 20.0 + 40.0, Pass.BACKWARD: 60.0 + 80.0}),
+        ("layers.0", {ScopePass.FORWARD: 10.0 + 30.0, ScopePass.BACKWARD: 50.0 + 70.0}),
+        ("layers.1", {ScopePass.FORWARD: 20.0 + 40.0, ScopePass.BACKWARD: 60.0 + 80.0}),
     ]

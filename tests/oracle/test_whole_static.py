@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.read import normalize_source
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.legacy import is_legacy
@@ -60,7 +60,7 @@ def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
 
 def did(layer: LayerPlan) -> dict[str, bool]:
     """What a layer does, by ms-tune."""
-    full = layer.recompute is Effect.FULL
+    full = layer.recompute is RecomputeMode.FULL
     return {
         "full": full,
         "select": bool(layer.select_patterns) and not full,

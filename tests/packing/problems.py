@@ -9,27 +9,27 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.placement import Plan, Problem
+from ms_tune.packing.placement import PackingPlan, PackingProblem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.packing.checker import Fault
+    from ms_tune.packing.checker import PackingFault
 
 Row = tuple[int, int, int, int]  # lower, upper, size, alignment
 
 
-def problem(rows: Sequence[Row], capacity: int | None = None) -> Problem:
+def problem(rows: Sequence[Row], capacity: int | None = None) -> PackingProblem:
     lower, upper, size, alignment = np.array(rows, np.int64).reshape(-1, 4).T
-    return Problem(lower, upper, size, alignment, capacity=capacity)
+    return PackingProblem(lower, upper, size, alignment, capacity=capacity)
 
 
-def rows_of(blocks: Problem) -> list[Row]:
+def rows_of(blocks: PackingProblem) -> list[Row]:
     columns = (blocks.lower, blocks.upper, blocks.size, blocks.alignment)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def faults(plan: Plan) -> list[Fault]:
+def faults(plan: PackingPlan) -> list[PackingFault]:
     rows = zip(rows_of(plan.problem), plan.address.tolist(), strict=True)
     return faults_of([Placed(*row, address) for row, address in rows])
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from ms_tune.packing import plan as plans
 from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.engine import Engine, Items, NumpyEngine, Task, twins_of
+from ms_tune.packing.engine import Items, NumpyEngine, PackingEngine, PackingTask, twins_of
 from ms_tune.packing.exact import luby
 from ms_tune.packing.native import CompiledEngine, best_engine
-from ms_tune.packing.placement import Lives, lives_of, lower_bound, most_live
-from ms_tune.packing.plan import Progress, plan, portfolio
+from ms_tune.packing.placement import BlockLives, lives_of, lower_bound, most_live
+from ms_tune.packing.plan import PackingProgress, plan, portfolio
 from tests.packing.problems import (
     Row,
     cut,
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.packing.engine import Fit, Found
+    from ms_tune.packing.engine import GapFit, PackedOrder
 
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"
 
 
 @pytest.fixture(scope="module", params=["compiled", "numpy"])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> PackingEngine:
     if request.param == "numpy":
         return NumpyEngine()
     return compiled()
 
 
-def compiled() -> Engine:
+def compiled() -> PackingEngine:
     found, _ = best_engine()
     if not isinstance(found, CompiledEngine):
         pytest.skip("no C compiler here")
@@ -66,18 +66,18 @@ def shared(name: str) -> list[Row]:
 class _Slow:
     """An engine on a busy machine: as good, and late."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PackingEngine) -> None:
         self._engine = engine
         self.name, self.searches, self.pace = engine.name, engine.searches, engine.pace
 
-    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> Fit:
+    def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
         """See :class:`Engine`."""
         time.sleep(0.001)
         return self._engine.first_fit(items, order, limit, work)
 
     def search(
-        self, tasks: Sequence[Task], most_nodes: int, most_work: int, failures: NDArray[np.float64]
-    ) -> list[Found]:
+        self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
+    ) -> list[PackedOrder]:
         """See :class:`Engine`."""
         time.sleep(0.001)
         return self._engine.search(tasks, most_nodes, most_work, failures)
@@ -101,13 +101,13 @@ class TestOptimal:
         engine, blocks, best = compiled(), problem(rows), optimum(rows)
         lives = lives_of(blocks)
         order = np.lexsort((blocks.size, lives.upper, lives.lower))
-        blocks, lives = blocks.take(order), Lives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
+        blocks, lives = blocks.take(order), BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
         items = Items(lives, blocks.size, blocks.alignment)
         for tie in (np.arange(len(rows), dtype=np.int32), np.arange(len(rows), 0, -1, dtype=np.int32)):
             ranked = np.argsort(tie, kind="stable").astype(np.int32)
             rank = np.empty(len(rows), np.int32)
             rank[ranked] = np.arange(1, len(rows) + 1)
-            tasks = [Task(items, rank, twins_of(items, ranked), height, tie) for height in (best, best - 1)]
+            tasks = [PackingTask(items, rank, twins_of(items, ranked), height, tie) for height in (best, best - 1)]
             found, none = engine.search(tasks, 10**6, 10**12, np.zeros(lives.ticks + 1))
             assert found.address is not None
             assert int((found.address + blocks.size).max()) <= best
@@ -132,7 +132,7 @@ class TestOptimal:
 class TestValid:
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(rows=problems())
-    def test_every_plan_is_valid_and_not_below_the_bound(self, engine: Engine, rows: list[Row]) -> None:
+    def test_every_plan_is_valid_and_not_below_the_bound(self, engine: PackingEngine, rows: list[Row]) -> None:
         result = plan(problem(rows), engine, seconds=0.05)
         assert faults(result) == []
         assert result.lower_bound == live_sum(rows) <= result.height
@@ -152,7 +152,7 @@ class TestValid:
         assert ours.height == theirs.height
         assert ours.address.tolist() == theirs.address.tolist()
 
-    def test_nothing_to_plan(self, engine: Engine) -> None:
+    def test_nothing_to_plan(self, engine: PackingEngine) -> None:
         result = plan(problem([]), engine)
         assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
 
@@ -172,7 +172,7 @@ class TestValid:
         assert result.late
         assert faults(result) == []
 
-    def test_the_first_plan_is_finished_even_without_time(self, engine: Engine) -> None:
+    def test_the_first_plan_is_finished_even_without_time(self, engine: PackingEngine) -> None:
         result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
         assert faults(result) == []
 
@@ -184,14 +184,14 @@ class TestValid:
         assert time.process_time() - begin < 3  # processor time of all threads
 
     @pytest.mark.slow
-    def test_alignment_is_kept(self, engine: Engine) -> None:
+    def test_alignment_is_kept(self, engine: PackingEngine) -> None:
         rows = [(0, 9, 100, 512), (0, 9, 700, 512), (0, 9, 3, 64), (3, 9, 5, 1)]
         result = plan(problem(rows), engine, seconds=0.3)
         assert all(start % row[3] == 0 for row, start in zip(rows, result.address.tolist(), strict=True))
         assert faults(result) == []
 
     def test_progress_never_rises(self) -> None:
-        seen: list[Progress] = []
+        seen: list[PackingProgress] = []
         plan(problem(cut(100, 80, 5000, 3)), compiled(), 1.0, seen.append)
         heights = [progress.height for progress in seen if progress.height is not None]
         assert heights
@@ -212,7 +212,7 @@ class TestCapacity:
         rows = cut(400, 300, 1 << 20, 7)
         used: dict[float | None, float] = {}
         for seconds in (None, 1.6):
-            seen: list[Progress] = []
+            seen: list[PackingProgress] = []
             plan(problem(rows, capacity=2 << 20), compiled(), seconds, seen.append)
             used[seconds] = seen[-1].limit
         assert used[1.6] == 1.6
@@ -260,7 +260,7 @@ class TestFacts:
 class TestKnownProblems:
     @pytest.mark.slow
     @pytest.mark.parametrize(("layers", "steps"), [(150, 2), (260, 3)])
-    def test_a_training_run_is_planned_at_the_bound(self, engine: Engine, layers: int, steps: int) -> None:
+    def test_a_training_run_is_planned_at_the_bound(self, engine: PackingEngine, layers: int, steps: int) -> None:
         """1,052 and 2,602 blocks of 25 sizes, as a static graph and a snapshot of an NPU have them."""
         rows, addresses = training(layers, steps, seed=layers)
         built = [Placed(*row, address) for row, address in zip(rows, addresses, strict=True)]
@@ -283,7 +283,7 @@ class TestKnownProblems:
         assert faults(result) == []
         assert result.height == result.lower_bound == 1515472556
 
-    def test_a_snapshot_of_an_npu_is_planned_at_the_bound(self, engine: Engine) -> None:
+    def test_a_snapshot_of_an_npu_is_planned_at_the_bound(self, engine: PackingEngine) -> None:
         result = plan(problem(shared("npu1.csv")), engine, seconds=60)
         assert faults(result) == []
         assert result.height == result.lower_bound == 471970304

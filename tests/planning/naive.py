@@ -10,17 +10,24 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import Recompute, Table
+from ms_tune.planning.table import CostTable, RecomputeKind
 from tests.planning import orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # In the framework's order: what is recomputed in full stands first in a cell.
-ORDER = (Recompute.FULL, Recompute.BOTH, Recompute.SELECT, Recompute.COMM, Recompute.SWAP, Recompute.NONE)
+ORDER = (
+    RecomputeKind.FULL,
+    RecomputeKind.BOTH,
+    RecomputeKind.SELECT,
+    RecomputeKind.COMM,
+    RecomputeKind.SWAP,
+    RecomputeKind.NONE,
+)
 
 
-def order_of(table: Table, stage: int) -> list[orders.Step]:
+def order_of(table: CostTable, stage: int) -> list[orders.Step]:
     sizes = (stage, table.stages, table.chunks, table.micro_batches)
     if table.order is Schedule.GPIPE:
         forward = [(True, chunk, micro) for chunk in range(table.chunks) for micro in range(table.micro_batches)]
@@ -35,7 +42,7 @@ def order_of(table: Table, stage: int) -> list[orders.Step]:
     return orders.mindspore(*sizes, less_memory=table.order is Schedule.INTERLEAVED_LESS_MEMORY)
 
 
-def layers_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[list[tuple[int, Recompute]]]:
+def layers_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> list[list[tuple[int, RecomputeKind]]]:
     """Of each cell its layers in their order: the run that each belongs to, and what it recomputes."""
     runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.count)]
     found, first = [], 0
@@ -47,7 +54,7 @@ def layers_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[list[
     return found
 
 
-def time_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> Fraction:
+def time_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> Fraction:
     """How long a step takes: stages take turns at whatever pass they can do next."""
     exact = {number: Fraction(repr(layer.forward)) for number, layer in enumerate(table.layers)}
     forward, backward = [], []
@@ -89,7 +96,7 @@ def time_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> Fraction:
     return max(clock)
 
 
-def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
+def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> list[int]:
     """What each stage holds at most: activations come with forward passes and go layer by layer, the last one first."""
     layers = layers_of(table, cells)
     found = []
@@ -102,7 +109,7 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             held -= table.head.empty_bytes
         if not layers[-1] and stage == table.stages - 1:
             held -= table.tail.empty_bytes
-        full = [sum(kind is Recompute.FULL for _, kind in cell) for cell in own]
+        full = [sum(kind is RecomputeKind.FULL for _, kind in cell) for cell in own]
         first, on_top = 0, [0] * table.chunks
         if table.again is not None and any(full):
             each = table.again.layer_bytes[stage :: table.stages]
@@ -126,7 +133,9 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
             replaces, lingering[chunk] = lingering[chunk] > 0, 0
             for one, kind in zip(reversed(kept), reversed(kinds), strict=True):
                 left += 0 if replaces else one.again_bytes
-                most = max(most, held + left + one.transient_bytes + (on_top[chunk] if kind is Recompute.FULL else 0))
+                most = max(
+                    most, held + left + one.transient_bytes + (on_top[chunk] if kind is RecomputeKind.FULL else 0)
+                )
                 held -= one.activation_bytes
                 lingering[chunk] += one.again_bytes if lingers else 0
         if table.update is not None:
@@ -135,7 +144,7 @@ def peaks_of(table: Table, cells: Sequence[dict[Recompute, int]]) -> list[int]:
     return found
 
 
-def every_plan(table: Table) -> Iterator[list[dict[Recompute, int]]]:
+def every_plan(table: CostTable) -> Iterator[list[dict[RecomputeKind, int]]]:
     """Every plan that MindFormers can express: for tables of a handful of layers."""
     kinds = [kind for kind in ORDER if kind in table.layers[0].recompute]
     for counts in _splits(table.layer_count, table.cells):
@@ -143,13 +152,13 @@ def every_plan(table: Table) -> Iterator[list[dict[Recompute, int]]]:
             yield from _cells(counts, kinds)
 
 
-def _cells(counts: Sequence[int], kinds: Sequence[Recompute]) -> Iterator[list[dict[Recompute, int]]]:
+def _cells(counts: Sequence[int], kinds: Sequence[RecomputeKind]) -> Iterator[list[dict[RecomputeKind, int]]]:
     choices = [
         [
             cell
             for split in _splits(count, len(kinds))
             for cell in [dict(zip(kinds, split, strict=True))]
-            if not (cell.get(Recompute.SELECT) and cell.get(Recompute.COMM))
+            if not (cell.get(RecomputeKind.SELECT) and cell.get(RecomputeKind.COMM))
         ]
         for count in counts
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.table import IN_CELL, Again, End, Kept, LayerKind, Recompute, Table, Update
+from ms_tune.planning.table import IN_CELL, Again, CostTable, End, LayerCost, LayerKind, RecomputeKind, Update
 from ms_tune.units import MIB
 
 _SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
@@ -16,7 +16,7 @@ def mb(size: float) -> int:
 
 
 # SAPP's example of 175 billion parameters, and its demonstration of four stages.
-CASE_A = Table(
+CASE_A = CostTable(
     stages=16,
     chunks=1,
     micro_batches=16,
@@ -28,13 +28,13 @@ CASE_A = Table(
             96,
             180.0,
             mb(1583),
-            {Recompute.NONE: Kept(mb(826)), Recompute.FULL: Kept(mb(32), backward_extra=0.5)},
+            {RecomputeKind.NONE: LayerCost(mb(826)), RecomputeKind.FULL: LayerCost(mb(32), backward_extra=0.5)},
         ),
     ),
     head=End(30.0, mb(11_000)),
     tail=End(90.0, mb(2_473)),
 )
-CASE_E = Table(
+CASE_E = CostTable(
     stages=4,
     chunks=1,
     micro_batches=8,
@@ -46,7 +46,7 @@ CASE_E = Table(
             80,
             1.0,
             mb(400.6),
-            {Recompute.NONE: Kept(mb(743.5)), Recompute.FULL: Kept(mb(131.8), backward_extra=0.5)},
+            {RecomputeKind.NONE: LayerCost(mb(743.5)), RecomputeKind.FULL: LayerCost(mb(131.8), backward_extra=0.5)},
         ),
     ),
     head=End(1.0, mb(1459.8)),
@@ -55,7 +55,7 @@ CASE_E = Table(
 )
 
 
-def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Table:
+def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> CostTable:
     """A table that makes sense; the limit may be too low for it."""
     draw = random.Random(seed)  # noqa: S311 - test data
     while True:
@@ -68,12 +68,12 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Tab
     low = max(cells - 2, 1)
     count = draw.randint(low, max(low, (5 if cells < 4 else 6) if tiny else most_layers))
     optional = [kind for kind in IN_CELL[:-1] if draw.random() < (0.4 if tiny else 0.5)]
-    kinds = [*(optional[:2] if tiny else optional), Recompute.NONE]
+    kinds = [*(optional[:2] if tiny else optional), RecomputeKind.NONE]
     first = draw.randint(1, count - 1) if count > 1 and draw.random() < 0.4 else count
     runs = [first, count - first] if first < count else [count]
     layers = tuple(_layer(draw, f"run{number}", run, kinds) for number, run in enumerate(runs))
-    room = sum(layer.count * (layer.bytes + layer.recompute[Recompute.NONE].activation_bytes) for layer in layers)
-    return Table(
+    room = sum(layer.count * (layer.bytes + layer.recompute[RecomputeKind.NONE].activation_bytes) for layer in layers)
+    return CostTable(
         stages=stages,
         chunks=chunks,
         micro_batches=micro,
@@ -111,28 +111,35 @@ def _update(draw: random.Random, stages: int) -> Update:
     return Update(sizes, tuple(draw.randint(-50, 300) for _ in range(stages)))
 
 
-def _layer(draw: random.Random, name: str, count: int, kinds: list[Recompute]) -> LayerKind:
+def _layer(draw: random.Random, name: str, count: int, kinds: list[RecomputeKind]) -> LayerKind:
     none = draw.randint(60, 300)
-    single = {Recompute.SELECT: draw.randint(40, none), Recompute.COMM: draw.randint(40, none)} if none >= 40 else {}
-    sizes = {Recompute.NONE: none, **single, Recompute.BOTH: draw.randint(20, 40), Recompute.FULL: draw.randint(0, 20)}
-    sizes[Recompute.SWAP] = draw.randint(0, 50)
+    single = (
+        {RecomputeKind.SELECT: draw.randint(40, none), RecomputeKind.COMM: draw.randint(40, none)} if none >= 40 else {}
+    )
+    sizes = {
+        RecomputeKind.NONE: none,
+        **single,
+        RecomputeKind.BOTH: draw.randint(20, 40),
+        RecomputeKind.FULL: draw.randint(0, 20),
+    }
+    sizes[RecomputeKind.SWAP] = draw.randint(0, 50)
     extras = {
-        Recompute.NONE: 0.0,
-        Recompute.SELECT: 0.04,
-        Recompute.COMM: 0.125,
-        Recompute.BOTH: 0.165,
-        Recompute.FULL: 0.5,
-        Recompute.SWAP: draw.choice([0.0, 0.0, 0.2]),
+        RecomputeKind.NONE: 0.0,
+        RecomputeKind.SELECT: 0.04,
+        RecomputeKind.COMM: 0.125,
+        RecomputeKind.BOTH: 0.165,
+        RecomputeKind.FULL: 0.5,
+        RecomputeKind.SWAP: draw.choice([0.0, 0.0, 0.2]),
     }
     transients, once, piled = draw.random() < 0.5, draw.random() < 0.4, draw.random() < 0.3
     recompute = {
-        kind: Kept(
+        kind: LayerCost(
             sizes[kind],
             extras[kind],
-            draw.randint(0, 200) if transients and kind is not Recompute.NONE else 0,
+            draw.randint(0, 200) if transients and kind is not RecomputeKind.NONE else 0,
             draw.randint(-20, 60) if once else 0,
-            draw.randint(0, 60) if piled and kind is Recompute.FULL else 0,
-            *((none - sizes[kind], draw.choice([0.0, 0.25, 1.5])) if kind is Recompute.SWAP else ()),
+            draw.randint(0, 60) if piled and kind is RecomputeKind.FULL else 0,
+            *((none - sizes[kind], draw.choice([0.0, 0.25, 1.5])) if kind is RecomputeKind.SWAP else ()),
         )
         for kind in kinds
     }

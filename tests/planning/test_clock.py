@@ -10,10 +10,10 @@ import pytest
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.clock import Clock, LayerTimes, parse_step, parse_times, read_times, timed
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.table import Kept, Recompute
+from ms_tune.planning.table import LayerCost, RecomputeKind
 from tests.planning.tables import CASE_E
 
-NONE, FULL, COMM = Recompute.NONE, Recompute.FULL, Recompute.COMM
+NONE, FULL, COMM = RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.COMM
 TIMES = {"body": LayerTimes(10.0), "head": LayerTimes(4.0), "tail": LayerTimes(6.0)}
 
 
@@ -133,6 +133,6 @@ def test_a_file_without_times_is_refused_with_its_place(text: str, words: str) -
 
 
 def test_a_kind_that_was_not_measured_is_dearer_by_what_the_table_says() -> None:
-    layer = replace(CASE_E.layers[0], recompute={NONE: Kept(9), COMM: Kept(5, 0.125)})
+    layer = replace(CASE_E.layers[0], recompute={NONE: LayerCost(9), COMM: LayerCost(5, 0.125)})
     table = timed(replace(CASE_E, layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
     assert [kept.backward_extra for kept in table.layers[0].recompute.values()] == [0.25, 0.375]

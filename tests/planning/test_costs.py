@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Recompute, Table, check
+from ms_tune.planning.table import CostTable, RecomputeKind, check
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 pytestmark = pytest.mark.slow  # searches, a second each
 
 
-def random_cells(table: Table, draw: random.Random) -> list[dict[Recompute, int]]:
+def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeKind, int]]:
     edges = sorted(draw.randint(0, table.layer_count) for _ in range(table.cells - 1))
     counts = [stop - start for start, stop in zip([0, *edges], [*edges, table.layer_count], strict=True)]
     cells = []
@@ -41,7 +41,7 @@ def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> No
 
 
 @pytest.mark.parametrize("table", [CASE_A, CASE_E])
-def test_the_public_cases_too(table: Table) -> None:
+def test_the_public_cases_too(table: CostTable) -> None:
     costs, draw = costs_of(table), random.Random(7)  # noqa: S311 - test data
     cells = random_cells(table, draw)
     state = costs.state(cells)[None]
@@ -52,7 +52,7 @@ def test_the_public_cases_too(table: Table) -> None:
 def test_times_without_a_common_unit_keep_nine_digits() -> None:
     layer = CASE_E.layers[0]
     odd = [0.123456789012345 * 10**power for power in (0, 3)]
-    table = Table(
+    table = CostTable(
         2,
         1,
         50_000,

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.planning.layouts import DIMENSIONS, Layout, Space, layouts
+from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, layouts
 
 NOW = Layout(tensor=2, pipeline=4, chunks=2, context=1, expert=1, size=1, data=2, micro_batches=16)
-SPACE = Space(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
+SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
 
 
 def test_all_of_them_against_every_combination() -> None:

@@ -15,23 +15,23 @@ from ms_tune.planning.clock import Clock, LayerTimes
 from ms_tune.planning.link import with_link
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.request import FitRequest
-from ms_tune.planning.table import Kept, Plan, Recompute, Table
+from ms_tune.planning.table import CostTable, LayerCost, PlanLists, RecomputeKind
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning import naive
 from tests.planning.tables import CASE_E, mb
 
-SWAP, NONE, FULL = Recompute.SWAP, Recompute.NONE, Recompute.FULL
+SWAP, NONE, FULL = RecomputeKind.SWAP, RecomputeKind.NONE, RecomputeKind.FULL
 GB = 1024**3
 
 
-def with_swap(swapped: int = mb(700), **more: float) -> Table:
+def with_swap(swapped: int = mb(700), **more: float) -> CostTable:
     """The public case E, whose layers may swap."""
     (layer,) = CASE_E.layers
-    kept = Kept(mb(40), swapped_bytes=swapped, **more)  # type: ignore[arg-type] # parts of a time
+    kept = LayerCost(mb(40), swapped_bytes=swapped, **more)  # type: ignore[arg-type] # parts of a time
     return replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, SWAP: kept}),))
 
 
-def written(table: Table, *, bare: bool = False) -> str:
+def written(table: CostTable, *, bare: bool = False) -> str:
     """The table as JSON; bare: without what swap takes."""
     found: Any = table_json(table)
     for layer in found["layers"] if bare else ():
@@ -75,7 +75,7 @@ def test_a_link_that_is_far_too_slow_is_refused() -> None:
 def test_a_table_keeps_what_swap_takes() -> None:
     table = with_link(with_swap(), mb(500), "here")
     nothing = ((0,) * 4,)
-    table = replace(table, present=Plan(nothing, nothing, nothing, nothing, ((3, 0, 1, 0),)))
+    table = replace(table, present=PlanLists(nothing, nothing, nothing, nothing, ((3, 0, 1, 0),)))
     assert table.layers[0].recompute[SWAP].forward_extra == pytest.approx(0.4)
     assert read_table(written(table), "here") == table
 

@@ -11,25 +11,25 @@ from ms_tune.planning.costs import costs_of
 from ms_tune.planning.sapp import read_sapp
 from ms_tune.planning.sapp_export import export_sapp
 from ms_tune.planning.search import even_state
-from ms_tune.planning.table import Kept, Recompute, Table, Update
+from ms_tune.planning.table import CostTable, LayerCost, RecomputeKind, Update
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 
-def again(table: Table) -> tuple[Table, list[str]]:
+def again(table: CostTable) -> tuple[CostTable, list[str]]:
     """The table read back, and what was told."""
     content, pipeline, left = export_sapp(table, "model")
     return read_sapp(json.dumps(content), "s.json", pipeline), [message.id for message in left]
 
 
-def plain(table: Table) -> Table:
+def plain(table: CostTable) -> CostTable:
     """Without what SAPP's form has no place for."""
     layers = tuple(
         replace(
             layer,
             recompute={
-                kind: Kept(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
+                kind: LayerCost(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
                 for kind, kept in layer.recompute.items()
-                if kind is not Recompute.SWAP
+                if kind is not RecomputeKind.SWAP
             },
         )
         for layer in table.layers
@@ -46,7 +46,7 @@ def plain(table: Table) -> Table:
 
 
 @pytest.mark.parametrize("table", [CASE_A, CASE_E, *(plain(random_table(seed)) for seed in range(40))])
-def test_what_it_has_a_place_for_comes_back(table: Table) -> None:
+def test_what_it_has_a_place_for_comes_back(table: CostTable) -> None:
     other, left = again(table)
     assert left == []
     order = tuple(replace(layer, recompute=dict(sorted(layer.recompute.items(), key=str))) for layer in table.layers)
@@ -59,8 +59,8 @@ def test_what_it_has_a_place_for_comes_back(table: Table) -> None:
 
 def test_swap_has_no_place_there() -> None:
     (layer,) = CASE_E.layers
-    kept = Kept(5, swapped_bytes=layer.recompute[Recompute.NONE].activation_bytes - 5)
-    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, Recompute.SWAP: kept}),))
+    kept = LayerCost(5, swapped_bytes=layer.recompute[RecomputeKind.NONE].activation_bytes - 5)
+    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: kept}),))
     other, left = again(table)
     assert left == ["planning.sapp.left.swap"]
     assert other.layers == CASE_E.layers
@@ -86,8 +86,12 @@ def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
 
 def test_what_has_no_place_is_told() -> None:
     (layer,) = CASE_E.layers
-    kinds = {Recompute.NONE: Kept(100, 0, 0, 5), Recompute.SELECT: Kept(0, 0.04), Recompute.FULL: Kept(7, 0.5, 30)}
+    kinds = {
+        RecomputeKind.NONE: LayerCost(100, 0, 0, 5),
+        RecomputeKind.SELECT: LayerCost(0, 0.04),
+        RecomputeKind.FULL: LayerCost(7, 0.5, 30),
+    }
     table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=Update((1,) * 4, (2,) * 4))
     other, left = again(table)
     assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
-    assert set(other.kinds) == {Recompute.NONE, Recompute.FULL}
+    assert set(other.kinds) == {RecomputeKind.NONE, RecomputeKind.FULL}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.planning.schedule import (
-    Pass,
+    PipelinePass,
     Schedule,
     enough_micro_batches,
     few_micro_batches,
@@ -30,7 +30,7 @@ def made(schedule: Schedule, stage: int, stages: int, chunks: int, count: int) -
     return [(one.forward, one.chunk, one.micro_batch) for one in passes(schedule, stage, stages, chunks, count)]
 
 
-def in_flight(order: list[Pass], chunks: int) -> list[tuple[int, ...]]:
+def in_flight(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
     """Micro-batches of each chunk between forward and backward, after every pass."""
     count = [0] * chunks
     seen = []
@@ -136,7 +136,7 @@ def test_the_first_stage_of_four_holds_four_and_the_last_one() -> None:
 
 
 def test_the_first_of_the_fullest_moments_counts() -> None:
-    order = [Pass(forward, chunk, 0) for forward, chunk in [(True, 0), (True, 1), (False, 1), (True, 1)]]
+    order = [PipelinePass(forward, chunk, 0) for forward, chunk in [(True, 0), (True, 1), (False, 1), (True, 1)]]
     assert most_held(order, 2) == (1, 1)
     assert most_held([], 2) == (0, 0)
 
@@ -175,7 +175,7 @@ def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -
 INTERLEAVED = [one for one in Schedule if one.value.startswith("interleaved")]
 
 
-def held_with_all_gradients(order: list[Pass], chunks: int) -> list[tuple[int, ...]]:
+def held_with_all_gradients(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
     """What is held once every chunk has had a backward pass, which makes its gradients; without what other moments outdo."""
     now, begun = [0] * chunks, set[int]()
     found = set()
@@ -207,7 +207,7 @@ def test_with_enough_micro_batches_all_that_is_ever_in_flight_meets_all_gradient
 Moment = tuple[tuple[int, ...], int, frozenset[int]]
 
 
-def moments(order: list[Pass], chunks: int) -> set[Moment]:
+def moments(order: list[PipelinePass], chunks: int) -> set[Moment]:
     """At each backward pass what is held, the chunk that it is of, and the chunks with forward passes still to come."""
     now, found = [0] * chunks, set()
     for place, one in enumerate(order):

@@ -17,13 +17,13 @@ from ms_tune.planning.fit import FitReport, fit
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import Kept, Recompute
+from ms_tune.planning.table import LayerCost, RecomputeKind
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, mb, random_table
 
 if TYPE_CHECKING:
-    from ms_tune.planning.table import Table
+    from ms_tune.planning.table import CostTable
 
 # Random tables, and half as many tiny ones beside their every plan: 1,000 and 500 are a quarter of an hour of an idle core.
 CASES = int(os.environ.get("MS_TUNE_PLANNING_CASES", "14"))
@@ -39,7 +39,7 @@ def short_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain, "_WORK", 50_000)
 
 
-def sound(table: Table, report: FitReport) -> None:
+def sound(table: CostTable, report: FitReport) -> None:
     """What every report promises, asked of a pipeline that is played through."""
     if report.planned is None:
         assert report.shortage is not None
@@ -82,7 +82,7 @@ def test_no_bound_is_above_a_plan(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table", "best"), [(CASE_A, 107_460.0), (CASE_E, 705.0)])
-def test_the_public_cases_are_solved_to_the_end(table: Table, best: float) -> None:
+def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -> None:
     report = fit(table)
     sound(table, report)
     assert report.planned is not None
@@ -138,10 +138,10 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
 
 def test_no_cell_recomputes_operators_and_communication_apart() -> None:
     """MindFormers' lists have no way to say it of one cell; of two cells they have."""
-    kinds = {kind: Kept(mb(700)) for kind in (Recompute.SELECT, Recompute.COMM)}
+    kinds = {kind: LayerCost(mb(700)) for kind in (RecomputeKind.SELECT, RecomputeKind.COMM)}
     layer = replace(CASE_E.layers[0], recompute={**CASE_E.layers[0].recompute, **kinds})
     costs = costs_of(replace(CASE_E, layers=(layer,)))
-    select, comm = costs.table.kinds.index(Recompute.SELECT), costs.table.kinds.index(Recompute.COMM)
+    select, comm = costs.table.kinds.index(RecomputeKind.SELECT), costs.table.kinds.index(RecomputeKind.COMM)
     state = np.zeros((1, 4, len(costs.table.kinds)), np.int64)
     state[0, :, 0] = 20
     states = np.repeat(state, 3, axis=0)

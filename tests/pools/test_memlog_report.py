@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.packing.placement import lower_bound
-from ms_tune.pools.memlog_report import Kind, MemLogReport, Share, analyse, kind_of, problem_of, rounded
+from ms_tune.pools.memlog_report import MemLogReport, SizeShare, TensorKind, analyse, kind_of, problem_of, rounded
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
 from tests.readers.memlogs import training
 
@@ -59,7 +59,7 @@ def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
     path.write_text(writer.text(), encoding="utf-8")
     log = read_memlog(path)
     report, npu = analyse(log), analyse(log, npu=True)
-    everything = max(curve(writer, {kind.value for kind in Kind}))
+    everything = max(curve(writer, {kind.value for kind in TensorKind}))
     assert lower_bound(problem_of(log)) == everything
     assert everything <= report.torch_allocated <= report.torch_reserved
     assert 0 < report.torch_utilisation <= 1
@@ -71,7 +71,7 @@ def test_torch_npu_asks_for_32_bytes_more() -> None:
     log = made((1024, 0, None, HEAD, None))
     assert (analyse(log).torch_allocated, analyse(log, npu=True).torch_allocated) == (1024, 1536)
     assert (analyse(log).torch_reserved, analyse(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
-    nothing = Share(Kind.SMALL, 0, 0, 0)
+    nothing = SizeShare(TensorKind.SMALL, 0, 0, 0)
     assert MemLogReport(0, 0, (), nothing, 0, 0).torch_utilisation == 1
 
 
@@ -84,21 +84,21 @@ def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str,
 @pytest.mark.parametrize(
     ("size", "begin", "end", "phases", "kind"),
     [
-        (512, HEAD, None, ("", ""), Kind.SMALL),
-        (513, HEAD, None, ("", ""), Kind.WEIGHTS),
-        (513, HEAD, 3, ("", ""), Kind.WEIGHTS),
-        (513, HEAD, HEAD, ("", ""), Kind.INIT),
-        (513, HEAD, 1, ("", ""), Kind.UNRELEASED),
-        (513, 0, None, ("", ""), Kind.OPTIMIZER),
-        (513, 0, 3, ("", ""), Kind.OPTIMIZER),
-        (513, 1, None, ("0F", ""), Kind.SAVED),
-        (513, 1, 1, ("0F", "0F"), Kind.TEMPORARY),
-        (513, 1, 1, ("0F", "0B"), Kind.SAVED),
-        (513, 1, 2, ("0F", "0F"), Kind.SAVED),
-        (513, 0, 0, ("0F", "0F"), Kind.TEMPORARY),
+        (512, HEAD, None, ("", ""), TensorKind.SMALL),
+        (513, HEAD, None, ("", ""), TensorKind.WEIGHTS),
+        (513, HEAD, 3, ("", ""), TensorKind.WEIGHTS),
+        (513, HEAD, HEAD, ("", ""), TensorKind.INIT),
+        (513, HEAD, 1, ("", ""), TensorKind.UNRELEASED),
+        (513, 0, None, ("", ""), TensorKind.OPTIMIZER),
+        (513, 0, 3, ("", ""), TensorKind.OPTIMIZER),
+        (513, 1, None, ("0F", ""), TensorKind.SAVED),
+        (513, 1, 1, ("0F", "0F"), TensorKind.TEMPORARY),
+        (513, 1, 1, ("0F", "0B"), TensorKind.SAVED),
+        (513, 1, 2, ("0F", "0F"), TensorKind.SAVED),
+        (513, 0, 0, ("0F", "0F"), TensorKind.TEMPORARY),
     ],
 )
-def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: Kind) -> None:
+def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: TensorKind) -> None:
     log = made((size, 0, None, begin, end), phases=phases)
     assert kind_of(log.blocks[0], log, 0) is kind
 
@@ -107,9 +107,13 @@ def test_the_peak_by_hand() -> None:
     """Weights of 1024, two saved blocks of 600 (1024), one small one: the peak is where both live."""
     log = made((1024, 0, None, HEAD, None), (600, 1, 4, 0, 1), (600, 3, 6, 0, 1), (100, 5, 9, 0, 1))
     found = analyse(log)
-    assert (found.peak, found.peak_time, found.activations) == (3072, 3, Share(Kind.SAVED, 2, 2048, 2048))
+    assert (found.peak, found.peak_time, found.activations) == (3072, 3, SizeShare(TensorKind.SAVED, 2, 2048, 2048))
     told = {share.kind: share[1:] for share in found.shares if share.blocks}
-    assert told == {Kind.WEIGHTS: (1, 1024, 1024), Kind.SAVED: (2, 2048, 2048), Kind.SMALL: (1, 0, 512)}
+    assert told == {
+        TensorKind.WEIGHTS: (1, 1024, 1024),
+        TensorKind.SAVED: (2, 2048, 2048),
+        TensorKind.SMALL: (1, 0, 512),
+    }
     assert [rounded(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
     problem = problem_of(log)
     assert [list(column) for column in (problem.lower, problem.upper, problem.size)] == [

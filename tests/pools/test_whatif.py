@@ -12,7 +12,7 @@ from ms_tune.pools.advice import Lines, lines_for
 from ms_tune.pools.causes import causes_of
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporePool, MindSporeSettings, Vmm
 from ms_tune.pools.replay import replay
-from ms_tune.pools.scenarios import Facts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
+from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
 from ms_tune.pools.whatif import WhatIf, used_pages, what_if
 from ms_tune.pools.workload import Request, workload
@@ -212,7 +212,7 @@ class TestScenarios:
         Request(5 * MIB, 40, 45),  # backward of layer 1
         Request(5 * MIB, 55, 58),  # backward of layer 0
     )
-    FACTS = Facts(
+    FACTS = TraceFacts(
         last_use=[None, None, 57, 20, 44, 30, 42, 56],
         content=["weights", "optimizer_state", *["activations"] * 4, "temporaries", "temporaries"],
         name=["layers.0.w", "adam_m.layers.0.w", "a", "b", "c", "d", "e", "f"],
@@ -269,7 +269,7 @@ class TestScenarios:
         inferred = infer(work, pool)
         rows = len(work.requests)
         nothing, no = [""] * rows, [False] * rows
-        facts = Facts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
+        facts = TraceFacts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
         same = outcome_of(sharded(inferred.work, facts, "all", 1), inferred, 60 * GIB)
         assert same.used == inferred.replay.used_peak
         half = outcome_of(sharded(inferred.work, facts, "all", 2), inferred, 60 * GIB)

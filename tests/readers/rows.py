@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import Block, DroppedRow, Layout, RowReader, layout_of, lines_of
+from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, layout_of, lines_of
 from ms_tune.readers.reading import reading
 from ms_tune.readers.table import Table, TableBuilder
 from ms_tune.text import msg
@@ -50,7 +50,7 @@ def read_memory_block(path: Path) -> BlockTrace:
 
 def _read(file: BinaryIO, path: Path) -> BlockTrace:
     reader: RowReader | None = None
-    layout: Layout | None = None
+    layout: ColumnLayout | None = None
     blocks: list[Block] = []
     truncated = False
     for number, text, complete in lines_of(file):

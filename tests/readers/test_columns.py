@@ -10,7 +10,7 @@ from ms_tune.readers import task, tracker_graph
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.columns import split
 from ms_tune.readers.memory_block import RowReader
-from ms_tune.readers.parts import Part
+from ms_tune.readers.parts import FilePart
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tracker_graph import read_tracker_graph
 from tests.pools.recorded import PACKED
@@ -24,8 +24,8 @@ NAMES = ("a", "b", "c")
 PLAIN = b"1,2,3,\n4,,x y,\n\xc3\xa4,-,0x1f,\n"
 
 
-def part_of(data: bytes, *, complete: bool = True) -> Part:
-    return Part(1, data, data.count(b"\n"), complete)
+def part_of(data: bytes, *, complete: bool = True) -> FilePart:
+    return FilePart(1, data, data.count(b"\n"), complete)
 
 
 def test_plain_lines_are_columns() -> None:
@@ -54,7 +54,7 @@ def test_one_line_that_is_not_plain_is_enough(data: bytes) -> None:
 
 def test_lines_that_are_cut_off_are_no_columns() -> None:
     assert split(part_of(PLAIN, complete=False), NAMES, ["a"]) is None
-    assert split(Part(1, None, 3, complete=True), NAMES, ["a"]) is None
+    assert split(FilePart(1, None, 3, complete=True), NAMES, ["a"]) is None
 
 
 def alone(*_: object, **__: object) -> None:
@@ -79,7 +79,7 @@ def test_no_ordinary_task_is_read_alone(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_no_ordinary_operator_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tracker_graph.ir"
-    monkeypatch.setattr(tracker_graph._Reader, "_take_lines", alone)
+    monkeypatch.setattr(tracker_graph._GraphReader, "_take_lines", alone)
     for count in (1, 2, 5):
         path.write_text(OPERATOR * count)
         assert read_tracker_graph(path).operators == count

@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import logged_memory
-from ms_tune.readers.logged_memory import RankMemory, Words, read_logged_memory, reports_in
+from ms_tune.readers.logged_memory import MemoryWords, RankMemory, read_logged_memory, reports_in
 from ms_tune.readers.logged_steps import LoggedMemory
 from ms_tune.units import MIB
 
@@ -27,11 +27,13 @@ REPORT = "[Rank {}] (after {} iterations) memory (MB) | allocated: 1.5 | max all
 
 def statistics(path: Path, line: int, mib: tuple[int, int], rank: int | None = None, processes: int = 1) -> RankMemory:
     peak, actual = (size * MIB for size in mib)
-    return RankMemory(rank, Words.STATISTICS, path, line, peak, actual, None, 59392 * MIB, 62432, None, MIB, processes)
+    return RankMemory(
+        rank, MemoryWords.STATISTICS, path, line, peak, actual, None, 59392 * MIB, 62432, None, MIB, processes
+    )
 
 
 def report(path: Path, line: int, rank: int, most: float, steps: int | None) -> RankMemory:
-    return RankMemory(rank, Words.REPORT, path, line, int(most * MIB), None, int(1.5 * MIB), steps=steps)
+    return RankMemory(rank, MemoryWords.REPORT, path, line, int(most * MIB), None, int(1.5 * MIB), steps=steps)
 
 
 def test_lines_of_several_ranks_that_ran_into_each_other() -> None:
@@ -90,7 +92,7 @@ def test_statistics_count_more_than_reports_of_another_file(tmp_path: Path, firs
             text = text.replace(word, f"[rank5]: {word}")
         (tmp_path / name).write_text(text, "utf-8")
     (found,) = read_logged_memory(tmp_path)
-    assert (found.rank, found.words, found.peak_bytes) == (5, Words.STATISTICS, 30 * MIB)
+    assert (found.rank, found.words, found.peak_bytes) == (5, MemoryWords.STATISTICS, 30 * MIB)
 
 
 def test_in_one_file_statistics_count_more_than_reports(tmp_path: Path) -> None:

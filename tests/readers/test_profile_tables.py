@@ -10,16 +10,16 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.readers import profile_tables
 from ms_tune.readers.profile_tables import (
-    Collective,
     LayerTime,
     OperatorShape,
     OperatorType,
+    ProfileCollective,
     StepRow,
     read_collectives,
     read_kernels,
     read_steps,
 )
-from ms_tune.readers.scopes import Pass, brief, pass_of
+from ms_tune.readers.scopes import ScopePass, brief, pass_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,9 +135,11 @@ class TestKernels:
         ]
         rows = [f"1,2,{name},Add,AI_CORE,0,{2**place}" for place, name in enumerate(names)]
         assert read_kernels(file(tmp_path, "kernels.csv", KERNELS, *rows)).layers == (
-            LayerTime("encoder.2", ("", "encoder"), 2, 1, {Pass.FORWARD: 16}),
-            LayerTime("layers.2", ("", "layers"), 2, 3, {Pass.FORWARD: 4, Pass.BACKWARD: 2, Pass.RECOMPUTE: 8}),
-            LayerTime("layers.10", ("", "layers"), 10, 1, {Pass.FORWARD: 1}),
+            LayerTime("encoder.2", ("", "encoder"), 2, 1, {ScopePass.FORWARD: 16}),
+            LayerTime(
+                "layers.2", ("", "layers"), 2, 3, {ScopePass.FORWARD: 4, ScopePass.BACKWARD: 2, ScopePass.RECOMPUTE: 8}
+            ),
+            LayerTime("layers.10", ("", "layers"), 10, 1, {ScopePass.FORWARD: 1}),
         )
 
     def test_scopes_behind_what_launched_them(self, tmp_path: Path) -> None:
@@ -152,9 +154,13 @@ class TestKernels:
         found = read_kernels(file(tmp_path, "kernels.csv", KERNELS, *rows)).layers
         assert found == (
             LayerTime(
-                "decoder.layers.1", ("decoder", "layers"), 1, 3, {Pass.FORWARD: 1, Pass.BACKWARD: 2, Pass.RECOMPUTE: 4}
+                "decoder.layers.1",
+                ("decoder", "layers"),
+                1,
+                3,
+                {ScopePass.FORWARD: 1, ScopePass.BACKWARD: 2, ScopePass.RECOMPUTE: 4},
             ),
-            LayerTime("mtp.layers.1", ("mtp", "layers"), 1, 1, {Pass.BACKWARD: 8}),
+            LayerTime("mtp.layers.1", ("mtp", "layers"), 1, 1, {ScopePass.BACKWARD: 8}),
         )
 
     def test_so_many_types_and_layers_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,20 +178,20 @@ class TestKernels:
 @pytest.mark.parametrize(
     ("path", "found"),
     [
-        ("Default/Add", Pass.FORWARD),
-        ("Gradients/Add", Pass.BACKWARD),
-        ("x/Gradients/recompute_Add", Pass.BACKWARD),
-        ("recompute_Add", Pass.RECOMPUTE),
-        ("x/recompute_Add", Pass.RECOMPUTE),
-        ("xrecompute_Gradients/Add", Pass.FORWARD),
+        ("Default/Add", ScopePass.FORWARD),
+        ("Gradients/Add", ScopePass.BACKWARD),
+        ("x/Gradients/recompute_Add", ScopePass.BACKWARD),
+        ("recompute_Add", ScopePass.RECOMPUTE),
+        ("x/recompute_Add", ScopePass.RECOMPUTE),
+        ("xrecompute_Gradients/Add", ScopePass.FORWARD),
     ],
 )
-def test_the_pass_of_an_operator(path: str, found: Pass) -> None:
+def test_the_pass_of_an_operator(path: str, found: ScopePass) -> None:
     assert pass_of(path) is found
 
 
 class TestCollectives:
-    def read(self, folder: Path, data: object) -> list[Collective]:
+    def read(self, folder: Path, data: object) -> list[ProfileCollective]:
         return read_collectives(file(folder, "communication.json", json.dumps(data)))
 
     def test_each_figure(self, tmp_path: Path) -> None:
@@ -200,11 +206,11 @@ class TestCollectives:
             tmp_path, {"step1": {"p2p": operators, "collective": short}, "step2": [], "step3": {"p2p": 1}}
         )
         assert found == [
-            Collective("hcom_send__1", "step1", point_to_point=True, elapsed=2500, transit=500),
-            Collective("a", "step1", point_to_point=False, elapsed=1000, transit=0),
+            ProfileCollective("hcom_send__1", "step1", point_to_point=True, elapsed=2500, transit=500),
+            ProfileCollective("a", "step1", point_to_point=False, elapsed=1000, transit=0),
         ]
         assert [one.waiting for one in found] == [2000, 1000]
-        assert Collective("", "", point_to_point=True, elapsed=1, transit=2).waiting == 0
+        assert ProfileCollective("", "", point_to_point=True, elapsed=1, transit=2).waiting == 0
         assert self.read(tmp_path, [1, 2]) == []
 
     def test_what_cannot_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

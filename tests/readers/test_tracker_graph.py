@@ -138,7 +138,7 @@ def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) 
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PART", part)
         at_once = read(Path(place), "".join(pieces))
-        patch.setattr(tracker_graph._Reader, "_take_plain", lambda _reader, _data: False)
+        patch.setattr(tracker_graph._GraphReader, "_take_plain", lambda _reader, _data: False)
         singly = read(Path(place), "".join(pieces))
     assert at_once.tensors == singly.tensors
     assert at_once.operators == singly.operators

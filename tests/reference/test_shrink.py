@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dialects.job_parts import Change, DType
+from ms_tune.dialects.job_parts import DType, SettingChange
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
@@ -42,8 +42,8 @@ def test_as_it_stands_the_config_is_run_unchanged() -> None:
 def test_fewer_layers_are_listed_as_changes_and_recompute_is_clamped() -> None:
     run = prepare_mindspeed(MINDSPEED, DryrunRequest(layers=2))
     assert run.changes == (
-        Change("model_config.num_layers", 8, 2),
-        Change("parallel_config.recompute_config.recompute", [8], [2]),
+        SettingChange("model_config.num_layers", 8, 2),
+        SettingChange("parallel_config.recompute_config.recompute", [8], [2]),
     )
     assert run.shrunk
     assert run.layers == job(run).stage.layers == 2
@@ -54,7 +54,7 @@ def test_fewer_layers_are_listed_as_changes_and_recompute_is_clamped() -> None:
 def test_recompute_of_fewer_layers_than_are_left_stays() -> None:
     config = edited(MINDSPEED, "parallel_config.recompute_config.recompute", [1])
     run = prepare_mindspeed(config, DryrunRequest(layers=2))
-    assert run.changes == (Change("model_config.num_layers", 8, 2),)
+    assert run.changes == (SettingChange("model_config.num_layers", 8, 2),)
     assert recomputed_layers(run) == 1
     assert run.kinds == {"dense, full recompute": 1, "dense": 1}
 

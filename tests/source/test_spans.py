@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.source.edit import Change, ChangeKind, Edit, EditRefusedError, apply_edits, overlap, same_data, spell
+from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange, apply_edits, overlap, same_data, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import KeyPath, SourceFile, load_source, parse_source
 from tests.source.corpus import wheel_configs
@@ -25,7 +25,7 @@ def parse(text: str) -> SourceFile:
     return parse_source(text, Path("config.yaml"))
 
 
-def changed(text: str, change: Change) -> str:
+def changed(text: str, change: ValueChange) -> str:
     """The text after a change, which has been proved; or why it is refused."""
     source = parse(text)
     try:
@@ -40,68 +40,68 @@ def changed(text: str, change: Change) -> str:
     ("text", "change", "expected"),
     [
         # A key goes with its line, its comment and its line break; nothing else moves.
-        ("a: 1 # c\r\nb: 2\r\n", Change(REMOVE, ("a",)), "b: 2\r\n"),
-        ("# 头\na: 1\n# 尾\nb: 2", Change(REMOVE, ("a",)), "# 头\n# 尾\nb: 2"),
-        ("a: 1\nb: 2", Change(REMOVE, ("b",)), "a: 1\n"),
-        ("a:\n  b: 1\n  c:\n  - x\n  - y # z\nd: 2\n", Change(REMOVE, ("a", "c")), "a:\n  b: 1\nd: 2\n"),
-        ("a:\n  b: 1 # x\nd: 2\n", Change(REMOVE, ("a", "b")), "a: {}\nd: 2\n"),
-        ("a: &x # why\n  b: 1\nd: 2\n", Change(REMOVE, ("a", "b")), "a: &x {} # why\nd: 2\n"),
-        ("{a: 1, b: 2, c: 3}", Change(REMOVE, ("b",)), "{a: 1, c: 3}"),
-        ("{a: 1, b: 2 }", Change(REMOVE, ("b",)), "{a: 1 }"),
-        ("a: {b: 1}\n", Change(REMOVE, ("a", "b")), "a: {}\n"),
-        ("a: {b: [1, 2],\n    c: 3}\n", Change(REMOVE, ("a", "b")), "a: {\n    c: 3}\n"),
-        ("a: [1, 2]\n", Change(REMOVE, ("a", 0)), "edits.list-item"),
-        ("a:\n- b: 1\n  c: 2\n", Change(REMOVE, ("a", 0, "b")), "edits.not-a-line"),
-        ("a:\n- b: 1\n  c: 2\n", Change(REMOVE, ("a", 0, "c")), "a:\n- b: 1\n"),
-        ("a: 1\n", Change(REMOVE, ("a",)), "edits.last-key"),
-        ("? a\n: 1\nb: 2\n", Change(REMOVE, ("a",)), "edits.shared"),
+        ("a: 1 # c\r\nb: 2\r\n", ValueChange(REMOVE, ("a",)), "b: 2\r\n"),
+        ("# 头\na: 1\n# 尾\nb: 2", ValueChange(REMOVE, ("a",)), "# 头\n# 尾\nb: 2"),
+        ("a: 1\nb: 2", ValueChange(REMOVE, ("b",)), "a: 1\n"),
+        ("a:\n  b: 1\n  c:\n  - x\n  - y # z\nd: 2\n", ValueChange(REMOVE, ("a", "c")), "a:\n  b: 1\nd: 2\n"),
+        ("a:\n  b: 1 # x\nd: 2\n", ValueChange(REMOVE, ("a", "b")), "a: {}\nd: 2\n"),
+        ("a: &x # why\n  b: 1\nd: 2\n", ValueChange(REMOVE, ("a", "b")), "a: &x {} # why\nd: 2\n"),
+        ("{a: 1, b: 2, c: 3}", ValueChange(REMOVE, ("b",)), "{a: 1, c: 3}"),
+        ("{a: 1, b: 2 }", ValueChange(REMOVE, ("b",)), "{a: 1 }"),
+        ("a: {b: 1}\n", ValueChange(REMOVE, ("a", "b")), "a: {}\n"),
+        ("a: {b: [1, 2],\n    c: 3}\n", ValueChange(REMOVE, ("a", "b")), "a: {\n    c: 3}\n"),
+        ("a: [1, 2]\n", ValueChange(REMOVE, ("a", 0)), "edits.list-item"),
+        ("a:\n- b: 1\n  c: 2\n", ValueChange(REMOVE, ("a", 0, "b")), "edits.not-a-line"),
+        ("a:\n- b: 1\n  c: 2\n", ValueChange(REMOVE, ("a", 0, "c")), "a:\n- b: 1\n"),
+        ("a: 1\n", ValueChange(REMOVE, ("a",)), "edits.last-key"),
+        ("? a\n: 1\nb: 2\n", ValueChange(REMOVE, ("a",)), "edits.shared"),
         # What others use stays: anchors, merged sections, the first of two equal keys.
-        ("a: &x 1\nb: *x\n", Change(REMOVE, ("a",)), "unproven"),
-        ("a: &x 1\nb: *x\nc: 2\n", Change(REMOVE, ("b",)), "a: &x 1\nc: 2\n"),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n  l: 2\n", Change(REMOVE, ("b", "k")), "edits.shared"),
-        ("a: &x {k: 1}\nb: *x\n", Change(SET, ("b", "k"), 2), "edits.shared"),
-        ("a: &x {k: 1}\nb: *x\n", Change(SET, ("a", "k"), 2), "unproven"),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n", Change(SET, ("b", "k"), 2), "edits.no-such-place"),
+        ("a: &x 1\nb: *x\n", ValueChange(REMOVE, ("a",)), "unproven"),
+        ("a: &x 1\nb: *x\nc: 2\n", ValueChange(REMOVE, ("b",)), "a: &x 1\nc: 2\n"),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n  l: 2\n", ValueChange(REMOVE, ("b", "k")), "edits.shared"),
+        ("a: &x {k: 1}\nb: *x\n", ValueChange(SET, ("b", "k"), 2), "edits.shared"),
+        ("a: &x {k: 1}\nb: *x\n", ValueChange(SET, ("a", "k"), 2), "unproven"),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", ValueChange(SET, ("b", "k"), 2), "edits.no-such-place"),
         (
             "a: &x {k: 1}\nb:\n  <<: *x\n  l: 3\n",
-            Change(SET, ("b", "k"), 2),
+            ValueChange(SET, ("b", "k"), 2),
             "a: &x {k: 1}\nb:\n  <<: *x\n  l: 3\n  k: 2\n",
         ),
-        ("a:\n- - 1\n  - 2\n- 3\n", Change(SET, ("a", 0), [4]), "a:\n- [4]\n- 3\n"),
-        ("a: 1\na: 2\nb: 3\n", Change(REMOVE, ("a",)), "unproven"),
+        ("a:\n- - 1\n  - 2\n- 3\n", ValueChange(SET, ("a", 0), [4]), "a:\n- [4]\n- 3\n"),
+        ("a: 1\na: 2\nb: 3\n", ValueChange(REMOVE, ("a",)), "unproven"),
         # Values: the anchor, the quotes and the spelling of truth stay.
-        ("a: &x 1 # c\n", Change(SET, ("a",), 2), "a: &x 2 # c\n"),
-        ("a: &x 1\nb: *x # c\n", Change(SET, ("b",), 2), "a: &x 1\nb: 2 # c\n"),
-        ("a: True\n", Change(SET, ("a",), value=False), "a: False\n"),
-        ("a: true\n", Change(SET, ("a",), value=False), "a: false\n"),
-        ("a: 'x'\n", Change(SET, ("a",), "it's"), "a: 'it''s'\n"),
-        ('a: "x"\n', Change(SET, ("a",), 'say "\\'), 'a: "say \\"\\\\"\n'),
-        ("a: x\n", Change(SET, ("a",), "on"), 'a: "on"\n'),
-        ("a: 1e-5\n", Change(SET, ("a",), None, "1.e-5"), "a: 1.e-5\n"),
-        ("a:\nb: 1\n", Change(SET, ("a",), [1, 2]), "a: [1, 2]\nb: 1\n"),
-        ("a: # c\nb: 1\n", Change(SET, ("a",), None, "5"), "a: 5 # c\nb: 1\n"),
-        ("a: [1,\n  2]\n", Change(SET, ("a",), 3), "a: 3\n"),
-        ("a:\n- 1\n- 2\nb: 1\n", Change(SET, ("a",), [3]), "a: [3]\nb: 1\n"),
-        ("a:\n  # c\n  - 1\n", Change(SET, ("a",), [3]), "a: [3]\n  # c\n"),
-        ("a:\n- 1 # c\n- 2\n", Change(SET, ("a",), [3]), "edits.several-lines"),
-        ("a: [1, [2, 3]]\n", Change(SET, ("a", 1, 0), 0), "a: [1, [0, 3]]\n"),
-        ("a: 1\n", Change(SET, ("b",), 3), "edits.no-such-place"),
+        ("a: &x 1 # c\n", ValueChange(SET, ("a",), 2), "a: &x 2 # c\n"),
+        ("a: &x 1\nb: *x # c\n", ValueChange(SET, ("b",), 2), "a: &x 1\nb: 2 # c\n"),
+        ("a: True\n", ValueChange(SET, ("a",), value=False), "a: False\n"),
+        ("a: true\n", ValueChange(SET, ("a",), value=False), "a: false\n"),
+        ("a: 'x'\n", ValueChange(SET, ("a",), "it's"), "a: 'it''s'\n"),
+        ('a: "x"\n', ValueChange(SET, ("a",), 'say "\\'), 'a: "say \\"\\\\"\n'),
+        ("a: x\n", ValueChange(SET, ("a",), "on"), 'a: "on"\n'),
+        ("a: 1e-5\n", ValueChange(SET, ("a",), None, "1.e-5"), "a: 1.e-5\n"),
+        ("a:\nb: 1\n", ValueChange(SET, ("a",), [1, 2]), "a: [1, 2]\nb: 1\n"),
+        ("a: # c\nb: 1\n", ValueChange(SET, ("a",), None, "5"), "a: 5 # c\nb: 1\n"),
+        ("a: [1,\n  2]\n", ValueChange(SET, ("a",), 3), "a: 3\n"),
+        ("a:\n- 1\n- 2\nb: 1\n", ValueChange(SET, ("a",), [3]), "a: [3]\nb: 1\n"),
+        ("a:\n  # c\n  - 1\n", ValueChange(SET, ("a",), [3]), "a: [3]\n  # c\n"),
+        ("a:\n- 1 # c\n- 2\n", ValueChange(SET, ("a",), [3]), "edits.several-lines"),
+        ("a: [1, [2, 3]]\n", ValueChange(SET, ("a", 1, 0), 0), "a: [1, [0, 3]]\n"),
+        ("a: 1\n", ValueChange(SET, ("b",), 3), "edits.no-such-place"),
         # Keys.
-        ("'a': 1 # c\n", Change(RENAME, ("a",), "b"), "'b': 1 # c\n"),
-        ("feed.mul: 1\n", Change(RENAME, ("feed.mul",), "feed\\.mul"), "feed\\.mul: 1\n"),
-        ("a: 1\nb: 2\n", Change(RENAME, ("a",), "b"), "unproven"),
-        ("a: [1]\n", Change(RENAME, ("a", 0), "b"), "edits.list-item"),
-        ("a:\n  b: 1 # c\n\nd: 2\n", Change(ADD, ("a", "c"), value=True), "a:\n  b: 1 # c\n  c: True\n\nd: 2\n"),
-        ("a:\r\n  b: 1", Change(ADD, ("a", "c"), 2), "a:\r\n  b: 1\r\n  c: 2"),
-        ("a:\n- b: 1\n", Change(ADD, ("a", 0, "c"), 2), "a:\n- b: 1\n  c: 2\n"),
-        ("a: {b: 1}\n", Change(ADD, ("a", "c"), 2), "a: {b: 1, c: 2}\n"),
-        ("a: {}\n", Change(ADD, ("a", "c"), 2), "a: {c: 2}\n"),
-        ("a:\n", Change(ADD, ("a", "c"), 2), "edits.no-such-place"),
-        ("a: &x {b: 1}\nd: *x\n", Change(ADD, ("d", "c"), 2), "edits.no-such-place"),
-        ("a: {b: 1}\n", Change(ADD, ("a", "b"), 2), "unproven"),
+        ("'a': 1 # c\n", ValueChange(RENAME, ("a",), "b"), "'b': 1 # c\n"),
+        ("feed.mul: 1\n", ValueChange(RENAME, ("feed.mul",), "feed\\.mul"), "feed\\.mul: 1\n"),
+        ("a: 1\nb: 2\n", ValueChange(RENAME, ("a",), "b"), "unproven"),
+        ("a: [1]\n", ValueChange(RENAME, ("a", 0), "b"), "edits.list-item"),
+        ("a:\n  b: 1 # c\n\nd: 2\n", ValueChange(ADD, ("a", "c"), value=True), "a:\n  b: 1 # c\n  c: True\n\nd: 2\n"),
+        ("a:\r\n  b: 1", ValueChange(ADD, ("a", "c"), 2), "a:\r\n  b: 1\r\n  c: 2"),
+        ("a:\n- b: 1\n", ValueChange(ADD, ("a", 0, "c"), 2), "a:\n- b: 1\n  c: 2\n"),
+        ("a: {b: 1}\n", ValueChange(ADD, ("a", "c"), 2), "a: {b: 1, c: 2}\n"),
+        ("a: {}\n", ValueChange(ADD, ("a", "c"), 2), "a: {c: 2}\n"),
+        ("a:\n", ValueChange(ADD, ("a", "c"), 2), "edits.no-such-place"),
+        ("a: &x {b: 1}\nd: *x\n", ValueChange(ADD, ("d", "c"), 2), "edits.no-such-place"),
+        ("a: {b: 1}\n", ValueChange(ADD, ("a", "b"), 2), "unproven"),
     ],
 )
-def test_changes(text: str, change: Change, expected: str) -> None:
+def test_changes(text: str, change: ValueChange, expected: str) -> None:
     assert changed(text, change) == expected
 
 
@@ -146,7 +146,7 @@ def test_other_lines_stay_as_they_are(
     source = parse(text)
     paths: list[KeyPath] = [path for path, _ in source.written()]
     path = draw.draw(st.sampled_from(paths))
-    change = Change(kind, (*path, "new") if kind is ADD else path, "new" if kind is RENAME else 7)
+    change = ValueChange(kind, (*path, "new") if kind is ADD else path, "new" if kind is RENAME else 7)
     try:
         edits = change.edits(source)
     except EditRefusedError:
@@ -174,7 +174,7 @@ def test_every_key_of_real_configs_can_be_set_or_is_refused() -> None:
         for key_path, position in source.written():
             if position.plain is None or position.plain.kind not in ("int", "bool"):
                 continue
-            change = Change(SET, key_path, 12345)
+            change = ValueChange(SET, key_path, 12345)
             edits = change.edits(source)
             if not prove(source, [change], edits):
                 assert "*" in source.text  # an alias leads here, or to a section around it

@@ -13,9 +13,9 @@ from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Need, Outside
-from ms_tune.verdict.run_record import Kept, KeptRank, Whole, from_json, to_json
+from ms_tune.verdict.run_record import KeptRank, RunRecord, Whole, from_json, to_json
 
-FULL = Kept(
+FULL = RunRecord(
     "910B4",
     None,
     Outside(reserve_bytes=7),
@@ -59,7 +59,7 @@ def test_what_is_written_is_what_is_read() -> None:
 def test_a_doubt_is_about_a_folder_and_what_is_below_it() -> None:
     assert FULL.doubt_about(["rank_0/process_2", "rank_0"]) == FULL.doubts["rank_0"]
     assert FULL.doubt_about(["rank_3"]) == FULL.doubts["."]
-    assert Kept(doubts={"rank_0": FULL.doubts["."]}).doubt_about(["rank_1/rank_0", "rank_1"]) is None
+    assert RunRecord(doubts={"rank_0": FULL.doubts["."]}).doubt_about(["rank_1/rank_0", "rank_1"]) is None
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_a_spoilt_file_says_nothing(whole: Any, parts: dict[str, Any]) -> None: 
     from_json({"version": 1, **parts})
     from_json({"version": 1, "no_verdict": {"rank_0": whole, ".": {"id": "verdict.none", "params": parts}}})
     from_json({"version": 1, "ranks": {"rank_0": {**parts, "whole": whole}}})
-    assert from_json({"version": 2, "chip": "910B"}) == Kept()
+    assert from_json({"version": 2, "chip": "910B"}) == RunRecord()

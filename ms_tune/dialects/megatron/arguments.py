@@ -24,7 +24,7 @@ _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenArgument:
     """One argument as it is written."""
 
     name: str  # `--num-layers`
@@ -41,12 +41,12 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProgramArguments:
     """What a program is given."""
 
     launch: Launch  # how it is started
     release: str  # the release of MindSpeed-LLM whose parser it is
-    given: tuple[Given, ...]  # the arguments, in order
+    given: tuple[GivenArgument, ...]  # the arguments, in order
     strays: tuple[Argument, ...]  # words in front of the first argument
     # Words that are unknown, in which further arguments may hide, each with whether it is the value of the one before.
     hidden: tuple[tuple[Argument, bool], ...] = ()
@@ -56,7 +56,7 @@ class Command:
         """Whether further arguments may hide in words that are unknown."""
         return bool(self.hidden)
 
-    def last(self, dest: str) -> Given | None:
+    def last(self, dest: str) -> GivenArgument | None:
         """The argument that decides about a destination; None if none is written."""
         names = names_by_dest(self.release).get(dest, ())
         return next((one for one in reversed(self.given) if one.name in names), None)
@@ -87,14 +87,14 @@ class Command:
         return dest not in names_by_dest(self.release) or self.value(dest) in (False, None)
 
 
-def command_of(launch: Launch, release: str) -> Command | None:
+def command_of(launch: Launch, release: str) -> ProgramArguments | None:
     """What a program of MindSpeed-LLM is given; None if it is another program."""
     return command_in(launch, release) if launch.name in programs() else None
 
 
-def command_in(launch: Launch, release: str) -> Command:
+def command_in(launch: Launch, release: str) -> ProgramArguments:
     """What any program is given, as a release's parser would part its words."""
-    given: list[Given] = []
+    given: list[GivenArgument] = []
     strays: list[Argument] = []
     hidden: list[tuple[Argument, bool]] = []
     for word in launch.arguments:
@@ -108,7 +108,7 @@ def command_in(launch: Launch, release: str) -> Command:
         ):
             name, equals, _ = text.partition("=")
             value = (word.part(len(name) + 1, len(text)),) if equals else ()
-            given.append(Given(name, word.part(0, len(name)), value, definitions(name, release), bool(equals)))
+            given.append(GivenArgument(name, word.part(0, len(name)), value, definitions(name, release), bool(equals)))
             continue
         last = given[-1] if given else None
         expected = last is not None and (last.takes is None or len(last.values) < last.takes)
@@ -119,11 +119,11 @@ def command_in(launch: Launch, release: str) -> Command:
         if last is None:
             strays.append(word)
         else:
-            given[-1] = Given(last.name, last.word, (*last.values, word), last.definitions, last.joined)
-    return Command(launch, release, tuple(given), tuple(strays), tuple(hidden))
+            given[-1] = GivenArgument(last.name, last.word, (*last.values, word), last.definitions, last.joined)
+    return ProgramArguments(launch, release, tuple(given), tuple(strays), tuple(hidden))
 
 
-def without_unset(command: Command) -> tuple[Command | None, tuple[str, ...]]:
+def without_unset(command: ProgramArguments) -> tuple[ProgramArguments | None, tuple[str, ...]]:
     """The command as it is if nothing comes from outside: for bash a variable that nobody sets is no word at all.
 
     Returns:
@@ -152,7 +152,7 @@ def _is_variable(unknown: Unknown) -> bool:
     return own and unknown.name not in FROM_OUTSIDE
 
 
-def _value(one: Given) -> object:
+def _value(one: GivenArgument) -> object:
     kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
     if len(kinds) != 1:
         return UNKNOWN

@@ -13,7 +13,7 @@ from ms_tune.facts.releases import release_for, served
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
 
 
@@ -48,7 +48,7 @@ def _refused(found: Launches, release: str) -> int:
     return sum(len(list(refused(command))) + _left_out(command, with_mindspore=framework) for command in given)
 
 
-def _left_out(command: Command, *, with_mindspore: bool) -> int:
+def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
     """How many arguments the parser would leave out that are in the sources, of a release whose parser was never asked.
 
     Until 2.1 it takes what MindSpeed-LLM itself defines (``parse_args_decorator``, ``process_args`` of

@@ -19,9 +19,9 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.dialects.megatron.arguments import Given
+    from ms_tune.dialects.megatron.arguments import GivenArgument
     from ms_tune.source.shell.read import Launch, Launches
-    from ms_tune.source.shell.values import Argument, Place
+    from ms_tune.source.shell.values import Argument, ScriptPlace
 
 _GAP = re.compile(r"(?:[ \t\r\n]|\\\r?\n)+")
 _INSIDE = r"\\.|\$\{[^}]*\}|\$\(\([^()]*\)\)|\$\([^()]*\)|\$\w+|\$."
@@ -78,12 +78,12 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
     raise EditRefusedError(msg(f"edits.script.{reason or 'shared'}", file=place.file.path.name, line=place.span.line))
 
 
-def _place(given: Given, change: ArgumentChange) -> Place:
+def _place(given: GivenArgument, change: ArgumentChange) -> ScriptPlace:
     """Where what would have to be edited stands."""
     return given.values[0].place if change.values and not change.new and given.values else given.word.place
 
 
-def _untouchable(script: Launches, given: Given, change: ArgumentChange) -> str:
+def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange) -> str:
     """Why the words cannot be edited; nothing if they can."""
     words = [given.word]
     if change.values and not change.new and len(change.values) == len(given.values):
@@ -96,7 +96,7 @@ def _untouchable(script: Launches, given: Given, change: ArgumentChange) -> str:
     return ""
 
 
-def _forms(text: str, given: Given, change: ArgumentChange) -> Iterator[Sequence[Edit]]:
+def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[Sequence[Edit]]:
     """The edits that may make the change, those first that look best."""
     if change.new:
         yield from _added(text, given, change.words)
@@ -118,7 +118,7 @@ def _put(value: Argument, new: str) -> Iterator[Edit]:
         yield Edit(piece.place.start, piece.place.end, "" if number else new)
 
 
-def _regions(text: str, given: Given) -> Iterator[tuple[int, int]]:
+def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
     """From where to where an argument with its values may be written."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
@@ -157,7 +157,7 @@ def _taken_out(text: str, start: int, end: int) -> Iterator[Edit]:
     yield Edit(start, _behind(_BLANKS.match(text, end), end), "")
 
 
-def _added(text: str, given: Given, words: str) -> Iterator[Sequence[Edit]]:
+def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[Edit]]:
     """New words in front of an argument, on a line of their own if it begins one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:

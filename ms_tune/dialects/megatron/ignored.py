@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.placement import has_experts
 from ms_tune.dialects.megatron.recompute import operators
-from ms_tune.dialects.plan_result import Effect, Kind, Problem, Severity
+from ms_tune.dialects.plan_result import LayerKind, Problem, RecomputeMode, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
-    from ms_tune.dialects.megatron.placement import Cell
+    from ms_tune.dialects.megatron.placement import StageChunk
     from ms_tune.dialects.plan_result import LayerPlan
 
 
 def find_traps(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell], layers: Sequence[LayerPlan]
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
 ) -> Iterator[Problem]:
     """Every trap of a program that the frameworks take."""
     yield from _of_placement(inputs, settled, cells, layers)
@@ -26,7 +26,7 @@ def find_traps(
 
 
 def _of_placement(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell], layers: Sequence[LayerPlan]
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
 ) -> Iterator[Problem]:
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
@@ -37,14 +37,14 @@ def _of_placement(
     renumbered = [cell for cell in cells if cell.number != cell.place and _other_parts(inputs, settled, cell)]
     if renumbered:
         yield _problem("numbered", Severity.WARNING, cells=_named(renumbered))
-    idle = sum(layer.kind is Kind.NOOP for layer in layers)
+    idle = sum(layer.kind is LayerKind.NOOP for layer in layers)
     if settled.noop and idle < len(settled.noop):
         yield _problem("noop-missed", Severity.WARNING, found=idle, asked=len(settled.noop))
     if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
         yield _problem("frequency-ignored", Severity.WARNING, frequency=inputs.frequency)
 
 
-def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
     """Whether a layer of a cell would do nothing, or have experts, by its place and not by the number that it is looked up by."""
     return any(
         (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
@@ -52,7 +52,7 @@ def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
     )
 
 
-def _other_parts(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+def _other_parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
     """Whether a layer of a cell would recompute other parts by its place than by its ``layer_number``."""
 
     def parts(number: int) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def _other_parts(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
 
 
 def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
-    full = any(layer.recompute is Effect.FULL for layer in layers)
+    full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
     if settled.granularity == "full" and inputs.swap:
         yield _problem("swap-instead", Severity.WARNING)
     elif settled.granularity == "full" and not full:
@@ -85,7 +85,7 @@ def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[Lay
         yield _problem("by-rank-ignored", Severity.INFO)
 
 
-def _named(cells: Sequence[Cell]) -> str:
+def _named(cells: Sequence[StageChunk]) -> str:
     shown = [f"stage {cell.stage}, chunk {cell.chunk}" for cell in cells[:3]]
     return "; ".join(shown) + ("; …" if len(cells) > len(shown) else "")
 

@@ -17,11 +17,11 @@ from ms_tune.facts.megatron import names, unregistered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.megatron.arguments import Command, Given
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
     from ms_tune.source.shell.values import Argument
 
 
-class Fault(Enum):
+class ParserFault(Enum):
     """Why an argument is refused."""
 
     UNKNOWN = "unknown"
@@ -34,26 +34,26 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedArgument:
     """An argument that the parser refuses."""
 
-    fault: Fault  # why
+    fault: ParserFault  # why
     name: str  # the argument; empty for a word in front of all of them
     word: Argument  # the word to blame
     # What it may be: the choices, the types of number, or the framework with which it is taken.
     allowed: tuple[str, ...] = ()
 
 
-def refused(command: Command) -> Iterator[Refused]:
+def refused(command: ProgramArguments) -> Iterator[RefusedArgument]:
     """All that the parser refuses, argument by argument; the parser itself names the first, and unknown ones last."""
     for word in command.strays:
         if not word.open:
-            yield Refused(Fault.EXTRA, "", word)
+            yield RefusedArgument(ParserFault.EXTRA, "", word)
     missing = unregistered(command.release) if command.launch.name in _ASKED else {}
     for one in command.given:
         if one.name in missing and (not missing[one.name] or _is_without(command, missing[one.name])):
-            fault = Fault.FRAMEWORK if missing[one.name] else Fault.UNREGISTERED
-            yield Refused(fault, one.name, one.word, (missing[one.name],) if missing[one.name] else ())
+            fault = ParserFault.FRAMEWORK if missing[one.name] else ParserFault.UNREGISTERED
+            yield RefusedArgument(fault, one.name, one.word, (missing[one.name],) if missing[one.name] else ())
             continue
         yield from _unknown(one, command.release)
         yield from _counted(one)
@@ -72,7 +72,7 @@ _OPTION = re.compile(
 _ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
 
 
-def _is_without(command: Command, framework: str) -> bool:
+def _is_without(command: ProgramArguments, framework: str) -> bool:
     """Whether a program runs with another framework for sure."""
     given = command.last("ai_framework")
     if given is None:
@@ -80,37 +80,37 @@ def _is_without(command: Command, framework: str) -> bool:
     return bool(given.values) and given.values[0].text not in (None, framework)
 
 
-def _unknown(one: Given, release: str) -> Iterator[Refused]:
+def _unknown(one: GivenArgument, release: str) -> Iterator[RefusedArgument]:
     if not one.definitions and one.name not in names(release) and _OPTION.match(one.name):
-        yield Refused(Fault.UNKNOWN, one.name, one.word)
+        yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
 
 
-def _counted(one: Given) -> Iterator[Refused]:
+def _counted(one: GivenArgument) -> Iterator[RefusedArgument]:
     takes = one.takes
     if takes is None or any(value.open for value in one.values):
         return
     if takes and not one.values:
-        yield Refused(Fault.MISSING, one.name, one.word)
+        yield RefusedArgument(ParserFault.MISSING, one.name, one.word)
     elif len(one.values) > takes and not _placeholder(one):
-        yield Refused(Fault.EXTRA, one.name, one.values[takes])
+        yield RefusedArgument(ParserFault.EXTRA, one.name, one.values[takes])
 
 
-def _number(one: Given, value: Argument, text: str) -> Iterator[Refused]:
+def _number(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     kinds = {definition.type for definition in one.definitions}
     if kinds <= {"int", "float"} and all(read(text, kind) is UNKNOWN for kind in kinds):
-        yield Refused(Fault.NUMBER, one.name, value, tuple(sorted(kinds)))
+        yield RefusedArgument(ParserFault.NUMBER, one.name, value, tuple(sorted(kinds)))
 
 
-def _choice(one: Given, value: Argument, text: str) -> Iterator[Refused]:
+def _choice(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     if any(definition.choices is None for definition in one.definitions):
         return
     allowed = [choice for definition in one.definitions for choice in definition.choices or ()]
     shown = tuple(dict.fromkeys(map(str, allowed)))
     if text not in shown and not any(read(text, definition.type) in allowed for definition in one.definitions):
-        yield Refused(Fault.CHOICE, one.name, value, shown)
+        yield RefusedArgument(ParserFault.CHOICE, one.name, value, shown)
 
 
-def _placeholder(one: Given) -> bool:
+def _placeholder(one: GivenArgument) -> bool:
     """Whether a value is a sentence that is to be replaced by a path: it came in several words through one variable."""
     if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - one word is no sentence
         return False

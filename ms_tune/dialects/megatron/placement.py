@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StageChunk:
     """The layers of one chunk of one stage."""
 
     stage: int
@@ -36,7 +36,7 @@ class Cell:
     number: int  # `layer_number` of its first layer, counted from 0
 
 
-def place(inputs: MegatronInputs, settled: Settled) -> tuple[Cell, ...]:
+def place(inputs: MegatronInputs, settled: Settled) -> tuple[StageChunk, ...]:
     """The cells in the order in which the layers run through them.
 
     Raises:
@@ -47,7 +47,7 @@ def place(inputs: MegatronInputs, settled: Settled) -> tuple[Cell, ...]:
     for chunk, stage in order(inputs, settled):
         count = _count(inputs, settled, stage, chunk)
         looked_up, number = _looked_up(inputs, settled, stage, chunk), _number(inputs, settled, stage, chunk)
-        found.append(Cell(stage, chunk, count, at, looked_up, number))
+        found.append(StageChunk(stage, chunk, count, at, looked_up, number))
         at += count
     return tuple(found)
 

@@ -9,13 +9,13 @@ from ms_tune.dialects.megatron.ignored import find_traps
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, Kind, LayerPlan
+from ms_tune.dialects.plan_result import FrameworkStop, LayerKind, LayerPlan, RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
-    from ms_tune.dialects.megatron.placement import Cell
+    from ms_tune.dialects.megatron.placement import StageChunk
 
 FRAMEWORK = "MindSpeed-LLM"
 
@@ -46,7 +46,7 @@ def normalize_megatron(inputs: MegatronInputs) -> NormalizedPlan:
     return NormalizedPlan(MEGATRON, inputs.release, placement, formative, (*layers, *ahead), problems)
 
 
-def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell]) -> tuple[tuple[int, ...], ...]:
+def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk]) -> tuple[tuple[int, ...], ...]:
     chunks = 2 if inputs.schedule == "dualpipev" else settled.chunks or 1
     counts = [[0] * inputs.stages for _ in range(chunks)]
     for cell in cells:
@@ -54,7 +54,7 @@ def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell]) -> 
     return tuple(map(tuple, counts))
 
 
-def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerPlan]:
+def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[LayerPlan]:
     check_ends(inputs, settled, cell)
     done = [_parts(inputs, settled, cell, index) for index in range(cell.count)]
     groups = in_full(inputs, settled, cell)
@@ -63,7 +63,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerP
         looked_up = cell.looked_up + index
         idle = looked_up in settled.noop
         experts = has_experts(inputs, looked_up)
-        kind = Kind.NOOP if idle else Kind.EXPERTS if experts else Kind.DENSE
+        kind = LayerKind.NOOP if idle else LayerKind.EXPERTS if experts else LayerKind.DENSE
         parts = done[index]
         full = groups[index] is not None
         found.append(
@@ -71,7 +71,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerP
                 layer=cell.place + index,
                 stage=cell.stage,
                 chunk=cell.chunk,
-                recompute=Effect.FULL if full else Effect.SELECT if parts else Effect.NONE,
+                recompute=RecomputeMode.FULL if full else RecomputeMode.SELECT if parts else RecomputeMode.NONE,
                 select_patterns=() if full else parts,
                 overridden=parts if full else (),
                 kind=kind,
@@ -80,7 +80,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[LayerP
     return found
 
 
-def _parts(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int) -> tuple[str, ...]:
+def _parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: int) -> tuple[str, ...]:
     if cell.looked_up + index in settled.noop:
         return ()
     experts = has_experts(inputs, cell.looked_up + index)
@@ -88,7 +88,7 @@ def _parts(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int) -> 
 
 
 def _ahead(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[Cell], layers: Sequence[LayerPlan]
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
 ) -> list[LayerPlan]:
     """The layers that predict further tokens: behind all others, each with the number of its cell's first layer.
 
@@ -102,9 +102,9 @@ def _ahead(
             layer=last.place + last.count + index,
             stage=last.stage,
             chunk=last.chunk,
-            recompute=Effect.SELECT if parts else Effect.NONE,
+            recompute=RecomputeMode.SELECT if parts else RecomputeMode.NONE,
             select_patterns=parts,
-            kind=Kind.PREDICTION,
+            kind=LayerKind.PREDICTION,
         )
         for index in range(inputs.ahead or 0)
     ]
@@ -116,7 +116,7 @@ def _formative(settled: Settled, placement: Sequence[Sequence[int]], layers: Seq
         "recompute_granularity": settled.granularity,
         "recompute_method": settled.method,
         "recompute_num_layers": settled.number,
-        "full": [layer.layer for layer in layers if layer.recompute is Effect.FULL],
-        "noop": [layer.layer for layer in layers if layer.kind is Kind.NOOP],
-        "experts": [layer.layer for layer in layers if layer.kind is Kind.EXPERTS],
+        "full": [layer.layer for layer in layers if layer.recompute is RecomputeMode.FULL],
+        "noop": [layer.layer for layer in layers if layer.kind is LayerKind.NOOP],
+        "experts": [layer.layer for layer in layers if layer.kind is LayerKind.EXPERTS],
     }

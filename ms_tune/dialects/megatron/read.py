@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.layer_plan import MEGATRON, NormalizedPlan
 from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
-from ms_tune.dialects.megatron.parser import Fault, refused
+from ms_tune.dialects.megatron.parser import ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.remedies import remedy
 from ms_tune.dialects.plan_result import Failure, Problem, Severity
@@ -20,8 +20,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.megatron.arguments import Command
-    from ms_tune.dialects.megatron.parser import Refused
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
+    from ms_tune.dialects.megatron.parser import RefusedArgument
 
 _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
@@ -63,7 +63,7 @@ class NotEvaluableError(Exception):
         self.variable = variable
 
 
-def plan_of(command: Command) -> NormalizedPlan:
+def plan_of(command: ProgramArguments) -> NormalizedPlan:
     """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
 
     Raises:
@@ -84,7 +84,7 @@ def plan_of(command: Command) -> NormalizedPlan:
     return plan._replace(problems=(first, *plan.problems[1:]))
 
 
-def is_in_yaml(command: Command) -> bool:
+def is_in_yaml(command: ProgramArguments) -> bool:
     """Whether a program is to read its arguments from a YAML file, for sure: those of the command line count no more."""
     return isinstance(command.value(IN_YAML), str)
 
@@ -102,8 +102,8 @@ def _stops_over_yaml(release: str) -> NormalizedPlan:
     return NormalizedPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
 
 
-def _parser_problem(release: str, one: Refused) -> Problem:
-    known = releases_of(one.name) if one.fault is Fault.UNKNOWN else ()
+def _parser_problem(release: str, one: RefusedArgument) -> Problem:
+    known = releases_of(one.name) if one.fault is ParserFault.UNKNOWN else ()
     what = msg(
         f"megatron_layers.parser.{'elsewhere' if known else one.fault.value}",
         name=one.name,
@@ -121,7 +121,7 @@ def _parser_problem(release: str, one: Refused) -> Problem:
 _ONLY_BUILT = ("moe_fb_overlap", "spec")
 
 
-def inputs_of(command: Command, *, arguments_only: bool = False) -> MegatronInputs:
+def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> MegatronInputs:
     """What of a program's arguments decides about its layers.
 
     Args:
@@ -174,7 +174,7 @@ def _fields_of(*types: str) -> Iterator[str]:
     return (one.name for one in fields(MegatronInputs) if one.type in types and one.name in DESTINATIONS)
 
 
-def _micro_batches(command: Command, values: dict[str, object]) -> int | None:
+def _micro_batches(command: ProgramArguments, values: dict[str, object]) -> int | None:
     """Micro-batches of a step; None if the number of processes is not known."""
     processes, total, micro = (
         command.launch.processes,
@@ -194,7 +194,7 @@ def _micro_batches(command: Command, values: dict[str, object]) -> int | None:
 class ArgumentReader:
     """Reads values that hold in the end."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ProgramArguments) -> None:
         self._command = command
         self._known = names_by_dest(command.release)
 
@@ -264,6 +264,6 @@ def _first_default(release: str, dest: str) -> object:
     return next((one for one in reversed(found) if one is not None), None)
 
 
-def _open_word(command: Command) -> str:
+def _open_word(command: ProgramArguments) -> str:
     words = (word for word in command.launch.arguments if word.open and word.unknown)
     return next((word.unknown.name for word in words if word.unknown), "")

@@ -14,7 +14,7 @@ from ms_tune.dialects.megatron.refusal import fail
 
 if TYPE_CHECKING:
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
-    from ms_tune.dialects.megatron.placement import Cell
+    from ms_tune.dialects.megatron.placement import StageChunk
 
 NORMS = ("input_layernorm", "pre_mlp_layernorm")
 ACTIVATION = "mlp.activation_func"
@@ -26,7 +26,7 @@ _OF_MODULE = {
 }
 
 
-def in_full(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[int | None]:
+def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[int | None]:
     """Of each layer of a cell the group in which it is recomputed; None if it is not.
 
     Raises:
@@ -47,7 +47,7 @@ def in_full(inputs: MegatronInputs, settled: Settled, cell: Cell) -> list[int | 
     return _uniform(cell, number)
 
 
-def _by_block(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int, number: int) -> bool:
+def _by_block(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: int, number: int) -> bool:
     chunks = settled.chunks if inputs.by_rank and settled.chunks is not None else 1
     chunk = cell.chunk if inputs.by_rank and settled.chunks is not None else 0
     if settled.spare_last and index == cell.count - 1 and _is_last(inputs, settled, cell):
@@ -55,13 +55,13 @@ def _by_block(inputs: MegatronInputs, settled: Settled, cell: Cell, index: int, 
     return index * chunks + chunk < number
 
 
-def _is_last(inputs: MegatronInputs, settled: Settled, cell: Cell) -> bool:
+def _is_last(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
     """``mpu.is_pipeline_last_stage()``."""
     last_chunk = settled.chunks is None or cell.chunk == settled.chunks - 1
     return cell.stage == inputs.stages - 1 and last_chunk
 
 
-def check_ends(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
+def check_ends(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
     """Groups of no layer are counted for ever, before the first layer is reached.
 
     Raises:
@@ -72,7 +72,7 @@ def check_ends(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
         fail("uniform-nothing")
 
 
-def _uniform(cell: Cell, number: int) -> list[int | None]:
+def _uniform(cell: StageChunk, number: int) -> list[int | None]:
     if not cell.count:
         return []
     if cell.count % number:
@@ -80,7 +80,7 @@ def _uniform(cell: Cell, number: int) -> list[int | None]:
     return [index // number for index in range(cell.count)]
 
 
-def check_built(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
+def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
     """What is asked of norms when the layers of a cell are built.
 
     Raises:
@@ -91,7 +91,9 @@ def check_built(inputs: MegatronInputs, settled: Settled, cell: Cell) -> None:
             _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)
 
 
-def operators(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, *, experts: bool) -> tuple[str, ...]:
+def operators(
+    inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool
+) -> tuple[str, ...]:
     """What a layer recomputes of its parts.
 
     Args:
@@ -134,13 +136,13 @@ def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> lis
     return list(dict.fromkeys(found))
 
 
-def _norm(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int) -> bool:
+def _norm(inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int) -> bool:
     """Once when the block is built, by the arguments, and once in every step, by the config: either will do."""
     built = _should(inputs, settled, cell, number, inputs.norm_layers, gated=True)
     return built or _should(inputs, settled, cell, number, inputs.norm_layers, gated=inputs.release != "2.2")
 
 
-def _activation(inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, *, experts: bool) -> bool:
+def _activation(inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool) -> bool:
     # Grouped experts ask MindSpeed's first function, also where their communication is overlapped (--moe-alltoall-overlap-comm,
     # --moe-allgather-overlap-comm: ``grouped_mlp_with_comp_and_comm_overlap_*.py``).
     gated = (experts and inputs.grouped) or inputs.release != "2.2"
@@ -148,7 +150,7 @@ def _activation(inputs: MegatronInputs, settled: Settled, cell: Cell, number: in
 
 
 def _should(  # noqa: PLR0913 - as many as the rule has
-    inputs: MegatronInputs, settled: Settled, cell: Cell, number: int, layers: int | None, *, gated: bool
+    inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, layers: int | None, *, gated: bool
 ) -> bool:
     """``should_recompute``: the layers behind those that are recomputed in full, counted over the chunks of a stage.
 

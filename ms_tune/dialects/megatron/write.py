@@ -17,14 +17,14 @@ from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
 from ms_tune.dialects.operator_names import SWAP
-from ms_tune.dialects.plan_result import Effect, Kind, Severity
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects.cells import Cells
-    from ms_tune.dialects.draft import Draft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import LayerPlan
 
@@ -41,10 +41,10 @@ _MODULES = {"core_attn": ATTENTION, "mla_up_proj": UP_PROJECTION}
 
 def without_idle(plan: NormalizedPlan) -> NormalizedPlan:
     """A plan of arguments without the layers that do nothing; the others are counted anew."""
-    if plan.placement is None or all(layer.kind is not Kind.NOOP for layer in plan.layers):
+    if plan.placement is None or all(layer.kind is not LayerKind.NOOP for layer in plan.layers):
         return plan
-    layers = [layer for layer in plan.layers if layer.kind is not Kind.NOOP]
-    held = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not Kind.PREDICTION)
+    layers = [layer for layer in plan.layers if layer.kind is not LayerKind.NOOP]
+    held = Counter((layer.chunk, layer.stage) for layer in layers if layer.kind is not LayerKind.PREDICTION)
     counts = [[held[chunk, stage] for stage in range(len(row))] for chunk, row in enumerate(plan.placement)]
     numbered = tuple(layer._replace(layer=number) for number, layer in enumerate(layers))
     return plan._replace(placement=tuple(map(tuple, counts)), layers=numbered)
@@ -62,7 +62,7 @@ def arguments_for(
         experts: The layers with experts.
     """
     wanted = [
-        ((layer.stage, layer.chunk), layer.recompute is Effect.FULL, frozenset(named.get(layer.layer, ())))
+        ((layer.stage, layer.chunk), layer.recompute is RecomputeMode.FULL, frozenset(named.get(layer.layer, ())))
         for layer in cells.layers
     ]
     latent = any(UP_PROJECTION in names for names in named.values())
@@ -122,7 +122,7 @@ def _filled_up(base: MegatronInputs, counts: Sequence[int], before: Sequence[int
 
 
 def _full(cell: Iterable[LayerPlan]) -> int:
-    return sum(layer.recompute is Effect.FULL for layer in cell)
+    return sum(layer.recompute is RecomputeMode.FULL for layer in cell)
 
 
 def _recomputing(placed: MegatronInputs, cells: Cells, wanted: Sequence[Act]) -> MegatronInputs:
@@ -171,11 +171,11 @@ def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: 
 def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]:
     """How many layers differ: in anything, and in how many things."""
     plan = normalize_megatron(inputs)
-    layers = [layer for layer in plan.layers if layer.kind not in (Kind.NOOP, Kind.PREDICTION)]
+    layers = [layer for layer in plan.layers if layer.kind not in (LayerKind.NOOP, LayerKind.PREDICTION)]
     if plan.failure is not None or len(layers) != len(wanted):
         return len(wanted) + 1, 0
     acts = [
-        ((layer.stage, layer.chunk), layer.recompute is Effect.FULL, frozenset(layer.select_patterns))
+        ((layer.stage, layer.chunk), layer.recompute is RecomputeMode.FULL, frozenset(layer.select_patterns))
         for layer in layers
     ]
     things = [
@@ -186,7 +186,7 @@ def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]
     return sum(map(bool, things)), sum(things) + sum(parts)
 
 
-def to_megatron(draft: Draft, release: str) -> None:
+def to_megatron(draft: SettingsDraft, release: str) -> None:
     """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
     if draft.choices.named[SWAP]:
         draft.say("swap-arguments", Severity.ERROR)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.swap import swap_layer
 from ms_tune.dialects.patterns import check_applied
-from ms_tune.dialects.plan_result import Effect, LayerPlan, stop
+from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ms_tune.dialects.plan_result import ById, Cell, Formative, LayerIds, Placement
+    from ms_tune.dialects.plan_result import ById, Formative, LayerCell, LayerIds, Placement
 
 
 def set_layer(layer: int, placement: Placement, formative: Formative, recompute: object, *, timed: bool) -> LayerPlan:
@@ -47,7 +47,7 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
     )
 
 
-def _set_by_id(layer: int, cell: Cell, by_id: ById, recompute: object, *, timed: bool) -> LayerPlan:
+def _set_by_id(layer: int, cell: LayerCell, by_id: ById, recompute: object, *, timed: bool) -> LayerPlan:
     """The same when swap is on: values name layers. Excludes are without effect then."""
     full = bool(recompute) and _names(by_id.layer_recompute, layer)
     select = () if full else _named(by_id.select_recompute, layer, timed=timed)
@@ -64,7 +64,7 @@ def _set_by_id(layer: int, cell: Cell, by_id: ById, recompute: object, *, timed:
     )
 
 
-def _hidden(formative: Formative, cell: Cell) -> tuple[str, ...]:
+def _hidden(formative: Formative, cell: LayerCell) -> tuple[str, ...]:
     """The patterns that full recompute makes needless; the framework does not look at them, so nothing can fail."""
     chunk, column = cell.chunk, cell.column
     return tuple(
@@ -93,16 +93,16 @@ def _names(layers: LayerIds, layer: int) -> bool:
     return layers if isinstance(layers, bool) else layer in layers
 
 
-def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Effect:
+def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> RecomputeMode:
     """The strongest kind of recompute of a layer that does these."""
     if full:
-        return Effect.FULL
+        return RecomputeMode.FULL
     if select:
-        return Effect.SELECT
-    return Effect.COMM if comm else Effect.NONE
+        return RecomputeMode.SELECT
+    return RecomputeMode.COMM if comm else RecomputeMode.NONE
 
 
-def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: Cell, *, timed: bool) -> tuple[str, ...]:
+def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: LayerCell, *, timed: bool) -> tuple[str, ...]:
     """The patterns that reach the layer at this place."""
     return _applied((pattern for pattern, rows in patterns.items() if _reaches(rows, cell)), timed=timed)
 
@@ -116,7 +116,7 @@ def _applied(patterns: Iterable[object], *, timed: bool) -> tuple[str, ...]:
     return tuple(applied)
 
 
-def _reaches(rows: Sequence[Sequence[int]], cell: Cell) -> bool:
+def _reaches(rows: Sequence[Sequence[int]], cell: LayerCell) -> bool:
     """The first so many layers of a cell are reached."""
     try:
         count = rows[cell.chunk][cell.column]

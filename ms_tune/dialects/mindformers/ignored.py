@@ -13,7 +13,7 @@ from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.recompute import is_counts, is_patterns
 from ms_tune.dialects.mindformers.swap_traps import find_swap_traps
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import Effect, Problem, Severity
+from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-    from ms_tune.dialects.plan_result import Cell, Formative, LayerPlan, Placement
+    from ms_tune.dialects.plan_result import Formative, LayerCell, LayerPlan, Placement
 
 _SHOWN = 4  # examples in one message
 
@@ -66,7 +66,7 @@ def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerPlan]) -> Iterat
     if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not layers:
         return
     last = layers[-1]
-    if last.recompute is not Effect.NONE or last.swap:
+    if last.recompute is not RecomputeMode.NONE or last.swap:
         message = msg("layers.ahead-as-last", count=inputs.mtp_layers, layer=last.layer)
         yield Problem("ahead-as-last", Severity.INFO, message)
 
@@ -231,6 +231,6 @@ def _hidden_traps(
         yield Problem("select-hidden", severity, message)
 
 
-def _reaches(rows: Sequence[Sequence[int]], cell: Cell) -> bool:
+def _reaches(rows: Sequence[Sequence[int]], cell: LayerCell) -> bool:
     """As the framework has it, but for rows that are too short: no layer may have needed them."""
     return cell.chunk < len(rows) and cell.rank < [*rows[cell.chunk], *[0] * (cell.column + 1)][cell.column]

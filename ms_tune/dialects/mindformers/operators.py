@@ -20,7 +20,7 @@ from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
 from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
-from ms_tune.dialects.plan_result import Effect, Failure, FrameworkStop, Problem, Severity
+from ms_tune.dialects.plan_result import Failure, FrameworkStop, Problem, RecomputeMode, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _ATTRIBUTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OperatorMatches:
     """What a pattern finds: operators and cells by their path, and the text that the framework logs for them."""
 
     operators: tuple[str, ...]
@@ -51,7 +51,7 @@ class Found:
 
 
 @lru_cache(maxsize=4096)  # a thousand layers share two trees
-def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Found:
+def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> OperatorMatches:
     """What a pattern finds in a layer.
 
     Args:
@@ -63,13 +63,13 @@ def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Fo
     Raises:
         re.error: A segment is no regular expression.
     """
-    search = _Search(takes_cells, suffix)
+    search = _OperatorSearch(takes_cells, suffix)
     text = search.walk(tree, split_pattern(pattern), "")
-    return Found(tuple(search.operators), tuple(search.cells), text)
+    return OperatorMatches(tuple(search.operators), tuple(search.cells), text)
 
 
 @dataclass(slots=True)
-class _Search:
+class _OperatorSearch:
     """One pattern's way through a tree."""
 
     takes_cells: bool
@@ -216,7 +216,7 @@ def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Se
         if asked and tree is not None:
             hit = any(_finds(tree, pattern, takes_cells=key in _TAKE_CELLS) for pattern in asked)
             found[layer.chunk, layer.stage, layer.layer] = hit
-    everywhere = len(found) == sum(layer.recompute is not Effect.FULL for layer in plan.layers)
+    everywhere = len(found) == sum(layer.recompute is not RecomputeMode.FULL for layer in plan.layers)
     problem = unmatched_cells(key, ", ".join(patterns), found, everywhere=everywhere)
     if problem is not None:
         yield problem
@@ -296,7 +296,7 @@ def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerPlan, .
         comm = kept(layer.comm_patterns, tree, takes_cells=False)
         layers.append(
             layer._replace(
-                recompute=strongest(full=layer.recompute is Effect.FULL, select=select, comm=comm),
+                recompute=strongest(full=layer.recompute is RecomputeMode.FULL, select=select, comm=comm),
                 select_patterns=select,
                 comm_patterns=comm,
                 select_excludes=kept(layer.select_excludes, tree, takes_cells=False),
@@ -342,7 +342,7 @@ def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[
 def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerPlan, tree: Tree, lines: list[str]) -> None:
     number = layer.layer
     by_id = formative.by_id
-    if layer.recompute is Effect.FULL:
+    if layer.recompute is RecomputeMode.FULL:
         if by_id is None or inputs.values.recompute is not True:
             lines.append(f"Set full recompute at layer {number}")
     else:

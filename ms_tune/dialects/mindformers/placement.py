@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.arrays import array_text, to_int32
-from ms_tune.dialects.plan_result import Cell, Placement, stop
+from ms_tune.dialects.plan_result import LayerCell, Placement, stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def _check_counts(counts: Sequence[int], base: int) -> None:
         stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 - base}.")
 
 
-def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[Cell]:
+def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[LayerCell]:
     """The place of every layer.
 
     The framework finds the column by bisection and the chunk by the first end behind the layer. Up to 1.7 an offset
@@ -145,5 +145,5 @@ def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[Cell]:
         stage = column + inputs.start_stage
         if inputs.zero_bubble and chunk == 1:
             stage = stages - 1 - stage
-        cells.append(Cell(chunk, column, layer - (ends[before] if before >= 0 else 0), stage))
+        cells.append(LayerCell(chunk, column, layer - (ends[before] if before >= 0 else 0), stage))
     return cells

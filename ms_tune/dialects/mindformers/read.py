@@ -17,7 +17,7 @@ from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import UNKNOWN, Origin, model_of, names_of
+from ms_tune.facts.models import UNKNOWN, ValueOrigin, model_of, names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import release_for
 from ms_tune.job.includes import model_folder
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.operators import LayerModel
-    from ms_tune.facts.models import Field, Model
+    from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import KeyPath, SourceFile
     from ms_tune.text import Message
 
@@ -93,7 +93,7 @@ def read_recompute(
         UnsupportedError: The config needs something that is not served, or the version is not.
     """
     release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
-    reader = _Reader(source)
+    reader = _ConfigReader(source)
     legacy = is_legacy(source.data)
     facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
@@ -172,7 +172,7 @@ def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Proble
     model = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
     yield from second_names(model)
     field = model.field("num_layers")
-    if field.origin is Origin.CLASS_DEFAULT and field.value == inputs.layers:
+    if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
 
@@ -198,7 +198,7 @@ def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
     return layer_model(str(facts.facts.kind), inputs.version, str(facts.value("hidden_act")), experts)
 
 
-def _legacy_model(facts: Model, layers: int) -> LayerModel | None:
+def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
     from ms_tune.dialects.operators import expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
     kind, experts = str(facts.architecture), facts.number("expert_num")
@@ -223,13 +223,13 @@ def _default(*path: str) -> Any:  # noqa: ANN401 - settings are of all types
     return key_at(Dialect.MINDFORMERS, *path).default
 
 
-def _known(facts: Model, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
+def _known(facts: ModelConfig, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
     """A field of the model, or something else if nothing is known of its class."""
     value = facts.value(name)
     return otherwise if value is UNKNOWN else value
 
 
-class _Reader:
+class _ConfigReader:
     """Reads settings with their types checked; its complaints know their place in the text."""
 
     def __init__(self, source: SourceFile) -> None:
@@ -271,7 +271,7 @@ class _Reader:
             value = _default(*map(str, path), name)
         return self._counted((*path, name), value, minimum)
 
-    def written(self, model: Model, name: str) -> Field | None:
+    def written(self, model: ModelConfig, name: str) -> Field | None:
         """A field of the model where it is written: under one name, or under several with the same value."""
         found = [field for field in model.written(name) if field.value is not None]
         for field in found[1:]:
@@ -280,7 +280,7 @@ class _Reader:
                 self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
         return found[0] if found else None
 
-    def field(self, model: Model, name: str, *, minimum: int, otherwise: int = 0) -> int:
+    def field(self, model: ModelConfig, name: str, *, minimum: int, otherwise: int = 0) -> int:
         """A whole number of the model; ``otherwise`` if there is none."""
         field = self.written(model, name) or model.field(name)
         if field.value in (None, UNKNOWN):
@@ -294,7 +294,7 @@ class _Reader:
         return value
 
 
-def _layer_count(reader: _Reader, model: Model, given: int | None, fewest: int) -> int:
+def _layer_count(reader: _ConfigReader, model: ModelConfig, given: int | None, fewest: int) -> int:
     """The number of layers: what the config says, what the user adds, or what the model's class has."""
     if given is not None and reader.written(model, "num_layers") is None:
         return given
@@ -303,7 +303,7 @@ def _layer_count(reader: _Reader, model: Model, given: int | None, fewest: int) 
     return reader.field(model, "num_layers", minimum=fewest)
 
 
-def _chunks(reader: _Reader, model: Model, *, legacy: bool) -> int | None:
+def _chunks(reader: _ConfigReader, model: ModelConfig, *, legacy: bool) -> int | None:
     """``pp_interleave_num``: legacy models have 1 where it is missing, the others None. Any whole number goes."""
     name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
     field = reader.written(model, name) or model.field(name)
@@ -316,7 +316,7 @@ def _chunks(reader: _Reader, model: Model, *, legacy: bool) -> int | None:
     return value
 
 
-def _pipeline_config(reader: _Reader) -> tuple[bool, str]:
+def _pipeline_config(reader: _ConfigReader) -> tuple[bool, str]:
     """``pipeline_interleave`` and ``pipeline_scheduler``: MindSpore takes both or neither, and nothing else."""
     reader.section(_PIPELINE[:1])
     config = reader.section(_PIPELINE)
@@ -331,7 +331,7 @@ def _pipeline_config(reader: _Reader) -> tuple[bool, str]:
     return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
 
-def _recompute_section(reader: _Reader) -> dict[str, Any]:
+def _recompute_section(reader: _ConfigReader) -> dict[str, Any]:
     recompute = reader.section(_RECOMPUTE)
     for key in recompute:
         if key not in {*KEYS, *_FLAGS}:
@@ -341,7 +341,7 @@ def _recompute_section(reader: _Reader) -> dict[str, Any]:
     return recompute
 
 
-def _swap_section(reader: _Reader) -> dict[str, Any]:
+def _swap_section(reader: _ConfigReader) -> dict[str, Any]:
     """The section ``swap_config``, whose values the framework judges."""
     swap = reader.section(_SWAP)
     for key in swap:
@@ -350,7 +350,7 @@ def _swap_section(reader: _Reader) -> dict[str, Any]:
     return swap
 
 
-def _core_swap(reader: _Reader, model: Model) -> SwapValues:
+def _core_swap(reader: _ConfigReader, model: ModelConfig) -> SwapValues:
     written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
     values = {key: field.value for key, field in written.items() if field is not None}
     if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):

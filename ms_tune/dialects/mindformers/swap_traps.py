@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Effect, Problem, Severity
+from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _effect_traps(layers: Sequence[LayerPlan]) -> Iterator[Problem]:
     """Swap that recompute makes useless: of an operator that is both, recompute wins (the guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
         yield Problem("swap-nothing", Severity.WARNING, msg("layers.swap-nothing"))
-    full = [plan.layer for plan in layers if plan.recompute is Effect.FULL and plan.swap]
+    full = [plan.layer for plan in layers if plan.recompute is RecomputeMode.FULL and plan.swap]
     if full:
         yield Problem("swap-recomputed", Severity.WARNING, msg("layers.swap-recomputed", layers=_numbers(full)))
     patterns: dict[str, list[int]] = {}

@@ -15,11 +15,11 @@ from ms_tune.dialects.plan_result import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.dialects.draft import Draft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.dialects.plan_result import LayerPlan
 
 
-def to_mindformers(draft: Draft, *, legacy: bool) -> None:
+def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
     """Write the settings; ``legacy`` names where a model of that kind has its swap."""
     cells = draft.cells
     counts = cells.counts
@@ -68,7 +68,7 @@ def _takes_away(excluded: object, chosen: object) -> bool:
     return bool(dropped)
 
 
-def _mindformers_patterns(draft: Draft, key: str, attribute: str, *, by_id: bool) -> object:
+def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_id: bool) -> object:
     """A mapping of patterns. An exclude reaches layers that are recomputed in full as well."""
     found: dict[str, object] = {}
     for name, layers in draft.choices.layers(attribute).items():
@@ -78,12 +78,12 @@ def _mindformers_patterns(draft: Draft, key: str, attribute: str, *, by_id: bool
     return found or False
 
 
-def _without_effect(draft: Draft, key: str, name: str, layer: LayerPlan) -> bool:
+def _without_effect(draft: SettingsDraft, key: str, name: str, layer: LayerPlan) -> bool:
     return (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
 
 
 def _listed(
-    draft: Draft,
+    draft: SettingsDraft,
     key: str,
     wanted: Callable[[LayerPlan], bool],
     idle: Callable[[LayerPlan], bool],

@@ -21,7 +21,7 @@ from ms_tune.dialects.mindformers_pynative.log import log_lines
 from ms_tune.dialects.mindformers_pynative.modules import expand, without_children, without_covered
 from ms_tune.dialects.mindformers_pynative.placement import place_pynative
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, LayerPlan, SwapPlan, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, RecomputeMode, SwapPlan, stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -158,7 +158,15 @@ def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerP
     for layer, (chunk, stage) in sorted(outcome.places.items()):
         select, comm = outcome.select.get(layer, ()), outcome.comm.get(layer, ())
         full = layer in outcome.full
-        effect = Effect.FULL if full else Effect.SELECT if select else Effect.COMM if comm else Effect.NONE
+        effect = (
+            RecomputeMode.FULL
+            if full
+            else RecomputeMode.SELECT
+            if select
+            else RecomputeMode.COMM
+            if comm
+            else RecomputeMode.NONE
+        )
         yield LayerPlan(
             layer=layer,
             stage=stage,

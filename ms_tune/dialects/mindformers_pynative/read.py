@@ -17,7 +17,7 @@ from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pyna
 from ms_tune.dialects.plan_result import FrameworkStop, Problem, Severity, stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
-from ms_tune.facts.models import UNKNOWN, Origin, model_of
+from ms_tune.facts.models import UNKNOWN, ValueOrigin, model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.text import msg
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.mindformers_pynative.modules import Modules
     from ms_tune.facts.keys import Key
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
     from ms_tune.source.yaml import SourceFile
 
 
@@ -90,7 +90,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         plan = plan._replace(problems=kept)
     plan = plan._replace(problems=(*plan.problems, *second_names(model)))
     count = model.field("num_layers")
-    if layers is None and count.origin is Origin.CLASS_DEFAULT:
+    if layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
         plan = plan._replace(problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
     return plan
@@ -110,7 +110,7 @@ def unplaced(source: SourceFile, version: str | None = None, layers: int | None 
     return normalize_pynative(replace(inputs, stages=1, chunks=1))
 
 
-def _inputs(source: SourceFile, model: Model, release: str, layers: int | None) -> PynativeInputs:
+def _inputs(source: SourceFile, model: ModelConfig, release: str, layers: int | None) -> PynativeInputs:
     """What the framework reads of a config.
 
     Raises:
@@ -126,7 +126,7 @@ def _inputs(source: SourceFile, model: Model, release: str, layers: int | None) 
     return PynativeInputs(*counts, version=release, modules=modules, comm_known=False, **values)
 
 
-def _modules(source: SourceFile, model: Model, layers: int, mtp_layers: int) -> Modules | None:
+def _modules(source: SourceFile, model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
     """The modules inside each layer, if the config's model is one whose layers are known and something names modules."""
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
@@ -145,7 +145,7 @@ def known_modules(source: SourceFile, release: str, layers: int | None = None) -
     return _known_modules(model, *layer_counts(source, model, layers))
 
 
-def layer_counts(source: SourceFile, model: Model, layers: int | None) -> tuple[int, int]:
+def layer_counts(source: SourceFile, model: ModelConfig, layers: int | None) -> tuple[int, int]:
     """Layers of the model, and those of multi-token prediction.
 
     Args:
@@ -162,7 +162,7 @@ def layer_counts(source: SourceFile, model: Model, layers: int | None) -> tuple[
     )
 
 
-def _known_modules(model: Model, layers: int, mtp_layers: int) -> Modules | None:
+def _known_modules(model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
     from ms_tune.dialects.operators import dynamic_model, expert_layers  # noqa: PLC0415 - start-up time
 
     if not model.has_own_layers:
@@ -183,7 +183,7 @@ def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
     return any(isinstance(size, int) and size > 1 for size in (*sizes, shards))
 
 
-def _count(source: SourceFile, model: Model, name: str, least: int) -> int:
+def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int:
     """Layers of the model, or those of multi-token prediction: written, or as the model's class has them."""
     written = [field for field in model.written(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:

@@ -14,11 +14,11 @@ from ms_tune.dialects.plan_result import Severity
 
 if TYPE_CHECKING:
     from ms_tune.dialects.cells import Cells
-    from ms_tune.dialects.draft import Draft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.dialects.layer_plan import NormalizedPlan
 
 
-def to_pynative(plan: NormalizedPlan, draft: Draft, version: str) -> None:
+def to_pynative(plan: NormalizedPlan, draft: SettingsDraft, version: str) -> None:
     """Write the settings for a release (``2.0``, ``2.1``)."""
     cells = draft.cells
     if cells.stages > 1 and any(count == 0 for row in cells.counts for count in row):
@@ -53,7 +53,7 @@ def _is_names(plan: NormalizedPlan) -> bool:
     return plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
 
 
-def _excluded_names(plan: NormalizedPlan, draft: Draft, version: str) -> None:
+def _excluded_names(plan: NormalizedPlan, draft: SettingsDraft, version: str) -> None:
     """Names for the whole model go to names only."""
     if version == "2.0" and _is_names(plan):
         names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)
@@ -67,7 +67,7 @@ def _texts(cells: Cells) -> list[str]:
     return [",".join(write_specs(layer.layer for layer in cell)[0] for cell in column) for column in columns]
 
 
-def _modules(draft: Draft, attribute: str) -> dict[str, list[str]]:
+def _modules(draft: SettingsDraft, attribute: str) -> dict[str, list[str]]:
     """Layers by module. The dynamic graph takes no blank pattern."""
     found = {}
     for name, layers in draft.choices.layers(attribute).items():

@@ -18,7 +18,7 @@ from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of
 from ms_tune.dialects.mindspeed_ms.count_array import CountArray, Number, add, as_count, count_array, subtract
 from ms_tune.dialects.mindspeed_ms.ignored import find_traps
 from ms_tune.dialects.mindspeed_ms.inputs import CellPlan
-from ms_tune.dialects.plan_result import Effect, FrameworkStop, LayerPlan, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, RecomputeMode, stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -306,7 +306,15 @@ def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) 
         for rank in range(cell.count):
             behind = rank - cell.full
             select, comm = 0 <= behind < cell.select, 0 <= behind < cell.comm
-            effect = Effect.FULL if behind < 0 else Effect.SELECT if select else Effect.COMM if comm else Effect.NONE
+            effect = (
+                RecomputeMode.FULL
+                if behind < 0
+                else RecomputeMode.SELECT
+                if select
+                else RecomputeMode.COMM
+                if comm
+                else RecomputeMode.NONE
+            )
             layers.append(
                 LayerPlan(
                     layer=cell.first + rank,

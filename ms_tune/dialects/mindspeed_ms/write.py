@@ -12,12 +12,12 @@ from ms_tune.dialects.plan_result import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.dialects.draft import Draft
+    from ms_tune.dialects.draft import SettingsDraft
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import LayerPlan
 
 
-def to_mindspeed_ms(plan: NormalizedPlan, draft: Draft) -> None:
+def to_mindspeed_ms(plan: NormalizedPlan, draft: SettingsDraft) -> None:
     """Write the settings."""
     cells = draft.cells
     prefix = "parallel_config"
@@ -42,7 +42,7 @@ def to_mindspeed_ms(plan: NormalizedPlan, draft: Draft) -> None:
         draft.values[f"{prefix}.recompute_config.{key}"] = squeeze(cells, [row[columns:] for row in rows])
 
 
-def _mindspeed_placement(draft: Draft, prefix: str) -> int | None:
+def _mindspeed_placement(draft: SettingsDraft, prefix: str) -> int | None:
     """The placement as counts; gives the number of leading stages without layers, or None if it cannot be said."""
     cells = draft.cells
     counts = cells.counts

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _StepReport(Callback):
+class _StaticStepReport(Callback):
     """Tells the parent process which step runs."""
 
     def __init__(self, steps: int) -> None:
@@ -53,7 +53,7 @@ def run(job_data: Mapping[str, object]) -> None:
     build_context(config)
     mindspore.runtime.dispatch_threads_num(job.threads)
     trainer = Trainer(task="text_generation", args=config, train_dataset=_data_set(job))
-    trainer.callbacks = [_StepReport(job.batches)]
+    trainer.callbacks = [_StaticStepReport(job.batches)]
     trainer.train()
     report("write")
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SMALL = 1 << 20  # bytes; step counts and the like keep their values
 
 
-class _StepReport(TrainerCallback):
+class _DynamicStepReport(TrainerCallback):
     """Tells the parent process which step runs."""
 
     def __init__(self, steps: int) -> None:
@@ -70,7 +70,7 @@ def run(job_data: Mapping[str, object]) -> None:
         raise RuntimeError(message)
     setattr(trainer_utils, PYNATIVE_LOADER, _loader(job))
     config = yaml.safe_load(Path(job.config_file).read_text(encoding="utf-8"))
-    trainer = Trainer(config=config, callbacks=[_StepReport(job.steps)])
+    trainer = Trainer(config=config, callbacks=[_DynamicStepReport(job.steps)])
     try:
         trainer.train()
     except RuntimeError as error:

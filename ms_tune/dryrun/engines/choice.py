@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.task import Engine, Observer, Task
+    from ms_tune.dryrun.task import Observer, Task, TaskEngine
 
 _RAY = "ray"
 
@@ -31,7 +31,7 @@ def reach(engine: str, observer: Observer) -> None:
         ray.connect()
 
 
-def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> Engine:
+def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
     """The engine.
 
     Args:

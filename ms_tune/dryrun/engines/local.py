@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Child, Ended, Watch
-    from ms_tune.dryrun.task import State, Task
+    from ms_tune.dryrun.launcher import Child, ProcessEnd, Watch
+    from ms_tune.dryrun.task import Task, TaskState
 
 _TELL_SECONDS = 0.1
 
@@ -38,10 +38,10 @@ class LocalEngine:
         self,
         tasks: Sequence[Task],
         folder: Path,
-        on_state: Callable[[Task, State], None],
-        on_end: Callable[[Task, Ended], None],
+        on_state: Callable[[Task, TaskState], None],
+        on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
-        """Run all tasks; see :class:`~ms_tune.dryrun.task.Engine`."""
+        """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
         # What needs most starts first: the last one to end should be a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, Running]] = {}

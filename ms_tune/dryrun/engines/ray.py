@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
-from ms_tune.dryrun.launcher import Ended, start, watched
+from ms_tune.dryrun.launcher import ProcessEnd, start, watched
 from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import State, Task, write_files
+from ms_tune.dryrun.task import Task, TaskState, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
 from ms_tune.text import msg
@@ -45,7 +45,7 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 class Brought:
     """What comes back from a worker."""
 
-    ended: Ended | None  # how the process ended
+    ended: ProcessEnd | None  # how the process ended
     files: dict[str, bytes]  # what it left in its folder, compressed, by relative path
     host: str  # the machine that it ran on
     error: MsTuneError | None  # why it could not be run at all, if so
@@ -102,10 +102,10 @@ class RayEngine:
         self,
         tasks: Sequence[Task],
         folder: Path,
-        on_state: Callable[[Task, State], None],
-        on_end: Callable[[Task, Ended], None],
+        on_state: Callable[[Task, TaskState], None],
+        on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
-        """Run all tasks; see :class:`~ms_tune.dryrun.task.Engine`."""
+        """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
         ray = connect()
         remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_here)
         waiting, begin = list(tasks), time.monotonic()
@@ -118,7 +118,7 @@ class RayEngine:
                     pending[bound.remote(asdict(task))] = task
                 done, _ = ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
                 for task in pending.values():
-                    on_state(task, State("remote", 0, 0, None, time.monotonic() - begin))
+                    on_state(task, TaskState("remote", 0, 0, None, time.monotonic() - begin))
                 for reference in done:
                     task = pending.pop(reference)
                     on_end(task, _take(ray, reference, task, folder / task.folder))
@@ -199,7 +199,7 @@ def _answers(address: str) -> bool:
     return answered.wait(_ANSWER_SECONDS)
 
 
-def _take(ray: Any, reference: Any, task: Task, folder: Path) -> Ended:  # noqa: ANN401 - as above
+def _take(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
     """How a task ended, when what it left is in its folder here."""
     try:
         brought: Brought = ray.get(reference)
@@ -208,7 +208,7 @@ def _take(ray: Any, reference: Any, task: Task, folder: Path) -> Ended:  # noqa:
     return unpacked(brought, task, folder)
 
 
-def unpacked(brought: Brought, task: Task, folder: Path) -> Ended:
+def unpacked(brought: Brought, task: Task, folder: Path) -> ProcessEnd:
     """Put what a worker brought into the task's folder.
 
     Raises:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.launchers.stages import Parallel
-from ms_tune.dryrun.launchers.words import Change
+from ms_tune.dryrun.launchers.words import OptionChange
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB
@@ -48,7 +48,7 @@ class JobStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LauncherLook:
     """What a job's program would find."""
 
     python: str  # the Python that would run it
@@ -57,7 +57,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LaunchedJob:
     """What one call of a launcher was told, and how its ranks ended."""
 
     number: int  # 1 for the command's first job
@@ -65,12 +65,12 @@ class Job:
     program: str  # the program that its ranks run; empty where it did not come to that
     world: int | None  # ranks of the job; None where that could not be told
     split: Parallel | None  # how the program's arguments split the job; None if they name no pipeline
-    changes: tuple[Change, ...]  # arguments that the program was given otherwise than the script says
+    changes: tuple[OptionChange, ...]  # arguments that the program was given otherwise than the script says
     ranks: tuple[JobRank, ...]  # those that were simulated
     problem: Message | None  # why none were
     hint: Message | None  # what to do about it
     arguments: tuple[str, ...] = ()  # what the launcher was told, the program's own arguments included
-    look: Look | None = None  # what its program would find, if that was looked for
+    look: LauncherLook | None = None  # what its program would find, if that was looked for
     stages: tuple[JobStage, ...] = ()  # the stages of its ranks
 
     @property
@@ -89,20 +89,20 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
     return job / f"rank_{rank}" if not run else job / f".run_{run}" / f"rank_{rank}"
 
 
-def jobs_in(folder: Path) -> tuple[Job, ...]:
+def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
     """The jobs that a command launched, in the order in which they began."""
     found = (_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
-def _job(record: Path) -> Job | None:
+def _job(record: Path) -> LaunchedJob | None:
     """What a record tells; None if it tells nothing, since the program could have written it itself."""
     try:
         if record.stat().st_size > _LARGEST:
             return None
         told = json.loads(record.read_bytes())
         split = told.get("split")
-        return Job(
+        return LaunchedJob(
             number=int(record.parent.name.rpartition("_")[2]),
             launcher=str(told["launcher"]),
             program=str(told.get("program", "")),
@@ -120,20 +120,20 @@ def _job(record: Path) -> Job | None:
         return None
 
 
-def _look(answer: Path) -> Look | None:
+def _look(answer: Path) -> LauncherLook | None:
     try:
         if answer.stat().st_size > _LARGEST:
             return None
         told = json.loads(answer.read_bytes())
         folders = {str(name): tuple(map(str, places)) for name, places in told["folders"].items()}
-        return Look(str(told["python"]), str(told["version"]), folders)
+        return LauncherLook(str(told["python"]), str(told["version"]), folders)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _change(told: Mapping[str, Any]) -> Change:
+def _change(told: Mapping[str, Any]) -> OptionChange:
     before, after = (None if told[name] is None else str(told[name]) for name in ("before", "after"))
-    return Change(str(told["key"]), before, after)
+    return OptionChange(str(told["key"]), before, after)
 
 
 def _message(told: Mapping[str, Any], name: str) -> Message | None:

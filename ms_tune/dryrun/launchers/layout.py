@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.dialects.megatron.inputs import Settled
-    from ms_tune.dialects.megatron.placement import Cell
-    from ms_tune.dryrun.launchers.words import Words
+    from ms_tune.dialects.megatron.placement import StageChunk
+    from ms_tune.dryrun.launchers.words import OptionWords
 
 # The release that refuses least; what another one refuses besides, its run tells.
 _RELEASE = releases_on("core_v0.12.1")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ProgramLayout:
     """How a job's layers lie."""
 
     inputs: MegatronInputs  # what the arguments say
     settled: Settled  # what the frameworks make of them
-    cells: tuple[Cell, ...]  # the layers of each chunk of each stage, those included that do nothing
+    cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, those included that do nothing
 
     @property
     def stages(self) -> int:
@@ -55,11 +55,11 @@ class Layout:
         """Layers of the longest chunk."""
         return max(cell.count for cell in self.cells)
 
-    def of_stage(self, stage: int) -> tuple[Cell, ...]:
+    def of_stage(self, stage: int) -> tuple[StageChunk, ...]:
         """The chunks of a stage, in their order."""
         return tuple(cell for cell in self.cells if cell.stage == stage)
 
-    def idle(self, cell: Cell) -> int:
+    def idle(self, cell: StageChunk) -> int:
         """How many layers of a chunk do nothing."""
         return sum(cell.looked_up + index in self.settled.noop for index in range(cell.count))
 
@@ -68,7 +68,7 @@ class Layout:
         return sum(cell.count - self.idle(cell) for cell in self.of_stage(stage))
 
 
-def layout_of(words: Words) -> Layout:
+def layout_of(words: OptionWords) -> ProgramLayout:
     """How the layers lie.
 
     Raises:
@@ -77,7 +77,7 @@ def layout_of(words: Words) -> Layout:
     inputs = _inputs(words)
     try:
         settled = validated(inputs)
-        return Layout(inputs, settled, place(inputs, settled))
+        return ProgramLayout(inputs, settled, place(inputs, settled))
     except FrameworkStop as stop:
         raise _refused(stop) from stop
 
@@ -86,7 +86,7 @@ def _refused(stop: FrameworkStop) -> UsageError:
     return UsageError(msg("launch.layers.refused", error=f"{stop.exception}: {stop.text}"))
 
 
-def _inputs(words: Words) -> MegatronInputs:
+def _inputs(words: OptionWords) -> MegatronInputs:
     names = load("launchers")["layers"]
     for option in names["unfollowed"]:
         if option in words:
@@ -119,19 +119,19 @@ def _inputs(words: Words) -> MegatronInputs:
     )
 
 
-def _count(words: Words, option: str) -> int:
+def _count(words: OptionWords, option: str) -> int:
     number = words.number(option)
     if number is None or number > MOST_LAYERS:
         raise UsageError(msg("launch.layers.unfollowed", option=option))
     return number
 
 
-def _text(words: Words, option: str) -> str | None:
+def _text(words: OptionWords, option: str) -> str | None:
     given = words.get(option)
     return " ".join(given) if given else None
 
 
-def kinds_of(layout: Layout, stage: int) -> Mapping[str, int]:
+def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[str, int]:
     """How many layers of each kind a stage has: layers of one kind need the same memory.
 
     Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
@@ -147,7 +147,7 @@ def kinds_of(layout: Layout, stage: int) -> Mapping[str, int]:
     return dict(found)
 
 
-def _of_cell(layout: Layout, cell: Cell) -> Iterator[str]:
+def _of_cell(layout: ProgramLayout, cell: StageChunk) -> Iterator[str]:
     try:
         check_ends(layout.inputs, layout.settled, cell)
         groups = in_full(layout.inputs, layout.settled, cell)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
 from ms_tune.dryrun.launchers.stages import Parallel, parallel_of
-from ms_tune.dryrun.launchers.words import Words
+from ms_tune.dryrun.launchers.words import OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -23,7 +23,7 @@ _DATA, _TOKENIZER = "data", "tokenizer"  # in the job's folder
 
 def simulated(
     arguments: Sequence[str], world: int, folder: Path, settings: Sequence[tuple[str, str | None]] = ()
-) -> Words:
+) -> OptionWords:
     """The arguments with which a program is simulated, and what of them the script says otherwise.
 
     A program that is not Megatron's keeps its own, but for the user's settings.
@@ -37,7 +37,7 @@ def simulated(
     Raises:
         UsageError: What the model looks like follows from a file that is not there.
     """
-    words, names = Words(arguments), load("launchers")["megatron"]
+    words, names = OptionWords(arguments), load("launchers")["megatron"]
     for option, value in settings:
         if value is None:
             words.drop([option])
@@ -54,7 +54,7 @@ def simulated(
     return words
 
 
-def _few_steps(words: Words, names: Mapping[str, Any]) -> None:
+def _few_steps(words: OptionWords, names: Mapping[str, Any]) -> None:
     if names["samples"] in words:
         batch = words.number(names["global_batch"]) or 1
         words.put(names["samples"], str(STEPS * batch))
@@ -66,7 +66,7 @@ def _few_steps(words: Words, names: Mapping[str, Any]) -> None:
     words.put(names["evaluation"], "0")
 
 
-def _few_micro_batches(words: Words, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
+def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
     """Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them.
 
     1F1B has at most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``);
@@ -87,7 +87,7 @@ def _few_micro_batches(words: Words, names: Mapping[str, Any], world: int, paral
             words.put(names["samples"], str(STEPS * each * enough))
 
 
-def _made_up(words: Words, names: Mapping[str, Any], folder: Path) -> None:
+def _made_up(words: OptionWords, names: Mapping[str, Any], folder: Path) -> None:
     """Tokens in the place of the data set, and a tokenizer where the one that is named is not there."""
     sized = next((words.number(option) for option in names["vocabulary"] if words.number(option)), None)
     tokenizer = [option for option in names["tokenizer"] if option in words]

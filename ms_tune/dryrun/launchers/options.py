@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.dryrun.launchers.words import Change, Words
+from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -25,7 +25,7 @@ _MOST = 1_000_000  # ranks of a job
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LauncherCall:
     """A job as its launcher was told to start it."""
 
     launcher: str  # one of `LAUNCHERS`
@@ -38,15 +38,17 @@ class Launch:
     program: str  # the program that every rank runs
     arguments: tuple[str, ...]  # the program's own arguments
     names_local_rank: bool = False  # every rank gets `--local-rank` as an argument, too
-    changes: tuple[Change, ...] = ()  # what of its own options was read otherwise than the launcher would
+    changes: tuple[OptionChange, ...] = ()  # what of its own options was read otherwise than the launcher would
 
 
-class _Parser(ArgumentParser):
+class _OptionParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(msg("launch.own-words", words=message))
 
 
-def parse(launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None) -> Launch:
+def parse(
+    launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
+) -> LauncherCall:
     """Read a launcher's command line.
 
     Args:
@@ -60,7 +62,7 @@ def parse(launcher: str, words: Sequence[str], environment: Mapping[str, str], d
     """
     parser = _parser(launcher, environment if launcher != MSRUN else {})
     found = parser.parse_args(list(words))
-    changes: tuple[Change, ...] = ()
+    changes: tuple[OptionChange, ...] = ()
     if not found.program.endswith(_PYTHON) and not Path(found.program).exists() and not which(found.program):
         kept, changes = _without_sentences(words)
         try:
@@ -71,22 +73,24 @@ def parse(launcher: str, words: Sequence[str], environment: Mapping[str, str], d
     return replace(launch, changes=changes)
 
 
-def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[Change, ...]]:
+def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[OptionChange, ...]]:
     """The words with one for each option where several stand, as a shell makes them of ``--master_addr your master node ip``.
 
     Vendors' scripts have such sentences to be replaced; the launcher would take their second word for the program.
     """
     end = next((at for at, word in enumerate(words) if word.endswith(_PYTHON)), 0)
-    head = Words(words[:end])
+    head = OptionWords(words[:end])
     changes = tuple(
-        Change(name, " ".join(told), told[0]) for name, told in head.parts if name.startswith("-") and len(told) > 1
+        OptionChange(name, " ".join(told), told[0])
+        for name, told in head.parts
+        if name.startswith("-") and len(told) > 1
     )
     kept = [word for name, told in head.parts for word in ([name] if name else []) + told[:1]]
     return [*kept, *words[end:]], changes
 
 
 def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
-    parser = _Parser(prog=launcher, add_help=False)
+    parser = _OptionParser(prog=launcher, add_help=False)
     for option in load("launchers")["launchers"][launcher]["options"]:
         long = next(name for name in option["names"] if name.startswith("--"))
         told = environment.get(f"PET_{long.lstrip('-').replace('-', '_').upper()}")
@@ -99,14 +103,14 @@ def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
     return parser
 
 
-def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> Launch:
+def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
     """MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``."""
     world = devices or _number("--worker_num", found.worker_num)
     local = min(_number("--local_worker_num", found.local_worker_num), world)
     if found.join not in {"True", "False"}:
         raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
     bare = found.program in _PYTHONS
-    return Launch(
+    return LauncherCall(
         launcher=launcher,
         world=world,
         local=local,
@@ -118,14 +122,14 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> Launch:
     )
 
 
-def _of_torch(launcher: str, found: Namespace, devices: int | None) -> Launch:
+def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
     """PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs."""
     nodes = _number("--nnodes", found.nnodes.rpartition(":")[2])
     local = _each_node(found.nproc_per_node, devices, nodes)
     bare, module = found.no_python, found.module
     if bare and module:
         raise UsageError(msg("launch.module"))
-    return Launch(
+    return LauncherCall(
         launcher=launcher,
         world=devices or nodes * local,
         local=local,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import weights, worst
-from ms_tune.dryrun.launchers.layout import Layout, kinds_of, layout_of
-from ms_tune.dryrun.launchers.words import Words
+from ms_tune.dryrun.launchers.layout import ProgramLayout, kinds_of, layout_of
+from ms_tune.dryrun.launchers.words import OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -55,7 +55,7 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
     Raises:
         UsageError: So many layers are more than the stage has.
     """
-    words = Words(arguments)
+    words = OptionWords(arguments)
     try:
         layout = layout_of(words)
         full = Small(layout.layers(stage), kinds_of(layout, stage), tuple(arguments))
@@ -76,7 +76,7 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
     return found
 
 
-def _derived(words: Words, layout: Layout, stage: int, full: Small, least: int) -> StageSizes | None:
+def _derived(words: OptionWords, layout: ProgramLayout, stage: int, full: Small, least: int) -> StageSizes | None:
     """Runs with so many layers and more from which the whole stage follows; None if only the whole tells."""
     chosen: list[Small] = []
     for one in _smaller(words, layout, stage, full):
@@ -92,7 +92,7 @@ def _derived(words: Words, layout: Layout, stage: int, full: Small, least: int) 
     return None
 
 
-def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[Small]:
+def _smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: Small) -> Iterator[Small]:
     """The stage with fewer layers of each of its kinds, the smallest first.
 
     Each kind is there at least once: without a layer that is not recomputed, for one, the peak is at another moment, when a
@@ -113,7 +113,7 @@ def _smaller(words: Words, layout: Layout, stage: int, full: Small) -> Iterator[
         yield from sorted(found, key=lambda one: one.layers)
 
 
-def _changed(words: Words, layout: Layout, stage: int, size: int) -> Iterator[Words]:
+def _changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
     """The arguments with so many layers in a chunk, with each number of dense and of recomputed layers that there may be."""
     names = load("launchers")["layers"]
     count = size * layout.stages * layout.chunks
@@ -133,9 +133,9 @@ def _changed(words: Words, layout: Layout, stage: int, size: int) -> Iterator[Wo
             yield _with(words, {**sized, names["dense"]: first, names["number"]: number})
 
 
-def _with(words: Words, values: Mapping[str, object]) -> Words:
+def _with(words: OptionWords, values: Mapping[str, object]) -> OptionWords:
     """The arguments with these values of the options that are among them; an option without one is taken out."""
-    made = Words(words.arguments())
+    made = OptionWords(words.arguments())
     for option, value in values.items():
         if option in made and value == "":
             made.drop([option])
@@ -144,7 +144,7 @@ def _with(words: Words, values: Mapping[str, object]) -> Words:
     return made
 
 
-def _noop(layout: Layout, size: int, stage: int) -> Iterator[int]:
+def _noop(layout: ProgramLayout, size: int, stage: int) -> Iterator[int]:
     """As many layers that do nothing in each chunk of the stage, at its end; each chunk has so many layers."""
     for cell in layout.of_stage(stage):
         first = (cell.chunk * layout.stages + stage) * size
@@ -153,7 +153,7 @@ def _noop(layout: Layout, size: int, stage: int) -> Iterator[int]:
 
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
     """The stages that no other outdoes; all where the arguments are not followed."""
-    words = Words(arguments)
+    words = OptionWords(arguments)
     try:
         layout = layout_of(words)
         return worst([kinds_of(layout, stage) for stage in range(stages)])

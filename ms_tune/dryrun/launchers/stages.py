@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launchers.words import Words
+from ms_tune.dryrun.launchers.words import OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -36,7 +36,7 @@ class Rank:
 
 def parallel_of(arguments: Sequence[str]) -> Parallel | None:
     """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
-    names, words = load("launchers")["parallel"], Words(arguments)
+    names, words = load("launchers")["parallel"], OptionWords(arguments)
     pipeline = words.number(names["pipeline"])
     if pipeline is None:
         return None

@@ -27,7 +27,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
 from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
-from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, Launch, parse
+from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse
 from ms_tune.dryrun.launchers.programs import LOOK
 from ms_tune.dryrun.launchers.shrink import Small, StageSizes, sizes_of, worst_of
 from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, parallel_of
@@ -53,7 +53,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(slots=True)
-class _Job:
+class _StandInJob:
     """A job, as it is told in its folder."""
 
     folder: Path
@@ -66,11 +66,11 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RankRun:
     """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
 
     rank: Rank
-    launch: Launch
+    launch: LauncherCall
     size: Small
     number: int
 
@@ -101,7 +101,9 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     """Run a launcher's job in simulation; gives the exit code that the launcher would have."""
     if launcher == "tee":
         return _tee(words, Path(plan["folder"]))
-    job = _Job(_claim(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []})
+    job = _StandInJob(
+        _claim(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []}
+    )
     if launcher not in LAUNCHERS:
         return _refuse(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
     try:
@@ -120,7 +122,7 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         "split": asdict(parallel) if parallel is not None else None,
     }
     runs = [
-        _Run(rank, launch if plan["look"] else replace(launch, arguments=run.arguments), run, number)
+        _RankRun(rank, launch if plan["look"] else replace(launch, arguments=run.arguments), run, number)
         for rank, stage in zip(ranks, sizes, strict=True)
         for number, run in enumerate(stage.runs)
     ]
@@ -136,14 +138,16 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     return _run(job, runs, plan, show=launch.waits)
 
 
-def _stages(launch: Launch, parallel: Parallel | None, wanted: Sequence[int] | str | None) -> Sequence[int] | None:
+def _stages(
+    launch: LauncherCall, parallel: Parallel | None, wanted: Sequence[int] | str | None
+) -> Sequence[int] | None:
     """The stages to simulate: those that are named, or those that no other outdoes."""
     if not isinstance(wanted, str):
         return wanted
     return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
-def _sizes(launch: Launch, rank: Rank, layers: int | str | None) -> StageSizes:
+def _sizes(launch: LauncherCall, rank: Rank, layers: int | str | None) -> StageSizes:
     """What is run of a rank's stage; of a rank that was chosen by its number the whole."""
     if rank.stage is None:
         reason = msg("launch.layers.ranks") if layers is not None else None
@@ -156,7 +160,7 @@ def _stage_told(rank: Rank, stage: StageSizes) -> dict[str, Any]:
     return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 
 
-def _looking(launch: Launch, folder: Path) -> Launch:
+def _looking(launch: LauncherCall, folder: Path) -> LauncherCall:
     """The job with a program in its program's place that only looks what that would find, and imports it."""
     words = [launch.program, *launch.arguments]
     if not launch.prefix and Path(launch.program).name in _PYTHONS:
@@ -170,7 +174,7 @@ def _looking(launch: Launch, folder: Path) -> Launch:
     return replace(launch, prefix=("python",), program=_LOOKS, arguments=tuple(words), names_local_rank=False)
 
 
-def _refused(launch: Launch, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
+def _refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
     """Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell."""
     answer = folder / LOOKED
     command = [_python(plan), _LOOKS, str(answer), ",".join(modules())]
@@ -194,7 +198,7 @@ def _claim(folder: Path) -> Path:
     raise SystemExit(REFUSED)
 
 
-def _refuse(job: _Job, error: UsageError) -> int:
+def _refuse(job: _StandInJob, error: UsageError) -> int:
     for name, message in (("problem", error.message), ("hint", error.hint)):
         if message is not None:
             job.facts[name] = {"text": message.id, "params": message.params}
@@ -203,7 +207,7 @@ def _refuse(job: _Job, error: UsageError) -> int:
     return REFUSED
 
 
-def _run(job: _Job, runs: Sequence[_Run], plan: Mapping[str, Any], *, show: bool) -> int:
+def _run(job: _StandInJob, runs: Sequence[_RankRun], plan: Mapping[str, Any], *, show: bool) -> int:
     """All ranks of a job, as many at once as the command has room for; gives the launcher's exit code."""
     waiting = list(zip(runs, job.facts["ranks"], strict=True))
     running: list[_Running] = []
@@ -221,7 +225,7 @@ def _run(job: _Job, runs: Sequence[_Run], plan: Mapping[str, Any], *, show: bool
     return int(failed and show)
 
 
-def _command(launch: Launch, rank: int, plan: Mapping[str, Any]) -> list[str]:
+def _command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> list[str]:
     prefix = [_python(plan), *launch.prefix[1:]] if launch.prefix else []
     local = [f"--local-rank={rank % launch.local}"] if launch.names_local_rank else []
     return [*prefix, launch.program, *local, *launch.arguments]
@@ -248,7 +252,7 @@ def _slot(folder: Path, count: int) -> int | None:
     return None
 
 
-def _start(job: Path, run: _Run, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
+def _start(job: Path, run: _RankRun, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
     launch, rank = run.launch, run.rank.rank
     folder = folder_of(job, rank, run.number)
     folder.mkdir(parents=True)
@@ -272,7 +276,7 @@ def _start(job: Path, run: _Run, plan: Mapping[str, Any], told: dict[str, Any], 
 
 
 def rank_environment(
-    base: Mapping[str, str], launch: Launch, rank: int, folder: Path, plan: Mapping[str, Any]
+    base: Mapping[str, str], launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]
 ) -> dict[str, str]:
     """The environment of one simulated rank: the script's own, what simulation needs, and what the launcher tells."""
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
@@ -306,7 +310,7 @@ def rank_environment(
     }
 
 
-def _end(job: _Job, one: _Running, *, show: bool) -> None:
+def _end(job: _StandInJob, one: _Running, *, show: bool) -> None:
     """Tell how a rank ended, and print what it printed if its launcher does."""
     os.close(one.slot)
     one.told |= {"code": one.process.returncode, "seconds": round(time.monotonic() - one.start, 3)}

@@ -13,7 +13,7 @@ _OPTION = re.compile(r"--?[A-Za-z]")  # and no negative number
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OptionChange:
     """An argument that the program is not given as the script says it."""
 
     key: str  # the option
@@ -21,7 +21,7 @@ class Change:
     after: str | None  # its words now; None where it was taken out
 
 
-class Words:
+class OptionWords:
     """The arguments of a program, and what was changed in them.
 
     An option's words are all that stand behind it up to the next option: ``--load my checkpoint`` is one option with two
@@ -34,7 +34,7 @@ class Words:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.parts: list[tuple[str, list[str]]] = [("", [])]
-        self.changes: list[Change] = []
+        self.changes: list[OptionChange] = []
         for word in arguments:
             if _OPTION.match(word):
                 name, equals, value = word.partition("=")
@@ -67,7 +67,7 @@ class Words:
             return
         self.parts = [part for part in self.parts if part[0] != option]
         self.parts.append((option, list(words)))
-        self.changes.append(Change(option, _text(before), " ".join(words)))
+        self.changes.append(OptionChange(option, _text(before), " ".join(words)))
 
     def drop(self, options: Iterable[str]) -> None:
         """Take options out."""
@@ -75,7 +75,7 @@ class Words:
             before = self.get(option)
             if before is not None:
                 self.parts = [part for part in self.parts if part[0] != option]
-                self.changes.append(Change(option, _text(before), None))
+                self.changes.append(OptionChange(option, _text(before), None))
 
     def arguments(self) -> tuple[str, ...]:
         """All of them, as a program takes them."""

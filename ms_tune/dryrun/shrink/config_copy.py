@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_parts import Change
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.errors import ConfigError
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import msg
@@ -38,13 +38,13 @@ class ConfigCopy:
         """
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
-        self._changes: dict[str, Change] = {}
+        self._changes: dict[str, SettingChange] = {}
         for section in sections:
             if not isinstance(self.get(section, {}), dict):
                 raise ConfigError(msg("model.section-not-a-mapping", key=section), path=path)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[SettingChange, ...]:
         """What differs from the config, one entry a key."""
         return tuple(change for change in self._changes.values() if change.before != change.after)
 
@@ -111,4 +111,4 @@ class ConfigCopy:
 
     def _remember(self, path: str, before: object, after: object) -> None:
         first = self._changes.get(path)
-        self._changes[path] = Change(path, first.before if first else before, after)
+        self._changes[path] = SettingChange(path, first.before if first else before, after)

@@ -15,13 +15,13 @@ from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import default_version, read_recompute
 from ms_tune.dialects.operators import expert_layers
-from ms_tune.dialects.plan_result import Effect, Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Severity
 from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import Origin, model_of
+from ms_tune.facts.models import ValueOrigin, model_of
 from ms_tune.normalize.convert_layers import convert
 from ms_tune.text import msg
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
 
 _SETTINGS = ("recompute_config.", "swap_config.")
 
@@ -73,7 +73,7 @@ def layer_count_key(config: ConfigCopy) -> str:
     if path is not None:
         return ".".join(path)
     hint, own = msg("dryrun.no-layer-count.hint"), model.field("num_layers")
-    if own.origin is Origin.CLASS_DEFAULT:
+    if own.origin is ValueOrigin.CLASS_DEFAULT:
         raise UnsupportedError(msg("plans.layers-of-class", layers=own.value), hint)
     raise ConfigError(msg("dryrun.no-layer-count"), hint, path=config.path)
 
@@ -149,7 +149,7 @@ def _stage_layer(layer: LayerPlan, experts: bool) -> StageLayer:  # noqa: FBT001
     return StageLayer(
         layer.layer,
         experts=experts,
-        full=layer.recompute is Effect.FULL,
+        full=layer.recompute is RecomputeMode.FULL,
         select=tuple(sorted(layer.select_patterns)),
         communication=bool(layer.comm_patterns),
         remark=", ".join((*excluded, *swapped)),
@@ -173,7 +173,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
 
-def _model(config: ConfigCopy) -> Model:
+def _model(config: ConfigCopy) -> ModelConfig:
     """The model as its class in the release that is run sees it."""
     return model_of(config, Dialect.MINDFORMERS, default_version())
 

@@ -19,7 +19,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.job_parts import Change
+    from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.source.yaml import SourceFile
 
@@ -38,8 +38,8 @@ _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
 
 
 def trainer_job(
-    source: SourceFile, changes: Iterable[Change], layers: Sequence[StageLayer] | None
-) -> tuple[PynativeJob, dict[str, str], tuple[Change, ...]]:
+    source: SourceFile, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None
+) -> tuple[PynativeJob, dict[str, str], tuple[SettingChange, ...]]:
     """The config as the trainer will read it.
 
     Args:

@@ -11,7 +11,7 @@ from ms_tune.facts.models import names_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.job_parts import Change
+    from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 
@@ -22,7 +22,7 @@ _FIRST_DENSE = "model.first_k_dense_replace"
 _WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "recompute.select_module"}
 
 
-def write_layers(config: ConfigCopy, changes: Iterable[Change], layers: Sequence[StageLayer] | None) -> None:
+def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None) -> None:
     """Write what is run of the model into its config.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.model_keys import keys_for, known_since
-from ms_tune.facts.models import UNKNOWN, Model, facts_of
+from ms_tune.facts.models import UNKNOWN, ModelConfig, facts_of
 from ms_tune.facts.query import order
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -33,7 +33,7 @@ _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_r
 class _Fields:
     """The model's fields, as the framework's classes fill them in."""
 
-    def __init__(self, context: Context, model: Model) -> None:
+    def __init__(self, context: Context, model: ModelConfig) -> None:
         self.context, self.model = context, model
 
     def __getitem__(self, field: str) -> object:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.job.script_arguments import TrainingJob
     from ms_tune.lint.context import Context
-    from ms_tune.source.shell.values import Argument, Place
+    from ms_tune.source.shell.values import Argument, ScriptPlace
     from ms_tune.source.yaml import SourceFile, Span
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
@@ -117,7 +117,7 @@ def _word(context: Context, job: TrainingJob, word: Argument) -> Span:
     return _span(context, word.place if word.place.file is job.script else job.place)
 
 
-def _span(context: Context, place: Place) -> Span:
+def _span(context: Context, place: ScriptPlace) -> Span:
     own = place.file.path == context.source.path
     lines = _lines(context.source.text, context.source.path)
     return lines.span(*((place.start, place.end) if own else (0, 0)))

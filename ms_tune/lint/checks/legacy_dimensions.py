@@ -18,7 +18,7 @@ from ms_tune.lint.checks.legacy_network import (
     MODEL,
     PARALLEL,
     Network,
-    Rule,
+    NetworkRule,
     broken_rule,
     if_,
     rest,
@@ -86,18 +86,20 @@ def _not_fused(network: Network) -> dict[str, object] | None:
 
 
 _RULES = (
-    Rule("flash", _SWITCH, lambda network: if_(not network.on("use_flash_attention"))),
-    Rule("ulysses", (PARALLEL, "context_parallel_algo"), lambda network: if_(network.ulysses > 1)),
-    Rule("automatic", ("parallel", "parallel_mode"), lambda network: if_(network.propagates)),
-    Rule("experts", (EXPERTS, "expert_num"), lambda network: if_(network.experts > 1)),
-    Rule("sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not startup.splits_sequence(network.context))),
-    Rule("interleave", (*MODEL, "fine_grain_interleave"), lambda network: if_(network.is_interleaved)),
+    NetworkRule("flash", _SWITCH, lambda network: if_(not network.on("use_flash_attention"))),
+    NetworkRule("ulysses", (PARALLEL, "context_parallel_algo"), lambda network: if_(network.ulysses > 1)),
+    NetworkRule("automatic", ("parallel", "parallel_mode"), lambda network: if_(network.propagates)),
+    NetworkRule("experts", (EXPERTS, "expert_num"), lambda network: if_(network.experts > 1)),
+    NetworkRule(
+        "sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not startup.splits_sequence(network.context))
+    ),
+    NetworkRule("interleave", (*MODEL, "fine_grain_interleave"), lambda network: if_(network.is_interleaved)),
 )
-_PRODUCT = Rule("product", (*MODEL, "tp_x"), _product)
+_PRODUCT = NetworkRule("product", (*MODEL, "tp_x"), _product)
 _RULES_OF_LAYERS = (
-    Rule("inner", (*MODEL, "intermediate_size"), _not_divided(inner)),
-    Rule("outer", (*MODEL, "hidden_size"), _not_divided(lambda network: network.size("hidden_size"))),
-    Rule("compressed", (*MODEL, "use_eod_attn_mask_compression"), _compressed),
-    Rule("norm", (*MODEL, "rmsnorm_compute_2d"), lambda network: if_(network.on("rmsnorm_compute_2d"))),
-    Rule("fused", (*MODEL, "fused_rms_norm"), _not_fused),
+    NetworkRule("inner", (*MODEL, "intermediate_size"), _not_divided(inner)),
+    NetworkRule("outer", (*MODEL, "hidden_size"), _not_divided(lambda network: network.size("hidden_size"))),
+    NetworkRule("compressed", (*MODEL, "use_eod_attn_mask_compression"), _compressed),
+    NetworkRule("norm", (*MODEL, "rmsnorm_compute_2d"), lambda network: if_(network.on("rmsnorm_compute_2d"))),
+    NetworkRule("fused", (*MODEL, "fused_rms_norm"), _not_fused),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
 from ms_tune.lint.checks.legacy_llama import fuses_experts, is_llama, network_of, shared_experts
-from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rule, if_, rest
+from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,12 +66,14 @@ def _shared_width(network: Network) -> dict[str, object] | None:
     return rest(width * number, network.ways("model_parallel"))
 
 
-_NO_BLOCK = Rule("no-experts", (EXPERTS, "expert_num"), _without_block)
-_UNSAID = Rule("unsaid", (*MODEL, "intermediate_size"), lambda network: if_(network.get("intermediate_size") is None))
-_SHARED = Rule("shared-width", (*MODEL, "intermediate_size"), _shared_width)
+_NO_BLOCK = NetworkRule("no-experts", (EXPERTS, "expert_num"), _without_block)
+_UNSAID = NetworkRule(
+    "unsaid", (*MODEL, "intermediate_size"), lambda network: if_(network.get("intermediate_size") is None)
+)
+_SHARED = NetworkRule("shared-width", (*MODEL, "intermediate_size"), _shared_width)
 _RULES_OF_GROUPS = (
-    Rule("parts", (PARALLEL, "seq_split_num"), lambda network: if_(network.splits_sequence)),
-    Rule("ranks", (PARALLEL, "expert_parallel"), _ranks),
-    Rule("few-ranks", (EXPERTS, "npu_nums_per_device"), _few_ranks),
-    Rule("no-ranks", (EXPERTS, "npu_nums_per_device"), lambda network: if_(_per_device(network) == 0)),
+    NetworkRule("parts", (PARALLEL, "seq_split_num"), lambda network: if_(network.splits_sequence)),
+    NetworkRule("ranks", (PARALLEL, "expert_parallel"), _ranks),
+    NetworkRule("few-ranks", (EXPERTS, "npu_nums_per_device"), _few_ranks),
+    NetworkRule("no-ranks", (EXPERTS, "npu_nums_per_device"), lambda network: if_(_per_device(network) == 0)),
 )

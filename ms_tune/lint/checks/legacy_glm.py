@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
-from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, Rule, broken_rule, if_
+from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def _not_above_zero(name: str) -> Callable[[Network], dict[str, object] | None]:
 
 _PARTS = (PARALLEL, "seq_split_num")
 _RULES_OF_MODEL = (
-    Rule("zero", (*MODEL, "num_attention_heads"), _not_above_zero("num_attention_heads")),
-    Rule("parts-ring", _PARTS, _of_parts(without=lambda network: network.on("use_ring_attention"))),
-    Rule("parts-rope", _PARTS, _of_parts(without=lambda network: not network.on("use_rearrange_rope"))),
+    NetworkRule("zero", (*MODEL, "num_attention_heads"), _not_above_zero("num_attention_heads")),
+    NetworkRule("parts-ring", _PARTS, _of_parts(without=lambda network: network.on("use_ring_attention"))),
+    NetworkRule("parts-rope", _PARTS, _of_parts(without=lambda network: not network.on("use_rearrange_rope"))),
 )
 _RULES_OF_LAYERS = (
-    Rule("zero", (*MODEL, "multi_query_group_num"), _not_above_zero("multi_query_group_num")),
-    Rule("ungrouped", (*MODEL, "multi_query_attention"), _ungrouped),
-    Rule("parts-flash", _PARTS, _of_parts(without=lambda network: not network.on("use_flash_attention"))),
-    Rule("few-heads", (PARALLEL, "context_parallel"), _few_heads),
-    Rule("compressed", (*MODEL, "mask_generate"), _compressed),
+    NetworkRule("zero", (*MODEL, "multi_query_group_num"), _not_above_zero("multi_query_group_num")),
+    NetworkRule("ungrouped", (*MODEL, "multi_query_attention"), _ungrouped),
+    NetworkRule("parts-flash", _PARTS, _of_parts(without=lambda network: not network.on("use_flash_attention"))),
+    NetworkRule("few-heads", (PARALLEL, "context_parallel"), _few_heads),
+    NetworkRule("compressed", (*MODEL, "mask_generate"), _compressed),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.lint.checks import startup
-from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, Rule, broken_rule, if_, rest
+from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
@@ -180,42 +180,42 @@ def _long(network: Network) -> bool:
 
 
 _RULES_OF_MODEL = (
-    Rule("zero", (*MODEL, "num_heads"), _not_above_zero("num_heads")),
+    NetworkRule("zero", (*MODEL, "num_heads"), _not_above_zero("num_heads")),
     *(
-        Rule("flash", (*MODEL, name), _switch(name, needs=_flash))
+        NetworkRule("flash", (*MODEL, name), _switch(name, needs=_flash))
         for name in ("use_ring_attention", "use_eod_attn_mask_compression")
     ),
     *(
-        Rule("parts", (*MODEL, name), _switch(name, needs=_whole))
+        NetworkRule("parts", (*MODEL, name), _switch(name, needs=_whole))
         for name in ("use_ring_attention", "use_eod_attn_mask_compression")
     ),
-    *(Rule("short", (*MODEL, name), _switch(name, needs=_long)) for name in _MASKS),
+    *(NetworkRule("short", (*MODEL, name), _switch(name, needs=_long)) for name in _MASKS),
 )
 _RULES_OF_LAYERS = (
-    Rule("zero", (*MODEL, "n_kv_heads"), _not_above_zero("n_kv_heads")),
-    Rule(
+    NetworkRule("zero", (*MODEL, "n_kv_heads"), _not_above_zero("n_kv_heads")),
+    NetworkRule(
         "parts-flash",
         (PARALLEL, "seq_split_num"),
         lambda network: if_(network.splits_sequence and not _flash(network)),
     ),
-    Rule(
+    NetworkRule(
         "width", (*MODEL, "hidden_size"), lambda network: rest(network.size("hidden_size"), network.size("num_heads"))
     ),
 )
 _RULES_OF_PLAIN = (
-    Rule("heads", (*MODEL, "num_heads"), _of_heads("num_heads")),
-    Rule("key-heads", (*MODEL, "n_kv_heads"), _of_heads("n_kv_heads")),
-    Rule("inner", (*MODEL, "intermediate_size"), _of_inner),
-    Rule("routing", (EXPERTS, "routing_policy"), _of_routing),
-    Rule("expert-ways", (EXPERTS, "expert_model_parallel"), _of_expert_ways),
-    Rule("expert-ranks", (PARALLEL, "expert_parallel"), _ranks_of_experts),
-    Rule("expert-mode", ("parallel", "parallel_mode"), _of_data_parallel),
+    NetworkRule("heads", (*MODEL, "num_heads"), _of_heads("num_heads")),
+    NetworkRule("key-heads", (*MODEL, "n_kv_heads"), _of_heads("n_kv_heads")),
+    NetworkRule("inner", (*MODEL, "intermediate_size"), _of_inner),
+    NetworkRule("routing", (EXPERTS, "routing_policy"), _of_routing),
+    NetworkRule("expert-ways", (EXPERTS, "expert_model_parallel"), _of_expert_ways),
+    NetworkRule("expert-ranks", (PARALLEL, "expert_parallel"), _ranks_of_experts),
+    NetworkRule("expert-mode", ("parallel", "parallel_mode"), _of_data_parallel),
 )
 # Layers that compute and communicate in turn: heads are split by tensor parallelism alone, experts are not heard of.
 _RULES_OF_INTERLEAVED = (
-    Rule(
+    NetworkRule(
         "key-heads", (*MODEL, "n_kv_heads"), lambda network: rest(_key_heads(network), network.ways("model_parallel"))
     ),
-    Rule("inner", (*MODEL, "intermediate_size"), _block_of(inner)),
-    Rule("outer", (*MODEL, "hidden_size"), _block_of(lambda network: network.size("hidden_size"))),
+    NetworkRule("inner", (*MODEL, "intermediate_size"), _block_of(inner)),
+    NetworkRule("outer", (*MODEL, "hidden_size"), _block_of(lambda network: network.size("hidden_size"))),
 )

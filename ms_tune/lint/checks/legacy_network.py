@@ -105,7 +105,7 @@ class Network(NamedTuple):
         return tuple(1 if value is MISSING else value for value in written)
 
 
-class Rule(NamedTuple):
+class NetworkRule(NamedTuple):
     """One rule: its name, where to point, and what the network has if it is broken; None if it is not."""
 
     name: str
@@ -113,7 +113,7 @@ class Rule(NamedTuple):
     broken: Callable[[Network], dict[str, object] | None]
 
 
-def broken_rule(network: Network, rules: Iterable[Rule]) -> Iterator[Violation]:
+def broken_rule(network: Network, rules: Iterable[NetworkRule]) -> Iterator[Violation]:
     """Where the network breaks the rule that the option ``rule`` names; it may be about several places."""
     for rule in rules:
         found = rule.broken(network) if rule.name == network.context.options["rule"] else None

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.arguments import UNKNOWN
-from ms_tune.dialects.megatron.parser import Fault, refused
+from ms_tune.dialects.megatron.parser import ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.megatron.arguments import Command, Given
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
     from ms_tune.dialects.megatron.inputs import MegatronInputs
-    from ms_tune.dialects.megatron.parser import Refused
+    from ms_tune.dialects.megatron.parser import RefusedArgument
     from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument
 
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 
 
-def command_in(context: Context) -> tuple[LaunchSource, Command]:
+def command_in(context: Context) -> tuple[LaunchSource, ProgramArguments]:
     """The command that is checked."""
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
@@ -63,7 +63,7 @@ def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
 _BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
 
 
-def _of_arguments(command: Command, plan: NormalizedPlan) -> NormalizedPlan:
+def _of_arguments(command: ProgramArguments, plan: NormalizedPlan) -> NormalizedPlan:
     """What a plan tells where it is not known what its layers are made of."""
     told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
     problems = tuple(problem for problem in plan.problems if problem.id in told)
@@ -73,10 +73,10 @@ def _of_arguments(command: Command, plan: NormalizedPlan) -> NormalizedPlan:
 def unknown(context: Context) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = command_in(context)
-    for one in _of(command, Fault.UNKNOWN, Fault.UNREGISTERED, Fault.FRAMEWORK):
+    for one in _of(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
         name = one.name
         span, path = source.span_of(one.word), (name,)
-        if one.fault is not Fault.UNKNOWN:
+        if one.fault is not ParserFault.UNKNOWN:
             params = {"release": command.release, "framework": ", ".join(one.allowed)}
             yield Violation(path, one.fault.value, params, span=span)
             continue
@@ -94,9 +94,9 @@ def unknown(context: Context) -> Iterator[Violation]:
 def values(context: Context) -> Iterator[Violation]:
     """Arguments without the value that they need, and values behind switches."""
     source, command = command_in(context)
-    for one in _of(command, Fault.MISSING, Fault.EXTRA):
+    for one in _of(command, ParserFault.MISSING, ParserFault.EXTRA):
         span = source.span_of(one.word)
-        if one.fault is Fault.MISSING:
+        if one.fault is ParserFault.MISSING:
             yield Violation((one.name,), span=span)
         else:
             path = (one.name,) if one.name else ()
@@ -106,7 +106,7 @@ def values(context: Context) -> Iterator[Violation]:
 def types(context: Context) -> Iterator[Violation]:
     """Values that are no number where one is needed."""
     source, command = command_in(context)
-    for one in _of(command, Fault.NUMBER):
+    for one in _of(command, ParserFault.NUMBER):
         message = "whole" if one.allowed == ("int",) else "default"
         yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
 
@@ -114,7 +114,7 @@ def types(context: Context) -> Iterator[Violation]:
 def choices(context: Context) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = command_in(context)
-    for one in _of(command, Fault.CHOICE):
+    for one in _of(command, ParserFault.CHOICE):
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 
@@ -122,7 +122,7 @@ def choices(context: Context) -> Iterator[Violation]:
 def repeated(context: Context) -> Iterator[Violation]:
     """Arguments that stand twice with different values: the last one wins."""
     source, command = command_in(context)
-    before: dict[str, Given] = {}
+    before: dict[str, GivenArgument] = {}
     for one in command.given:
         first = before.get(one.name)
         before[one.name] = one
@@ -177,7 +177,7 @@ def excluded(context: Context) -> Iterator[Violation]:
         yield Violation((one.name,), message, {"other": name}, span=source.span_of(one.word), related_spans=related)
 
 
-def _is_set(command: Command, dest: str) -> bool:
+def _is_set(command: ProgramArguments, dest: str) -> bool:
     """Whether an argument is written for sure, with a value that counts as one."""
     return command.last(dest) is not None and command.value(dest) not in (UNKNOWN, None, False, 0, "")
 
@@ -185,7 +185,7 @@ def _is_set(command: Command, dest: str) -> bool:
 _NO = ("false", "0", "no", "off", "none")
 
 
-def _known_values(command: Command) -> Iterator[tuple[Given, Argument]]:
+def _known_values(command: ProgramArguments) -> Iterator[tuple[GivenArgument, Argument]]:
     """Every value that is read, of arguments that the release knows."""
     for one in command.given:
         if not one.definitions or one.takes == 0:
@@ -195,5 +195,5 @@ def _known_values(command: Command) -> Iterator[tuple[Given, Argument]]:
                 yield one, value
 
 
-def _of(command: Command, *faults: Fault) -> Iterator[Refused]:
+def _of(command: ProgramArguments, *faults: ParserFault) -> Iterator[RefusedArgument]:
     return (one for one in refused(command) if one.fault in faults)

@@ -17,7 +17,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.lint.context import Context
 
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
@@ -72,7 +72,7 @@ def _pairs(context: Context) -> list[tuple[str, str]]:
     return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
 
 
-def _holds(command: Command, term: str) -> bool:
+def _holds(command: ProgramArguments, term: str) -> bool:
     """Whether a term holds for sure: ``dest`` is given, ``dest=value`` is the value in the end, ``a+b`` are both."""
     for part in term.split("+"):
         dest, equals, value = part.partition("=")
@@ -82,7 +82,7 @@ def _holds(command: Command, term: str) -> bool:
     return True
 
 
-def _fails(command: Command, term: str) -> bool:
+def _fails(command: ProgramArguments, term: str) -> bool:
     """Whether a term of one option does not hold, for sure."""
     dest, equals, value = term.partition("=")
     return command.value(dest) not in (UNKNOWN, value) if equals else command.surely_not(dest)

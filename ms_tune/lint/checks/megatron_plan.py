@@ -18,7 +18,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
 
@@ -69,7 +69,7 @@ def trap(context: Context) -> Iterator[Violation]:
             yield from _of_trap(command, problem, message)
 
 
-def _of_trap(command: Command, problem: Problem, message: str) -> Iterator[Violation]:
+def _of_trap(command: ProgramArguments, problem: Problem, message: str) -> Iterator[Violation]:
     params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
     names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
     if command.open and not any(one.name in names for one in command.given):
@@ -91,7 +91,7 @@ def beyond(context: Context) -> Iterator[Violation]:
             yield _at(command, (ARGUMENTS[field],), "default", {"number": getattr(inputs, field), "reached": reached})
 
 
-def _at(command: Command, names: Sequence[str], message: str, params: Mapping[str, object]) -> Violation:
+def _at(command: ProgramArguments, names: Sequence[str], message: str, params: Mapping[str, object]) -> Violation:
     """A violation at the first of some arguments that is written."""
     given = next((one for name in names for one in reversed(command.given) if one.name == name), None)
     return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

@@ -18,7 +18,7 @@ from ms_tune.source.shell.values import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.lint.context import Context
     from ms_tune.lint.launched import LaunchSource
     from ms_tune.source.shell.values import Argument
@@ -73,7 +73,7 @@ def not_evaluable(context: Context) -> Iterator[Violation]:
         yield Violation((), params={"names": names}, span=source.span_of(next(iter(found.values()))[0]))
 
 
-def _option_of(word: Argument, command: Command) -> str:
+def _option_of(word: Argument, command: ProgramArguments) -> str:
     """The option whose whole value a word is; nothing if there is none."""
     if len(word.pieces) != 1:
         return ""
@@ -91,7 +91,7 @@ def misspelt(context: Context) -> Iterator[Violation]:
         yield Violation((), message, {"name": name, "similar": similar}, span=source.span_of(word))
 
 
-def _misspelt(source: LaunchSource, command: Command) -> Iterator[tuple[str, Argument, str, str]]:
+def _misspelt(source: LaunchSource, command: ProgramArguments) -> Iterator[tuple[str, Argument, str, str]]:
     """Each variable with its word, what is wrong, and the name that was perhaps meant."""
     text = _without_comments(source.script.text)
     names = list(dict.fromkeys(_SET.findall(text)))
@@ -114,7 +114,7 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub(lambda match: " " * len(match[0]), text)
 
 
-def _unknown(command: Command) -> Iterator[tuple[str, Argument]]:
+def _unknown(command: ProgramArguments) -> Iterator[tuple[str, Argument]]:
     """The variables that nothing is known of but their names, each once, with the word that it stands in."""
     seen = set(FROM_OUTSIDE)
     told = (word for word in command.launch.options.values() if word is not None)

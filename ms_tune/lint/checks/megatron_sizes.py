@@ -17,7 +17,7 @@ from ms_tune.source.shell.values import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.lint.context import Context
 
 _TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
@@ -315,7 +315,7 @@ def connections(context: Context) -> Iterator[Violation]:
         yield at(command, ("sequence_parallel",), {"text": text})
 
 
-def _sizes(command: Command) -> tuple[int, ...] | None:
+def _sizes(command: ProgramArguments) -> tuple[int, ...] | None:
     """TP, PP and CP; None if one of them is unknown or not positive, or if something else takes part."""
     found = [command.integer(name) for name in (_TENSOR, _PIPELINE, _CONTEXT)]
     # Edge and cloud each have processes and TP of their own (``features_manager/layerwise_disaggregated_training`` of MindSpeed-LLM).
@@ -340,7 +340,9 @@ def argument(dest: str) -> str:
     return f"--{dest.replace('_', '-')}"
 
 
-def at(command: Command, dests: tuple[str, ...], params: Mapping[str, object], message: str = "default") -> Violation:
+def at(
+    command: ProgramArguments, dests: tuple[str, ...], params: Mapping[str, object], message: str = "default"
+) -> Violation:
     """A violation at the first of some arguments that is written."""
     given = next((one for one in map(command.last, dests) if one), None)
     return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

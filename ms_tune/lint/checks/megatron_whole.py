@@ -18,7 +18,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.lint.context import Context
 
 _WHOLE = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
@@ -75,7 +75,7 @@ def widths(context: Context) -> Iterator[Violation]:
             yield at(command, (dest,), {"number": number, "tensor": tensor})
 
 
-def _shared_widths(command: Command) -> Iterator[str]:
+def _shared_widths(command: ProgramArguments) -> Iterator[str]:
     if command.surely_not("num_experts") or (command.integer("first_k_dense_replace") or 0) > 0:
         yield "ffn_hidden_size"
     apart = ("moe_tp_extend_ep", "expert_tensor_parallel_size")  # with which TP does not share experts

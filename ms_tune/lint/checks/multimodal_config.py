@@ -16,7 +16,7 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.facts.mindspeed_mm import Setting
+    from ms_tune.facts.mindspeed_mm import MultimodalSetting
     from ms_tune.lint.context import Context
     from ms_tune.source.yaml import KeyPath
 
@@ -217,7 +217,7 @@ def _below(path: tuple[str, ...], values: object) -> Iterator[tuple[tuple[str, .
             yield from _below(here, value)
 
 
-def _declared(context: Context) -> Iterator[tuple[tuple[str, ...], object, Setting]]:
+def _declared(context: Context) -> Iterator[tuple[tuple[str, ...], object, MultimodalSetting]]:
     release = _release(context)
     model = (((("model", str(key)), value)) for key, value in context.mapping("model").items())
     for path, value in (*_written(context), *model):

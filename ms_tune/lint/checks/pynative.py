@@ -16,7 +16,7 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
     from ms_tune.lint.context import Context
     from ms_tune.source.yaml import KeyPath
 
@@ -259,7 +259,7 @@ def tensor_without_latent(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "tensor_parallel"), "shared", params)
 
 
-def _has_experts(model: Model) -> bool:
+def _has_experts(model: ModelConfig) -> bool:
     """Whether some layer surely has experts."""
     dense, layers = model.number("first_k_dense_replace") or 0, model.number("num_layers")
     return bool(model.number("num_moe_experts")) and layers is not None and dense < layers

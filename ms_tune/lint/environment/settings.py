@@ -10,9 +10,9 @@ from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.fix import title_of
-from ms_tune.source.edit import Change, ChangeKind, Edit, EditRefusedError, apply_edits
+from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.yaml import Duplicate
-from ms_tune.source.yaml_nodes import Document, Entry, Node
+from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ class Environment:
     def source_as(self, kind: type[Source]) -> Source:
         """The same, in front of fixes of another kind."""
         lines = Document(self.text, self.path)
-        entries: dict[str | int, Entry] = {}
+        entries: dict[str | int, NodeEntry] = {}
         data: dict[str, str] = {}
         for one in self.assignments:
             if one.value is None:
                 entries.pop(one.name, None)
                 data.pop(one.name, None)
             else:
-                entries[one.name] = Entry(one.key, Node(one.span), None)
+                entries[one.name] = NodeEntry(one.key, Node(one.span), None)
                 data[one.name] = one.value
         root = Node(lines.span(0, len(self.text)), entries)
         return kind(self.path, self.text, data, tuple(self._replaced()), root, self)
@@ -152,7 +152,7 @@ class EnvironmentSource(CodeSource):
             value = rule.value
         else:
             raise EditRefusedError(msg("edits.not-here"))
-        change = Change(ChangeKind.SET_VALUE, violation.path, value, value)
+        change = ValueChange(ChangeKind.SET_VALUE, violation.path, value, value)
         return Fix(rule.safe, title_of(change), (change,), (self._edit(str(violation.path[0]), value),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:

@@ -64,7 +64,7 @@ class Module:
     tree: ast.Module  # its syntax tree
     parents: dict[ast.AST, ast.AST] = field(repr=False)  # the node around each node
     names: dict[str, str]  # the full dotted name that each imported name stands for
-    lines: _Lines = field(repr=False)  # the text, with its lines
+    lines: _CodeLines = field(repr=False)  # the text, with its lines
     ends: dict[ast.AST, tuple[int, int]] = field(repr=False)
 
     @cached_property
@@ -247,7 +247,7 @@ class Module:
         return start + len(text.encode()[:column].decode(errors="ignore"))
 
 
-class _Lines(Document):
+class _CodeLines(Document):
     """A document that also tells where its lines start."""
 
     def start(self, line: int) -> int:
@@ -266,7 +266,7 @@ def module_of(source: SourceFile) -> Module:
 
 @lru_cache(maxsize=2)
 def _module(text: str, path: Path) -> Module:
-    lines = _Lines(text, path)
+    lines = _CodeLines(text, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import (
-    Batch,
     ContextMethod,
     DType,
     Experts,
     LatentAttention,
+    MicroBatches,
     ModelShape,
     Optimizer,
     Parallelism,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.facts.models import Facts
+    from ms_tune.facts.models import ModelFacts
 
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
@@ -72,7 +72,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
         parallelism=parallelism,
-        batch=Batch(local, _micro_batches(training, devices // parallelism.model_size, local, path)),
+        batch=MicroBatches(local, _micro_batches(training, devices // parallelism.model_size, local, path)),
         precision=Precision(
             parameters,
             mixed=True,
@@ -204,7 +204,7 @@ def _read_latent(model: Section) -> LatentAttention:
     )
 
 
-def _read_experts(model: Section, facts: Facts) -> Experts:
+def _read_experts(model: Section, facts: ModelFacts) -> Experts:
     width = model.first("moe_ffn_hidden_size", None)
     shared = model.count("shared_expert_num")
     factor = model.raw("moe_expert_capacity_factor")

@@ -18,8 +18,8 @@ from .linear import ColumnLinear, Norm, RowLinear, cast
 from .parallel import gather
 
 if TYPE_CHECKING:
-    from .parallel import Group
-    from .settings import Settings
+    from .parallel import RankGroup
+    from .settings import NetworkSettings
 
 _MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
 LEFT_UP_CAUSAL, ALL = 2, 0
@@ -28,7 +28,7 @@ LEFT_UP_CAUSAL, ALL = 2, 0
 class SelfAttention(nn.Cell):
     """Causal self-attention; queries, keys and values come from one projection."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         shape, tensor = settings.shape, settings.groups.tensor.size
         # With fewer key/value heads than ranks, every rank has a copy of one.
@@ -91,7 +91,7 @@ class TableMaker:
     ``pynative/base_models/gpt/gpt_model.py``, 2.1); but for the angles they live until its backward pass is over.
     """
 
-    def __init__(self, settings: Settings, rotary_size: int) -> None:
+    def __init__(self, settings: NetworkSettings, rotary_size: int) -> None:
         self.legacy, self.dtype = settings.shape.legacy, settings.format_of("rotary")
         self.shape = (settings.tokens, 1, 1, rotary_size if settings.shape.rotary else 0)
         self.shared = not settings.shape.own_tables
@@ -126,7 +126,7 @@ class TableMaker:
 class Rotary(nn.Cell):
     """Rotary position embedding of ``(s, b, heads, d)``, as one fused operator, of part of the head or all of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.dtype, self.own = settings.format_of("rotary"), settings.shape.own_tables
 
@@ -148,7 +148,7 @@ class Rotary(nn.Cell):
         return ops.rotary_position_embedding(x.astype(self.dtype), cos, sin, 0).astype(given)
 
 
-def core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
+def core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
     """The attention itself, over sequences that are spread over ranks or not.
 
     Args:
@@ -174,7 +174,7 @@ class FlashAttention(nn.Cell):
     ``core/context_parallel/context_parallel.py`` at 020bbee6), and these stay until the backward pass.
     """
 
-    def __init__(self, heads: int, size: int, group: Group) -> None:
+    def __init__(self, heads: int, size: int, group: RankGroup) -> None:
         super().__init__()
         self.heads, self.scale, self.group = heads, size**-0.5, group
 
@@ -215,7 +215,7 @@ class HeadsFirstAttention(FlashAttention):
 class UlyssesAttention(nn.Cell):
     """Attention over the whole sequence with some of the heads; all-to-all before and behind."""
 
-    def __init__(self, settings: Settings, inner: nn.Cell) -> None:
+    def __init__(self, settings: NetworkSettings, inner: nn.Cell) -> None:
         super().__init__()
         self.group, self.inner = settings.groups.ulysses, inner
 

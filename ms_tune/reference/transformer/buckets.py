@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.job_parts import Optimizer
 
-    from .parallel import Group
+    from .parallel import RankGroup
 
 _LEAST_BUCKET, _BUCKET_PER_RANK = 40_000_000, 1_000_000  # elements; distributed_data_parallel.py, bucket_size
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class BucketWeight:
     """A weight and the ranks that have copies of it."""
 
     weight: Parameter
-    group: Group
+    group: RankGroup
     parts: int  # parts into which the optimizer's state is cut
 
     @property
@@ -48,9 +48,9 @@ class Bucket:
     flat: Tensor  # the whole buffer
     start: int  # its first element there, up to `end`
     end: int
-    group: Group
+    group: RankGroup
     parts: int
-    members: list[Weight]  # the weights whose gradients it holds, in order
+    members: list[BucketWeight]  # the weights whose gradients it holds, in order
     _ready: int = 0
     _sent: list[Tensor] = field(default_factory=list)
     _result: Tensor | None = None
@@ -113,26 +113,28 @@ class GradientBuffers:
         stage: This pipeline stage.
     """
 
-    def __init__(self, weights: Sequence[Weight], dtype: mindspore.Type, optimizer: Optimizer, stage: int) -> None:
+    def __init__(
+        self, weights: Sequence[BucketWeight], dtype: mindspore.Type, optimizer: Optimizer, stage: int
+    ) -> None:
         self._early = optimizer.overlaps and not (optimizer.delays and stage > 0)
         self._open = False
         self.weights = weights
         self.flats: list[Tensor] = []
         self.buckets: list[Bucket] = []
         self._views: dict[int, tuple[Tensor, int]] = {}
-        kinds: dict[tuple[str, mindspore.Type], list[Weight]] = {}
+        kinds: dict[tuple[str, mindspore.Type], list[BucketWeight]] = {}
         for weight in reversed(weights):
             kinds.setdefault((weight.group.name, weight.weight.dtype), []).append(weight)
         for members in kinds.values():
             limit = optimizer.bucket_size or max(_LEAST_BUCKET, _BUCKET_PER_RANK * members[0].group.size)
             self._allocate(members, dtype, limit if optimizer.overlaps and stage == 0 else None)
 
-    def _allocate(self, members: Sequence[Weight], dtype: mindspore.Type, limit: int | None) -> None:
+    def _allocate(self, members: Sequence[BucketWeight], dtype: mindspore.Type, limit: int | None) -> None:
         # Made on the device: as a parameter it would begin as an array on the host, larger than many hosts' memory.
         flat = mint.zeros((sum(weight.padded for weight in members),), dtype=dtype)
         self.flats.append(flat)
         start = end = 0
-        inside: list[Weight] = []
+        inside: list[BucketWeight] = []
         for weight in members:
             if limit is not None and inside and end - start >= limit:
                 self._close(flat, start, end, inside)
@@ -142,7 +144,7 @@ class GradientBuffers:
             inside.append(weight)
         self._close(flat, start, end, inside)
 
-    def _close(self, flat: Tensor, start: int, end: int, inside: Iterable[Weight]) -> None:
+    def _close(self, flat: Tensor, start: int, end: int, inside: Iterable[BucketWeight]) -> None:
         weights = list(inside)
         bucket = Bucket(flat, start, end, weights[0].group, weights[0].parts, weights)
         self.buckets.append(bucket)

@@ -20,7 +20,7 @@ from .parallel import Saved, exchange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .parallel import Group, Groups
+    from .parallel import Groups, RankGroup
 
 _LAYOUT = "SBH"
 _JOINED = 3  # axes where heads lie side by side
@@ -37,14 +37,14 @@ def apart(value: Tensor, key: Tensor) -> Tensor:
     return value.reshape(*key.shape[:3], -1) if value.ndim == _JOINED else value
 
 
-def heads_to_sequence(x: Tensor, group: Group) -> Tensor:
+def heads_to_sequence(x: Tensor, group: RankGroup) -> Tensor:
     """``(s / u, b, n, d)`` to ``(s, b, n / u, d)``: more of the sequence, fewer heads."""
     length, batch, heads, size = x.shape
     x = mint.permute(x.reshape(length, batch, group.size, heads // group.size, size), (2, 0, 1, 3, 4))
     return exchange(x.contiguous(), group).reshape(group.size * length, batch, heads // group.size, size)
 
 
-def sequence_to_heads(x: Tensor, group: Group) -> Tensor:
+def sequence_to_heads(x: Tensor, group: RankGroup) -> Tensor:
     """``(s, b, n / u, d)`` to ``(s / u, b, n, d)``: the way back."""
     length, batch, heads, size = x.shape
     x = exchange(x.reshape(group.size, length // group.size, batch, heads, size), group)

@@ -18,7 +18,7 @@ from .linear import ColumnLinear, RowLinear, cast
 from .settings import number_format
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from .settings import NetworkSettings
 
 _MASKED = -10000.0
 
@@ -26,7 +26,7 @@ _MASKED = -10000.0
 class LegacySelfAttention(nn.Cell):
     """Causal self-attention; each group's queries lie beside their key and value, so that all three are copied apart."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         shape, tensor = settings.shape, settings.groups.tensor.size
         self.groups, self.size = max(1, shape.num_query_groups // tensor), shape.head_size
@@ -59,7 +59,7 @@ class LegacySelfAttention(nn.Cell):
 class LegacyRotary(nn.Cell):
     """Rotary positions; every use of them computes cosines and sines anew (``legacy/model/rotary_pos_embedding.py``)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.fused = settings.shape.fused_rotary
 
@@ -73,7 +73,7 @@ class LegacyRotary(nn.Cell):
         return x * cos + mint.cat((-second, first), dim=-1) * sin
 
 
-def _core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
+def _core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
     groups = settings.groups
     if groups.ring.size > 1 or groups.ulysses.size > 1:
         return core_attention(settings, heads, size)
@@ -85,7 +85,7 @@ def _core_attention(settings: Settings, heads: int, size: int) -> nn.Cell:
 class LegacyFlashAttention(nn.Cell):
     """FlashAttention; it takes no float32, which becomes float16."""
 
-    def __init__(self, settings: Settings, heads: int, size: int) -> None:
+    def __init__(self, settings: NetworkSettings, heads: int, size: int) -> None:
         super().__init__()
         self.heads, self.scale, self.heads_first = heads, size**-0.5, settings.shape.heads_first
 
@@ -117,7 +117,7 @@ class LegacyFlashAttention(nn.Cell):
 class LegacyPlainAttention(nn.Cell):
     """Attention by matrix products into a buffer of zeros, with all scores in memory."""
 
-    def __init__(self, settings: Settings, size: int) -> None:
+    def __init__(self, settings: NetworkSettings, size: int) -> None:
         super().__init__()
         self.scale, self.adds = size**-0.5, settings.shape.adds_mask
         self.softmax = number_format(settings.config.precision.softmax or DType.FLOAT32)

@@ -13,10 +13,10 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common._grad_function import _Function
 from mindspore.common.initializer import initializer
 
-from .parallel import Group, Saved, gather, gathered, reduce, scatter, scattered, share
+from .parallel import RankGroup, Saved, gather, gathered, reduce, scatter, scattered, share
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from .settings import NetworkSettings
 
 
 _EPSILON = 1e-5  # its value changes nothing in simulation
@@ -83,7 +83,7 @@ class ColumnLinear(Linear):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
+        self, inputs: int, outputs: int, *, bias: bool, settings: NetworkSettings, dtype: mindspore.Type | None = None
     ) -> None:
         local = outputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
@@ -113,7 +113,7 @@ class RowLinear(Linear):
     """A projection of which this rank has ``inputs / tensor`` inputs; the sum over the ranks is its output."""
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool, settings: Settings, dtype: mindspore.Type | None = None
+        self, inputs: int, outputs: int, *, bias: bool, settings: NetworkSettings, dtype: mindspore.Type | None = None
     ) -> None:
         local = inputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
@@ -139,7 +139,7 @@ class _RegatheredLinear(_Function):
     """A column-parallel projection that keeps its part of the sequence only (communication recompute)."""
 
     @staticmethod
-    def forward(ctx: Saved, x: Tensor, weight: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Saved, x: Tensor, weight: Tensor, group: RankGroup) -> Tensor:
         ctx.group = group
         ctx.save_for_backward(x, weight)
         return mint.nn.functional.linear(gathered(x, group), weight)
@@ -156,7 +156,7 @@ class _RegatheredLinear(_Function):
 class Norm(nn.Cell):
     """Normalisation of the last axis: one operator, or several on float32 (``legacy/model/norm.py``, RMSNorm)."""
 
-    def __init__(self, size: int, settings: Settings) -> None:
+    def __init__(self, size: int, settings: NetworkSettings) -> None:
         super().__init__()
         dtype, shape = settings.format_of("norm"), settings.shape
         self.centred = shape.normalization.endswith("LayerNorm")

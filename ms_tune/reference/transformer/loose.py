@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.job_parts import TrainingConfig
 
-    from .buckets import Weight
+    from .buckets import BucketWeight
 
 
 class LooseGradients:
@@ -29,7 +29,7 @@ class LooseGradients:
         config: The config.
     """
 
-    def __init__(self, entries: Sequence[Weight], config: TrainingConfig) -> None:
+    def __init__(self, entries: Sequence[BucketWeight], config: TrainingConfig) -> None:
         # In a pipeline, and for one micro-batch, nothing but the gradients themselves is kept.
         self._keeps = config.batch.micro_batch_num > 1 and config.parallelism.pipeline == 1
         self._mixed = config.precision.mixed
@@ -68,7 +68,7 @@ class LooseGradients:
             else:
                 self._sums[id(weight)] = gradient
 
-    def of(self, entry: Weight) -> Tensor:
+    def of(self, entry: BucketWeight) -> Tensor:
         """A weight's gradient over all ranks, as the optimizer wants it; the weight has that one from here on."""
         held = self._wide if self._mixed else self._sums
         total = held[id(entry.weight)]
@@ -97,7 +97,7 @@ class ArrivingGradients:
         dtype: Number format of the sums.
     """
 
-    def __init__(self, entries: Sequence[Weight], dtype: mindspore.Type) -> None:
+    def __init__(self, entries: Sequence[BucketWeight], dtype: mindspore.Type) -> None:
         self._sums: dict[int, Tensor] = {}
         for entry in entries:
             # Two hooks: while one runs, MindSpore holds what it gave it.
@@ -119,7 +119,7 @@ class ArrivingGradients:
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """The hooks have taken them."""
 
-    def of(self, entry: Weight) -> Tensor:
+    def of(self, entry: BucketWeight) -> Tensor:
         """A weight's gradient."""
         return self._sums.pop(id(entry.weight))
 

@@ -12,7 +12,7 @@ from mindspore.mint import distributed
 from .parallel import Saved, summed
 
 if TYPE_CHECKING:
-    from .parallel import Group
+    from .parallel import RankGroup
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
 
 
-def split_cross_entropy(logits: Tensor, labels: Tensor, group: Group, *, legacy: bool) -> Tensor:
+def split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
     """The mean loss from the parts of the logits, even if there is only one.
 
     Args:
@@ -85,7 +85,7 @@ class _SplitCrossEntropy(_Function):
     """
 
     @staticmethod
-    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: RankGroup) -> Tensor:
         maximum = mint.max(logits, dim=-1, keepdim=True)[0]
         if group.size > 1:
             distributed.all_reduce(maximum, "max", group=group.name)
@@ -116,7 +116,7 @@ class _SplitByOperators(_Function):
     """
 
     @staticmethod
-    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: RankGroup) -> Tensor:
         ctx.dtype = logits.dtype
         wide = logits.astype(mindspore.float32)
         highest = mint.max(wide, dim=-1, keepdim=True)[0]

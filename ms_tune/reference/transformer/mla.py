@@ -19,13 +19,13 @@ from .parallel import gather, gather_last, own_part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .settings import Settings
+    from .settings import NetworkSettings
 
 
 class LatentSelfAttention(nn.Cell):
     """Causal self-attention through narrow projections."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         shape, latent = settings.shape, settings.latent
         self.latent, self.heads = latent, shape.num_attention_heads // settings.groups.tensor.size

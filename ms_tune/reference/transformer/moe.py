@@ -25,7 +25,7 @@ from .settings import number_format
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import Experts
 
-    from .settings import Settings
+    from .settings import NetworkSettings
 
 _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,
@@ -39,7 +39,7 @@ _FUNCTIONS = {
 class Activation(nn.Cell):
     """The activation function; a gated one that is fused takes twice the width and multiplies its halves."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.name = settings.shape.activation
         # ``legacy/model/activation.py``: GELU is written out, with the error function.
@@ -75,7 +75,7 @@ class FeedForward(nn.Cell):
         gathered: What comes in is the whole sequence, whatever is between the layers.
     """
 
-    def __init__(self, width: int, settings: Settings, *, split: bool = True, gathered: bool = False) -> None:
+    def __init__(self, width: int, settings: NetworkSettings, *, split: bool = True, gathered: bool = False) -> None:
         super().__init__()
         shape, bias = settings.shape, settings.shape.mlp_bias
         wide = 2 * width if shape.gated else width
@@ -101,7 +101,7 @@ class SharedExperts(FeedForward):
     (``_apply_layers_tp``, ``pynative/base_models/gpt/parallelize.py``, 2.1). In 2.0 a rank has a part of it, and sees all tokens.
     """
 
-    def __init__(self, experts: Experts, settings: Settings) -> None:
+    def __init__(self, experts: Experts, settings: NetworkSettings) -> None:
         super().__init__(
             experts.shared_ffn_hidden_size, settings, split=experts.shared_split, gathered=settings.whole_inside
         )
@@ -136,7 +136,7 @@ class Router(nn.Cell):
 class GroupedExperts(nn.Cell):
     """The experts of this rank as one grouped matrix product; weights are ``(e, inputs, outputs)``."""
 
-    def __init__(self, local: int, width: int, settings: Settings) -> None:
+    def __init__(self, local: int, width: int, settings: NetworkSettings) -> None:
         super().__init__()
         shape = settings.shape
         self.local, wide = local, 2 * width if shape.gated else width
@@ -159,7 +159,7 @@ class GroupedExperts(nn.Cell):
 class SequentialExperts(nn.Cell):
     """The experts of this rank, one after the other."""
 
-    def __init__(self, local: int, width: int, settings: Settings) -> None:
+    def __init__(self, local: int, width: int, settings: NetworkSettings) -> None:
         super().__init__()
         self.local_experts = nn.CellList([FeedForward(width, settings, split=False) for _ in range(local)])
 
@@ -173,7 +173,7 @@ class SequentialExperts(nn.Cell):
 class MixtureOfExperts(nn.Cell):
     """Router, routed experts, shared expert."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         experts, groups = settings.experts, settings.groups
         self.settings, self.group, self.legacy = experts, groups.expert, settings.shape.legacy

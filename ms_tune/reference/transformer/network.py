@@ -28,14 +28,14 @@ from .sharding import Parts, Unsharded
 if TYPE_CHECKING:
     from ms_tune.dialects.stage import Chunk, StageLayer
 
-    from .settings import Settings
+    from .settings import NetworkSettings
     from .sharding import Sharder
 
 
 class Embedding(nn.Cell):
     """The word embedding, split by words over the tensor-parallel ranks, and learned positions where there are any."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         shape = settings.shape
         self.group, self.sequence, self.dtype = settings.groups.tensor, settings.sequence, settings.format_of("compute")
@@ -106,7 +106,7 @@ class Embedding(nn.Cell):
 class TransformerLayer(nn.Cell):
     """Attention and feed-forward block, each with its normalisation before it and a residual connection."""
 
-    def __init__(self, layer: StageLayer, settings: Settings) -> None:
+    def __init__(self, layer: StageLayer, settings: NetworkSettings) -> None:
         super().__init__()
         shape = settings.shape
         settings = replace(settings, regather=layer.communication)
@@ -142,7 +142,7 @@ class TransformerLayer(nn.Cell):
 class PredictionLayer(nn.Cell):
     """A layer of multi-token prediction: the next token's embedding joins what the layer before came to."""
 
-    def __init__(self, layer: StageLayer, settings: Settings) -> None:
+    def __init__(self, layer: StageLayer, settings: NetworkSettings) -> None:
         super().__init__()
         hidden = settings.shape.hidden_size
         self.enorm = Norm(hidden, settings)
@@ -167,10 +167,10 @@ class PredictionLayer(nn.Cell):
         return self.final_layernorm(self.transformer_layer(x, tables))
 
 
-class Output(nn.Cell):
+class OutputLayer(nn.Cell):
     """Output projection: ``(s, b, h)`` to the words of this rank, and the loss of these."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         shape = settings.shape
         self.sequence, self.keeps = settings.sequence, settings.shape.legacy
@@ -211,7 +211,7 @@ class ChunkNetwork(nn.Cell):
         sharder: Gathers weights that are shared out while they are needed; None where weights are whole.
     """
 
-    def __init__(self, chunk: Chunk, settings: Settings, sharder: Sharder | None) -> None:
+    def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
         self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
@@ -219,7 +219,7 @@ class ChunkNetwork(nn.Cell):
         self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
         self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
-        self.output = Output(settings) if chunk.head else None
+        self.output = OutputLayer(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
         self.maker, self.dtype = _table_maker(settings), settings.format_of("compute")
         tokens = (settings.tokens, settings.config.batch.micro_batch_size)
@@ -239,7 +239,7 @@ class ChunkNetwork(nn.Cell):
         # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
         return cast(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
 
-    def loss(self, x: Tensor, output: Output, tables: Tables) -> Tensor:
+    def loss(self, x: Tensor, output: OutputLayer, tables: Tables) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
         weight = self.embedding.weight if self.embedding is not None and self.tied else None
         y = self.units.run(self.final_norm, x)
@@ -251,24 +251,24 @@ class ChunkNetwork(nn.Cell):
         return loss
 
 
-def _attention(settings: Settings) -> nn.Cell:
+def _attention(settings: NetworkSettings) -> nn.Cell:
     if settings.shape.latent:
         return LatentSelfAttention(settings)
     return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
 
 
-def _ties(chunk: Chunk, settings: Settings) -> bool:
+def _ties(chunk: Chunk, settings: NetworkSettings) -> bool:
     """The last stage has a copy of the word embedding when the output projection uses it."""
     return chunk.head and settings.shape.tied_embeddings
 
 
-def _table_maker(settings: Settings) -> TableMaker:
+def _table_maker(settings: NetworkSettings) -> TableMaker:
     shape = settings.shape
     size = shape.latent.rotary_size if shape.latent else int(shape.head_size * shape.rotary_fraction)
     return TableMaker(settings, size)
 
 
-def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
+def _layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
     """A layer that recomputes what it should."""
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
@@ -281,7 +281,7 @@ def _layer(layer: StageLayer, settings: Settings) -> nn.Cell:
     return made
 
 
-def _recompute(cell: nn.Cell, settings: Settings, *, stops: bool) -> None:
+def _recompute(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
     """Recompute a cell in the backward pass.
 
     MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers

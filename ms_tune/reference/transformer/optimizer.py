@@ -15,7 +15,7 @@ import mindspore
 from mindspore import Parameter, Tensor
 
 from .adamw import clones, make_adamw, squared_norm
-from .buckets import GradientBuffers, Weight, zeros
+from .buckets import BucketWeight, GradientBuffers, zeros
 from .loose import ArrivingGradients, LooseGradients
 from .moe import GroupedExperts, SequentialExperts
 from .settings import number_format
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mindspore import nn
 
     from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.planning.schedule import Pass
+    from ms_tune.planning.schedule import PipelinePass
 
     from .parallel import Groups
 
@@ -108,7 +108,7 @@ class WholeWeights:
         if self.loose:
             self.loose.start_step()
 
-    def start_pass(self, following: Sequence[Pass]) -> None:
+    def start_pass(self, following: Sequence[PipelinePass]) -> None:
         """Weights are whole whatever passes are to come."""
 
     def start_backward(self, chunk: int, *, last: bool) -> None:
@@ -164,13 +164,13 @@ class WholeWeights:
         return {"weights": self.weights, "optimizer_state": [*copies, *moments], "gradients": gradients}
 
 
-def _own_part(entry: Weight) -> Tensor:
+def _own_part(entry: BucketWeight) -> Tensor:
     """This rank's part of a float32 weight, in the weight's own memory."""
     entry.weight.zero_()  # a new parameter is on the host
     return entry.weight.view(-1)[: entry.padded // entry.parts]
 
 
-def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[Weight]:
+def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[BucketWeight]:
     experts = {
         id(weight)
         for _, cell in network.cells_and_names()
@@ -181,5 +181,5 @@ def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[W
     made = []
     for weight in network.trainable_params():
         group = groups.expert_data if id(weight) in experts else groups.data
-        made.append(Weight(weight, group, group.size if sharded else 1))
+        made.append(BucketWeight(weight, group, group.size if sharded else 1))
     return made

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ms_tune.reference.ranks import RankGroups
 
 
-_Call: TypeAlias = "Callable[[Tensor, Group], Tensor]"
+_Call: TypeAlias = "Callable[[Tensor, RankGroup], Tensor]"
 # What MindSpore hands from the forward to the backward part of a function; it takes any attribute.
 Saved: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """Ranks that communicate: MindSpore's name for them, how many, and the place of this rank among them."""
 
     name: str
@@ -38,16 +38,16 @@ class Group:
 class Groups:
     """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.ranks.RankGroups`."""
 
-    tensor: Group
-    ulysses: Group
-    ring: Group
-    data: Group
-    shards: Group
-    copies: Group
-    expert: Group
-    expert_data: Group
-    expert_shards: Group
-    expert_copies: Group
+    tensor: RankGroup
+    ulysses: RankGroup
+    ring: RankGroup
+    data: RankGroup
+    shards: RankGroup
+    copies: RankGroup
+    expert: RankGroup
+    expert_data: RankGroup
+    expert_shards: RankGroup
+    expert_copies: RankGroup
     ranks: RankGroups
 
 
@@ -55,38 +55,38 @@ def make_groups(ranks: RankGroups) -> Groups:
     """Make the groups known to MindSpore; a rank alone needs none."""
     made: dict[tuple[int, ...], str] = {}
 
-    def group(members: tuple[int, ...]) -> Group:
+    def group(members: tuple[int, ...]) -> RankGroup:
         if len(members) > 1 and members not in made:
             made[members] = f"{len(members)}-ranks-{members[0]}-{members[1]}-{members[-1]}"
             create_group(made[members], list(members))
-        return Group(made.get(members, ""), len(members), members.index(ranks.rank))
+        return RankGroup(made.get(members, ""), len(members), members.index(ranks.rank))
 
     names = [field.name for field in fields(Groups) if field.name != "ranks"]
     return Groups(ranks=ranks, **{name: group(getattr(ranks, name)) for name in names})
 
 
-def gathered(x: Tensor, group: Group) -> Tensor:
+def gathered(x: Tensor, group: RankGroup) -> Tensor:
     """The parts of all ranks, joined along axis 0; no gradient."""
     whole = mint.empty((x.shape[0] * group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.all_gather_into_tensor(whole, x.contiguous(), group=group.name)
     return whole
 
 
-def scattered(x: Tensor, group: Group) -> Tensor:
+def scattered(x: Tensor, group: RankGroup) -> Tensor:
     """This rank's part, along axis 0, of the sum over all ranks; no gradient."""
     part = mint.empty((x.shape[0] // group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.reduce_scatter_tensor(part, x.contiguous(), group=group.name)
     return part
 
 
-def exchanged(x: Tensor, group: Group) -> Tensor:
+def exchanged(x: Tensor, group: RankGroup) -> Tensor:
     """Equal parts of axis 0, one from each rank; no gradient."""
     received = mint.empty(x.shape, dtype=x.dtype)
     distributed.all_to_all_single(received, x.contiguous(), group=group.name)
     return received
 
 
-def summed(x: Tensor, group: Group) -> Tensor:
+def summed(x: Tensor, group: RankGroup) -> Tensor:
     """The sum over all ranks; no gradient."""
     if group.size == 1:
         return x
@@ -100,7 +100,7 @@ class _Collective(_Function):
 
     @staticmethod
     def forward(  # noqa: PLR0913, PLR0917 - one input each
-        ctx: Saved, x: Tensor, group: Group, there: _Call, back: _Call, kept: str
+        ctx: Saved, x: Tensor, group: RankGroup, there: _Call, back: _Call, kept: str
     ) -> Tensor:
         ctx.group, ctx.back = group, back
         y = there(x, group)
@@ -113,26 +113,26 @@ class _Collective(_Function):
         return ctx.back(gradient, ctx.group), None, None, None, None
 
 
-def _itself(x: Tensor, _group: Group) -> Tensor:
+def _itself(x: Tensor, _group: RankGroup) -> Tensor:
     return x
 
 
-def _viewed(x: Tensor, _group: Group) -> Tensor:
+def _viewed(x: Tensor, _group: RankGroup) -> Tensor:
     return x.view(x.shape)
 
 
-def _viewed_sum(x: Tensor, group: Group) -> Tensor:
+def _viewed_sum(x: Tensor, group: RankGroup) -> Tensor:
     return x.view(x.shape) if group.size == 1 else summed(x, group)
 
 
-def _own_part(x: Tensor, group: Group) -> Tensor:
+def _own_part(x: Tensor, group: RankGroup) -> Tensor:
     size = x.shape[0] // group.size
     part = x[size * group.place : size * (group.place + 1)]
     # There it is (b, s) that is cut along s: one sample's part lies in one piece, that of several is copied.
     return part if x.shape[1] == 1 else mint.clone(part)
 
 
-def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+def gather(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """All-gather along axis 0; backward: reduce-scatter.
 
     ``keeps``, here and below: what is exchanged stays until the backward pass. A ``Cell`` with a ``bprop`` has that effect
@@ -141,7 +141,7 @@ def gather(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     return x if group.size == 1 else _Collective.apply(x, group, gathered, scattered, "x" if keeps else "")
 
 
-def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+def scatter(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """Reduce-scatter along axis 0; backward: all-gather.
 
     ``keeps``: the part stays until then. MindFormers' dynamic graph calls MindSpore's own operator behind row-parallel
@@ -151,12 +151,12 @@ def scatter(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
     return x if group.size == 1 else _Collective.apply(x, group, scattered, gathered, "y" if keeps else "")
 
 
-def cut(x: Tensor, group: Group) -> Tensor:
+def cut(x: Tensor, group: RankGroup) -> Tensor:
     """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
     return x if group.size == 1 else _Collective.apply(x, group, _own_part, gathered, "xy")
 
 
-def own_part(x: Tensor, group: Group, axis: int) -> Tensor:
+def own_part(x: Tensor, group: RankGroup, axis: int) -> Tensor:
     """This rank's part, along an axis, of what all ranks have; backward: zeros around its gradient.
 
     As HyperParallel's ``chunk`` (``platform/mindspore/platform.py`` at fdd0a80).
@@ -164,26 +164,26 @@ def own_part(x: Tensor, group: Group, axis: int) -> Tensor:
     return x if group.size == 1 else ops.Split(axis, group.size)(x)[group.place]
 
 
-def gather_last(x: Tensor, group: Group) -> Tensor:
+def gather_last(x: Tensor, group: RankGroup) -> Tensor:
     """All-gather along the last axis: what comes of it is put in order by a copy; backward: reduce-scatter."""
     if group.size == 1:
         return x
     return mint.cat(ops.Split(0, group.size)(gather(x, group)), dim=-1)
 
 
-def reduce(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+def reduce(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """All-reduce; backward: as it comes."""
     kept = "xy" if keeps else ""
     return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, _itself, kept)
 
 
-def share(x: Tensor, group: Group, *, keeps: bool = False) -> Tensor:
+def share(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """As it is; backward: all-reduce."""
     if group.size == 1:
         return reduce(x, group, keeps=keeps)
     return _Collective.apply(x, group, _viewed, summed, "")
 
 
-def exchange(x: Tensor, group: Group) -> Tensor:
+def exchange(x: Tensor, group: RankGroup) -> Tensor:
     """All-to-all of equal parts of axis 0; backward: the same."""
     return x if group.size == 1 else _Collective.apply(x, group, exchanged, exchanged, "")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mindspore import Parameter, Tensor
 
-    from .parallel import Group
+    from .parallel import RankGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +40,8 @@ class ShardedWeight:
 
     whole: Parameter  # the weight that the network computes with; without memory unless it is gathered
     part: Parameter  # what this rank keeps of it, flat
-    group: Group  # the ranks that have the other parts
-    copies: Group  # the ranks that have the same part
+    group: RankGroup  # the ranks that have the other parts
+    copies: RankGroup  # the ranks that have the same part
     pending: Tensor | None = None  # the gradient that the backward pass came to, whole
     total: Tensor | None = None  # the sum of such gradients, whole, float32 (pipelines)
     gradient: Tensor | None = None  # this rank's part of the gradient of the step so far, flat; None until there is one
@@ -110,7 +110,7 @@ class ShardedWeight:
 
 
 @dataclass(slots=True)
-class _Copies:
+class _GradientCopies:
     """The parts of a unit's gradients in one buffer, which all ranks that have copies of them add up."""
 
     weights: list[ShardedWeight]
@@ -136,8 +136,8 @@ class Reducer:
         self.sums_copies = True
         self._parts: list[tuple[ShardedWeight, Tensor, Any]] = []
         self._whole: list[tuple[ShardedWeight, Tensor, Any]] = []
-        self._filling: list[_Copies] = []
-        self._summing: list[_Copies] = []
+        self._filling: list[_GradientCopies] = []
+        self._summing: list[_GradientCopies] = []
 
     def reduce(self, weights: Sequence[ShardedWeight]) -> None:
         """Send the gradients of a unit to their ranks, and take in those of the unit before (``post_backward``)."""
@@ -179,12 +179,12 @@ class Reducer:
 
     def _fill(self, weights: list[ShardedWeight]) -> None:
         size = sum(int(weight.part.size) for weight in weights)
-        copies = _Copies(weights, mint.zeros((size,), dtype=mindspore.float32))
+        copies = _GradientCopies(weights, mint.zeros((size,), dtype=mindspore.float32))
         for weight, part in zip(weights, copies.parts(), strict=True):
             copies.handles.append(_scattered(weight, part)[1])
         self._filling.append(copies)
 
-    def _filled(self) -> list[_Copies]:
+    def _filled(self) -> list[_GradientCopies]:
         """The buffers that are full by now; the whole gradients in them are let go."""
         filled, self._filling = self._filling, []
         for copies in filled:
@@ -193,7 +193,7 @@ class Reducer:
                 weight.pending = weight.total = None
         return filled
 
-    def _sum(self, filled: Sequence[_Copies]) -> None:
+    def _sum(self, filled: Sequence[_GradientCopies]) -> None:
         for copies in filled:
             for weight, part in zip(copies.weights, copies.parts(), strict=True):
                 if weight.gradient is not None:

@@ -21,7 +21,7 @@ def number_format(dtype: DType) -> mindspore.Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NetworkSettings:
     """The config, this rank's groups, and what one layer does otherwise than others."""
 
     config: TrainingConfig
@@ -49,7 +49,7 @@ class Settings:
         return self.config.parallelism.sequence and self.groups.tensor.size > 1
 
     @property
-    def inside(self) -> Settings:
+    def inside(self) -> NetworkSettings:
         """The same for what is inside a block that has gathered the sequence for all of its projections."""
         config = self.config
         return replace(self, config=replace(config, parallelism=replace(config.parallelism, sequence=False)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mindspore import Parameter, Tensor
 
     from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.planning.schedule import Pass
+    from ms_tune.planning.schedule import PipelinePass
 
     from .sharding import Sharder
 
@@ -58,7 +58,7 @@ class ShardedWeights:
         """
         self.gradients = []
 
-    def start_pass(self, following: Sequence[Pass]) -> None:
+    def start_pass(self, following: Sequence[PipelinePass]) -> None:
         """Have those chunks of a pipeline whole that are next; ``following``: this pass and those behind it."""
         if not self.sharder.pipeline:
             return

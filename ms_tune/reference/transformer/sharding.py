@@ -24,7 +24,7 @@ from mindspore import Parameter, Tensor, nn
 
 from .buckets import zeros
 from .moe import GroupedExperts, SequentialExperts
-from .parallel import Group
+from .parallel import RankGroup
 from .reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Unit:
+class ShardedUnit:
     """Weights that are gathered and let go together."""
 
     weights: list[ShardedWeight]
@@ -143,7 +143,7 @@ class Sharder:
         self.chunks.append(made)
         return made
 
-    def _units_of(self, cell: nn.Cell, parts: Parts) -> list[Unit]:
+    def _units_of(self, cell: nn.Cell, parts: Parts) -> list[ShardedUnit]:
         experts = {
             id(weight)
             for _, inner in cell.cells_and_names()
@@ -155,7 +155,7 @@ class Sharder:
         others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
         units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
         late, releases = parts.is_late(cell), self._releases(cell, parts)
-        return [Unit(members, late, releases) for members in units if members]
+        return [ShardedUnit(members, late, releases) for members in units if members]
 
     def _releases(self, cell: nn.Cell, parts: Parts) -> bool:
         if self.pipeline or cell is parts.output or parts.is_held(cell):
@@ -167,7 +167,7 @@ class Sharder:
         group, copies = (groups.expert_shards, groups.expert_copies) if experts else (groups.shards, groups.copies)
         if weight.shape[0] % group.size:
             # What cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
-            group, copies = Group("", 1, 0), groups.expert_data if experts else groups.data
+            group, copies = RankGroup("", 1, 0), groups.expert_data if experts else groups.data
         name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
         part = zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
         sharded = ShardedWeight(weight, part, group, copies)
@@ -187,7 +187,7 @@ class Units:
     """
 
     def __init__(
-        self, cells: Sequence[tuple[nn.Cell, list[Unit]]], parts: Parts, reducer: Reducer, *, pipeline: bool
+        self, cells: Sequence[tuple[nn.Cell, list[ShardedUnit]]], parts: Parts, reducer: Reducer, *, pipeline: bool
     ) -> None:
         self._units = {id(cell): units for cell, units in cells}
         self._following, self._previous = parts.following(), parts.previous()
@@ -197,7 +197,7 @@ class Units:
             for weight in unit.weights:
                 weight.whole.register_hook(self._taker(unit, weight))
 
-    def _all(self) -> list[Unit]:
+    def _all(self) -> list[ShardedUnit]:
         return [unit for units in self._units.values() for unit in units]
 
     def start(self) -> None:
@@ -248,7 +248,7 @@ class Units:
             unit.let_go()
         self._reducer.finish()
 
-    def _after_backward(self, unit: Unit) -> None:
+    def _after_backward(self, unit: ShardedUnit) -> None:
         if self._pipeline:
             for weight in unit.weights:
                 weight.add_up()
@@ -256,7 +256,7 @@ class Units:
         self._reducer.reduce(unit.weights)
         unit.let_go()
 
-    def _taker(self, unit: Unit, weight: ShardedWeight) -> Callable[[Tensor], Tensor]:
+    def _taker(self, unit: ShardedUnit, weight: ShardedWeight) -> Callable[[Tensor], Tensor]:
         """A hook that takes a gradient out of the backward pass, and sees to the unit behind its last one."""
 
         def hook(gradient: Tensor) -> Tensor:
@@ -269,6 +269,6 @@ class Units:
         return hook
 
 
-def _gather(units: Sequence[Unit], *, ahead: bool = False) -> None:
+def _gather(units: Sequence[ShardedUnit], *, ahead: bool = False) -> None:
     for unit in units:
         unit.gather(ahead=ahead)

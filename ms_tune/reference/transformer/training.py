@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ms_tune.dialects.stage import Stage
-    from ms_tune.planning.schedule import Pass
+    from ms_tune.planning.schedule import PipelinePass
 
-    from .settings import Settings
+    from .settings import NetworkSettings
 
 
 class Trainer:
@@ -35,7 +35,7 @@ class Trainer:
         settings: The config and this rank's groups.
     """
 
-    def __init__(self, stage: Stage, settings: Settings) -> None:
+    def __init__(self, stage: Stage, settings: NetworkSettings) -> None:
         config = settings.config
         self.stage, self.settings = stage, settings
         optimizer = config.optimizer
@@ -76,7 +76,7 @@ class Trainer:
         self.sent = None
         self.state.update()
 
-    def _forward(self, one: Pass) -> None:
+    def _forward(self, one: PipelinePass) -> None:
         network, chunk = self.networks[one.chunk], self.stage.chunks[one.chunk]
         x = network.tokens if chunk.embedding else self._receive(self.settings.groups.ranks.previous)
         recorded = _Recorded(network)
@@ -88,7 +88,7 @@ class Trainer:
         if not chunk.head:
             distributed.send(y, self.settings.groups.ranks.following)
 
-    def _backward(self, one: Pass) -> None:
+    def _backward(self, one: PipelinePass) -> None:
         chunk, weights = self.stage.chunks[one.chunk], self.weights[one.chunk]
         sens = mint.ones((), dtype=mindspore.float32) if chunk.head else self._received_gradient()
         last = one.micro_batch == self.settings.config.batch.micro_batch_num - 1
@@ -120,7 +120,7 @@ class Trainer:
         return self.state.tensors()
 
 
-def _receives(schedule: Sequence[Pass], heads: Collection[int]) -> Counter[int]:
+def _receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
     """How many gradients are received before each pass.
 
     Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass

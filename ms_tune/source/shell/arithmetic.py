@@ -49,7 +49,7 @@ def calculate(
     """
     if len(expression) > _LONGEST or depth > _DEEPEST:
         raise NotCalculableError
-    reader = _Reader(_tokens(expression), value_of, assign, depth)
+    reader = _ArithmeticReader(_tokens(expression), value_of, assign, depth)
     if not reader.tokens:
         return 0
     try:
@@ -78,7 +78,7 @@ def _tokens(expression: str) -> list[str]:
     return found
 
 
-class _Reader:
+class _ArithmeticReader:
     """Recursive descent; ``live`` is false in what bash does not calculate either (the other half of ``&&`` and ``?:``)."""
 
     def __init__(

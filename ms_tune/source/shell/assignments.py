@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.source.shell.parse import parse
-from ms_tune.source.shell.syntax import Assign, Parameter, Simple, Text, Word, children
+from ms_tune.source.shell.syntax import Assign, Parameter, QuotedText, Simple, Word, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,19 +61,21 @@ def _through_env(command: Simple) -> Iterator[Assign]:
         return
     for word in words[1:]:
         first = word.parts[0] if word.parts else None
-        name, equals, _ = first.text.partition("=") if isinstance(first, Text) and not first.quoted else ("", "", "")
+        name, equals, _ = (
+            first.text.partition("=") if isinstance(first, QuotedText) and not first.quoted else ("", "", "")
+        )
         if not equals or not name.isidentifier():
             return
         start = word.start + len(name) + 1
-        rest = Text(first.text[len(name) + 1 :], start, first.end) if isinstance(first, Text) else None
+        rest = QuotedText(first.text[len(name) + 1 :], start, first.end) if isinstance(first, QuotedText) else None
         parts: tuple[Part, ...] = (*((rest,) if rest else ()), *word.parts[1:])
         yield Assign(name, word.start, Word(parts, start, word.end), start, word.end)
 
 
 def _plain(one: Assign) -> str | None:
-    if not isinstance(one.value, Word) or not all(isinstance(part, Text) for part in one.value.parts):
+    if not isinstance(one.value, Word) or not all(isinstance(part, QuotedText) for part in one.value.parts):
         return None
-    return "".join(part.text for part in one.value.parts if isinstance(part, Text))
+    return "".join(part.text for part in one.value.parts if isinstance(part, QuotedText))
 
 
 def _parts(one: Assign) -> Iterator[Part]:

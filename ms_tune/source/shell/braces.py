@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ms_tune.source.shell.syntax import Parameter, Text, Word
+from ms_tune.source.shell.syntax import Parameter, QuotedText, Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,19 +45,19 @@ def _braced(words: str) -> list[str] | None:
 
 def without_braces(word: Word) -> Iterable[Word]:
     """The words that braces make of one; itself where it has none, or one that is not read."""
-    if not any(isinstance(part, Text) and not part.quoted and "{" in part.text for part in word.parts):
+    if not any(isinstance(part, QuotedText) and not part.quoted and "{" in part.text for part in word.parts):
         return (word,)
     parts: list[Part] = []
     for part in word.parts:
         last = parts[-1] if parts else None
         if (
-            isinstance(part, Text)
-            and isinstance(last, Text)
+            isinstance(part, QuotedText)
+            and isinstance(last, QuotedText)
             and not part.quoted
             and not last.quoted
             and last.end == part.start
         ):
-            parts[-1] = Text(last.text + part.text, last.start, part.end)
+            parts[-1] = QuotedText(last.text + part.text, last.start, part.end)
         else:
             parts.append(part)
     places: list[int] = []
@@ -65,18 +65,18 @@ def without_braces(word: Word) -> Iterable[Word]:
     pieces: list[Part] = []
     for part in parts:
         at = 0
-        for match in _BRACE.finditer(part.text) if isinstance(part, Text) and not part.quoted else ():
+        for match in _BRACE.finditer(part.text) if isinstance(part, QuotedText) and not part.quoted else ():
             several = _braced(match[1])
             if several is not None:
-                pieces.append(Text(match.string[at : match.start()], part.start + at, part.start + match.start()))
+                pieces.append(QuotedText(match.string[at : match.start()], part.start + at, part.start + match.start()))
                 places.append(len(pieces))
                 lists.append(several)
-                pieces.append(Text("", part.start + match.start(), part.start + match.end()))
+                pieces.append(QuotedText("", part.start + match.start(), part.start + match.end()))
                 at = match.end()
         pieces.append(
-            replace(part, text=part.text[at:], start=part.start + at) if at and isinstance(part, Text) else part
+            replace(part, text=part.text[at:], start=part.start + at) if at and isinstance(part, QuotedText) else part
         )
-    unread = any(isinstance(one, Text) and not one.quoted and _LEFT.search(one.text) for one in pieces)
+    unread = any(isinstance(one, QuotedText) and not one.quoted and _LEFT.search(one.text) for one in pieces)
     # Braces come first: in "$A{1,2}" the variables are A1 and A2.
     ahead = (pieces[at - 2] for at in places if at > 1 and pieces[at - 1].start == pieces[at - 1].end)
     if not lists or unread or any(isinstance(one, Parameter) for one in ahead):
@@ -88,7 +88,9 @@ def _put_together(word: Word, pieces: list[Part], places: list[int], lists: list
     for texts in product(*lists):
         made = list(pieces)
         for place, text in zip(places, texts, strict=True):
-            made[place] = Text(text, pieces[place].start, pieces[place].end)
+            made[place] = QuotedText(text, pieces[place].start, pieces[place].end)
         yield Word(
-            tuple(one for one in made if not isinstance(one, Text) or one.text or one.quoted), word.start, word.end
+            tuple(one for one in made if not isinstance(one, QuotedText) or one.text or one.quoted),
+            word.start,
+            word.end,
         )

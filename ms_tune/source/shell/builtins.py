@@ -10,15 +10,15 @@ from ms_tune.facts.query import load
 from ms_tune.source.shell.arithmetic import assigned
 from ms_tune.source.shell.conditions import holds
 from ms_tune.source.shell.state import Array, Unset, unknown_piece, unknown_words
-from ms_tune.source.shell.syntax import Assign, Text, Word
-from ms_tune.source.shell.values import Argument, Piece, Place, Reason, Unknown, text_of
+from ms_tune.source.shell.syntax import Assign, QuotedText, Word
+from ms_tune.source.shell.values import Argument, Piece, Reason, ScriptPlace, Unknown, text_of
 from ms_tune.source.shell.words import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.source.shell.expand import Expander
-    from ms_tune.source.shell.state import State
+    from ms_tune.source.shell.state import ShellState
     from ms_tune.source.shell.values import File, Pieces
 
 _GIVEN = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -36,16 +36,16 @@ _OF_AN_ENVIRONMENT = re.compile(r"(ASCEND|ATB|ASDOPS|HCCL|LCCL|TOOLCHAIN|CONDA|V
 Given: TypeAlias = "Pieces | list[Argument]"
 
 
-def given_to(one: Assign, expander: Expander, state: State, file: File) -> Given:
+def given_to(one: Assign, expander: Expander, state: ShellState, file: File) -> Given:
     """What an assignment's value comes to: one value, or the elements of an array."""
     if isinstance(one.value, Word):
         return expander.value(one.value, state, file)
     return expander.fields(one.value, state, file)
 
 
-def store(one: Assign, value: Given, expander: Expander, state: State, file: File) -> None:
+def store(one: Assign, value: Given, expander: Expander, state: ShellState, file: File) -> None:
     """Make an assignment."""
-    place = Place(file, one.start, one.end)
+    place = ScriptPlace(file, one.start, one.end)
     if one.index is not None and not _SMALL.fullmatch(one.index) and one.name not in state.odd:
         number = expander.number(one.index_parts, state, file, place)
         one = one if number is None else replace(one, index=str(number))
@@ -60,7 +60,7 @@ def store(one: Assign, value: Given, expander: Expander, state: State, file: Fil
         state.variables[one.name] = expander.bounded(stored, place)
 
 
-def set_to(state: State, name: str, value: Pieces | Array | Unset, place: Place | None = None) -> None:
+def set_to(state: ShellState, name: str, value: Pieces | Array | Unset, place: ScriptPlace | None = None) -> None:
     """Give a variable a value."""
     state.variables[name] = value
     if name == "IFS":
@@ -68,7 +68,7 @@ def set_to(state: State, name: str, value: Pieces | Array | Unset, place: Place 
         state.splits_oddly = Unknown(Reason.EXPANSION, name, where) if where and not isinstance(value, Unset) else None
 
 
-def _store_one(one: Assign, value: Pieces, state: State, place: Place) -> None:
+def _store_one(one: Assign, value: Pieces, state: ShellState, place: ScriptPlace) -> None:
     old = state.variables.get(one.name)
     if one.index is not None or isinstance(old, Array):
         _store_element(
@@ -81,7 +81,7 @@ def _store_one(one: Assign, value: Pieces, state: State, place: Place) -> None:
     set_to(state, one.name, value, place)
 
 
-def _store_element(one: Assign, value: Pieces, old: Array, state: State) -> None:
+def _store_element(one: Assign, value: Pieces, old: Array, state: ShellState) -> None:
     index = one.index or "0"
     if not _SMALL.fullmatch(index) or any(piece.several for _, pieces in old.elements for piece in pieces):
         place = value[0].place if value else None
@@ -93,7 +93,7 @@ def _store_element(one: Assign, value: Pieces, old: Array, state: State) -> None
     state.variables[one.name] = Array(tuple(sorted(elements.items(), key=lambda item: item[0])))
 
 
-def _store_array(one: Assign, fields: list[Argument], state: State, place: Place) -> None:
+def _store_array(one: Assign, fields: list[Argument], state: ShellState, place: ScriptPlace) -> None:
     elements: list[tuple[int, Pieces]] = []
     if one.append:
         old = state.variables.get(one.name)
@@ -116,14 +116,14 @@ def _store_array(one: Assign, fields: list[Argument], state: State, place: Place
 
 def _indexed(word: Word) -> bool:
     first = word.parts[0] if word.parts else None
-    return isinstance(first, Text) and not first.quoted and first.text.startswith("[")
+    return isinstance(first, QuotedText) and not first.quoted and first.text.startswith("[")
 
 
 def _several(unknown: Unknown) -> Pieces:
     return (Piece("", unknown.place, unknown=unknown, several=True),)
 
 
-def _from_outside(name: str, place: Place) -> Pieces:
+def _from_outside(name: str, place: ScriptPlace) -> Pieces:
     return (unknown_piece(Reason.ENVIRONMENT, name, place),)
 
 
@@ -131,7 +131,7 @@ def _from_outside(name: str, place: Place) -> Pieces:
 
 
 def declare(  # noqa: C901 - an option a line
-    words: list[Argument | Assign], expander: Expander, state: State, file: File, local: dict[str, object] | None
+    words: list[Argument | Assign], expander: Expander, state: ShellState, file: File, local: dict[str, object] | None
 ) -> None:
     """``export``, ``declare``, ``typeset``, ``local`` and ``readonly``.
 
@@ -178,7 +178,7 @@ def declare(  # noqa: C901 - an option a line
         _mark(name, command, flags, state)
 
 
-def _stands_for(name: str, value: Given | None, state: State, place: Place) -> None:
+def _stands_for(name: str, value: Given | None, state: ShellState, place: ScriptPlace) -> None:
     """``declare -n name=other``: what it is given goes to another variable, which nobody knows from here on."""
     other = text_of(value) if isinstance(value, tuple) else None
     state.forget(Unknown(Reason.EXPANSION, name, place))
@@ -187,7 +187,7 @@ def _stands_for(name: str, value: Given | None, state: State, place: Place) -> N
         state.variables.setdefault(other, (unknown_piece(Reason.EXPANSION, other, place),))
 
 
-def _give(name: str, value: Pieces, state: State, place: Place, *, append: bool) -> None:
+def _give(name: str, value: Pieces, state: ShellState, place: ScriptPlace, *, append: bool) -> None:
     """An assignment that is a word with something put in: ``export "$NAME=1"``."""
     before = state.variables.get(name)
     if name in state.odd or (append and not isinstance(before, tuple)):
@@ -196,25 +196,25 @@ def _give(name: str, value: Pieces, state: State, place: Place, *, append: bool)
         set_to(state, name, (*before, *value) if append and isinstance(before, tuple) else value)
 
 
-def _mark(name: str, command: str, flags: set[str], state: State) -> None:
+def _mark(name: str, command: str, flags: set[str], state: ShellState) -> None:
     if command == "readonly" or "r" in flags:
         state.odd |= {name}
     if command == "export" or "x" in flags:
         state.exported = state.exported - {name} if "n" in flags else state.exported | {name}
 
 
-def words_place(words: Iterable[Argument | Assign], file: File) -> Place:
+def words_place(words: Iterable[Argument | Assign], file: File) -> ScriptPlace:
     """Where the first of some words stands."""
     for word in words:
-        return Place(file, word.start, word.end) if isinstance(word, Assign) else word.place
-    return Place(file, 0, 0)
+        return ScriptPlace(file, word.start, word.end) if isinstance(word, Assign) else word.place
+    return ScriptPlace(file, 0, 0)
 
 
 def _text(word: Argument | Assign) -> str | None:
     return word.text if isinstance(word, Argument) else None
 
 
-def change(command: str, words: list[Argument], state: State, place: Place) -> bool:
+def change(command: str, words: list[Argument], state: ShellState, place: ScriptPlace) -> bool:
     """Commands that set variables by their names, the positional parameters, or options; whether this is one."""
     texts = [word.text for word in words[1:]]
     if command == "set":
@@ -235,7 +235,7 @@ def change(command: str, words: list[Argument], state: State, place: Place) -> b
     return True
 
 
-def _set(words: list[Argument], state: State) -> None:
+def _set(words: list[Argument], state: ShellState) -> None:
     """``set -euo pipefail -- words``."""
     for number, word in enumerate(words):
         text = word.text
@@ -252,7 +252,7 @@ def _set(words: list[Argument], state: State) -> None:
             return
 
 
-def _unset(texts: list[str | None], state: State, place: Place) -> None:
+def _unset(texts: list[str | None], state: ShellState, place: ScriptPlace) -> None:
     functions = "-f" in texts
     for text in texts:
         if text is None:
@@ -267,7 +267,7 @@ def _unset(texts: list[str | None], state: State, place: Place) -> None:
             state.variables[name] = Array(((0, _several(Unknown(Reason.EXPANSION, name, place))),))
 
 
-def _read(command: str, texts: list[str | None], state: State, place: Place) -> None:
+def _read(command: str, texts: list[str | None], state: ShellState, place: ScriptPlace) -> None:
     if command == "printf" and (not texts or texts[0] != "-v"):
         return
     names = {text for text in texts if text and NAME.fullmatch(text)}
@@ -305,7 +305,7 @@ def loads_environment(path: str) -> bool:
     return path.rpartition("/")[2] in _ENVIRONMENT_SCRIPTS
 
 
-def environment_loaded(state: State, unknown: Unknown) -> None:
+def environment_loaded(state: ShellState, unknown: Unknown) -> None:
     """What such a file changes: paths, and variables of the toolkits."""
     for name in state.variables:
         if _OF_AN_ENVIRONMENT.fullmatch(name):

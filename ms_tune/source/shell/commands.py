@@ -22,18 +22,18 @@ from ms_tune.source.shell.builtins import (
     store,
 )
 from ms_tune.source.shell.given_text import TextInside, evaluated, given_to_shell, shell_word, starts_unseen, text_given
-from ms_tune.source.shell.outcome import DONE, UNCLEAR, Flow, Outcome, Started
+from ms_tune.source.shell.outcome import DONE, UNCLEAR, CommandOutcome, Flow, Started
 from ms_tune.source.shell.parse import DECLARING, parse
 from ms_tune.source.shell.plumbing import Plumbing
-from ms_tune.source.shell.state import Array, State, merged, unknown_piece
+from ms_tune.source.shell.state import Array, ShellState, merged, unknown_piece
 from ms_tune.source.shell.streams import Input, read_into, reads_nothing
 from ms_tune.source.shell.syntax import Assign, Simple, Word, substitutes
-from ms_tune.source.shell.values import Place, Reason, Unknown
+from ms_tune.source.shell.values import Reason, ScriptPlace, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.source.shell.given_text import Given
+    from ms_tune.source.shell.given_text import InlineScript
     from ms_tune.source.shell.syntax import Command
     from ms_tune.source.shell.values import Argument, File
 
@@ -54,7 +54,7 @@ class Trap(NamedTuple):
     """What a script asks for at its end (``trap ... EXIT``), where, and whether it does so for sure."""
 
     word: Argument
-    place: Place
+    place: ScriptPlace
     conditional: bool
 
 
@@ -72,11 +72,11 @@ class CommandFollower(Plumbing, ABC):
         self._aliases: set[str] = set()
         self._at_exit: Trap | None = None
         self._locals: list[_Locals] = []
-        self._returned: list[list[State]] = []
+        self._returned: list[list[ShellState]] = []
         self._defined: dict[str, list[tuple[Command, File]]] = {}
 
-    def _simple(self, command: Simple, state: State, file: File) -> Outcome:
-        place = Place(file, command.start, command.end)
+    def _simple(self, command: Simple, state: ShellState, file: File) -> CommandOutcome:
+        place = ScriptPlace(file, command.start, command.end)
         words: list[Argument | Assign] = []
         for word in command.words:
             if isinstance(word, Assign):
@@ -104,7 +104,9 @@ class CommandFollower(Plumbing, ABC):
             state.splits_oddly = splits_oddly
         return outcome
 
-    def _command(self, words: list[Argument | Assign], state: State, file: File, place: Place) -> Outcome:
+    def _command(
+        self, words: list[Argument | Assign], state: ShellState, file: File, place: ScriptPlace
+    ) -> CommandOutcome:
         arguments = [word for word in words if not isinstance(word, Assign)]
         name = arguments[0].text if arguments and not isinstance(words[0], Assign) else None
         while name in _IN_FRONT and len(arguments) > 1 and not (arguments[1].text or "-").startswith("-"):
@@ -119,16 +121,18 @@ class CommandFollower(Plumbing, ABC):
                 self._declare(words, state, file)
                 return DONE
             if name in ANSWERING:
-                return Outcome(Flow.NEXT, answer(name, arguments))
+                return CommandOutcome(Flow.NEXT, answer(name, arguments))
             return self._further_command(name, arguments, state, place)
         self._start(arguments, state, place)
         return UNCLEAR
 
-    def _further_command(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
+    def _further_command(
+        self, name: str, arguments: list[Argument], state: ShellState, place: ScriptPlace
+    ) -> CommandOutcome:
         if name == "read" and self._input is not None and not any(word.open for word in arguments):
             whole = read_into([word.text for word in arguments[1:]], self._input, state, place)
             if whole is not None:
-                return Outcome(Flow.NEXT, whole)
+                return CommandOutcome(Flow.NEXT, whole)
             self._input.lost = True
         if name in ("alias", "trap"):
             self._set_aside(arguments, place)
@@ -140,7 +144,7 @@ class CommandFollower(Plumbing, ABC):
             self._start(arguments, state, place)
         return UNCLEAR
 
-    def _set_aside(self, arguments: list[Argument], place: Place) -> None:
+    def _set_aside(self, arguments: list[Argument], place: ScriptPlace) -> None:
         """``alias`` and ``trap``: commands that are kept for later."""
         texts = [word.text for word in arguments[1:]]
         if arguments[0].text == "alias":
@@ -150,7 +154,7 @@ class CommandFollower(Plumbing, ABC):
         elif starts_unseen(arguments):
             self.unknown.append(Unknown(Reason.COMMAND, "trap", place))
 
-    def _start(self, arguments: list[Argument], state: State, place: Place) -> None:
+    def _start(self, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> None:
         """A program: what it is given is followed where it is a shell."""
         name = arguments[0].text if arguments else None
         given = self._file_of(name or "") if arguments and not arguments[0].open else None
@@ -172,7 +176,7 @@ class CommandFollower(Plumbing, ABC):
         elif name in self._aliases or starts_unseen(arguments):
             self.unknown.append(Unknown(Reason.COMMAND, name or "", place))
 
-    def _in_quotes(self, state: State, place: Place, text: str) -> Argument | None:
+    def _in_quotes(self, state: ShellState, place: ScriptPlace, text: str) -> Argument | None:
         """A text as it is in double quotes; None where it does not end in them."""
         inside = TextInside(place, f'_ "{text}"')
         script = parse(inside.text)
@@ -183,7 +187,7 @@ class CommandFollower(Plumbing, ABC):
         found = self._expander.fields([word for word in command.words[1:] if isinstance(word, Word)], state, inside)
         return found[0] if len(found) == 1 else None
 
-    def _follow(self, given: Given, name: str, place: Place) -> None:
+    def _follow(self, given: InlineScript, name: str, place: ScriptPlace) -> None:
         """Follow a script in a shell of its own."""
         text, found = given.text, None
         if text is None and given.path is not None and self._calls < MAX_CALLS:
@@ -205,7 +209,7 @@ class CommandFollower(Plumbing, ABC):
             self._called(script.body, given.state, found or TextInside(place, text), place)
         self._exits = exits
 
-    def _eval(self, arguments: list[Argument], state: State, place: Place) -> Outcome:
+    def _eval(self, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> CommandOutcome:
         text = evaluated(arguments, state)
         script = parse(text) if text is not None else None
         if script is None or script.problems or self._calls >= MAX_CALLS:
@@ -220,44 +224,46 @@ class CommandFollower(Plumbing, ABC):
         return outcome
 
     @contextmanager
-    def _standing_at(self, place: Place) -> Iterator[None]:
+    def _standing_at(self, place: ScriptPlace) -> Iterator[None]:
         """What comes of a text that was put together stands where that was done."""
         started, unknown = len(self.started), len(self.unknown)
         yield
         self.started[started:] = [replace(one, place=place) for one in self.started[started:]]
         self.unknown[unknown:] = [replace(one, place=place) for one in self.unknown[unknown:]]
 
-    def _declare(self, words: list[Argument | Assign], state: State, file: File) -> None:
+    def _declare(self, words: list[Argument | Assign], state: ShellState, file: File) -> None:
         own = self._locals[-1] if self._locals else None
         before = set(own.values) if own else set()
         declare(words, self._expander, state, file, own.values if own else None)
         if own and self._conditions > own.conditions:
             own.perhaps.update(set(own.values) - before)
 
-    def _control(self, name: str, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:  # noqa: PLR0911 - a command a line
+    def _control(  # noqa: PLR0911 - a command a line
+        self, name: str, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace
+    ) -> CommandOutcome:
         if name in ("break", "continue"):
             self._unclear_rounds |= len(arguments) > 1  # of which loop is not followed
-            return Outcome(Flow.BREAK if name == "break" else Flow.CONTINUE)
+            return CommandOutcome(Flow.BREAK if name == "break" else Flow.CONTINUE)
         if name == "return":
             if self._returned:
                 self._returned[-1].append(state.copy())
             status = arguments[1].text if len(arguments) == 2 else None  # noqa: PLR2004 - and what it returns
             success = None if status is None or not status.isdigit() else int(status) % 256 == 0
-            return Outcome(Flow.RETURN if self._returned else Flow.EXIT, success)
+            return CommandOutcome(Flow.RETURN if self._returned else Flow.EXIT, success)
         if name == "exit":
-            return Outcome(Flow.EXIT)
+            return CommandOutcome(Flow.EXIT)
         if name == "exec":
             if not arguments[1:]:  # only where it reads and writes from here on
                 self._input = Input((), lost=True) if self._input is not None else None
                 self._print(None, place)
                 return UNCLEAR
             self._start(arguments[1:], state, place)
-            return Outcome(Flow.EXIT)
+            return CommandOutcome(Flow.EXIT)
         if name == "eval":
             return self._eval(arguments[1:], state, place)
         return self._sourced(arguments, state, file, place)
 
-    def _sourced(self, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
+    def _sourced(self, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace) -> CommandOutcome:
         path = arguments[1].text if len(arguments) > 1 else None
         around = self._calls >= MAX_CALLS and not self._conditions + self._exits
         unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
@@ -278,7 +284,7 @@ class CommandFollower(Plumbing, ABC):
             state.positional = positional
         return outcome
 
-    def _called(self, body: Command, state: State, file: File, place: Place) -> Outcome:
+    def _called(self, body: Command, state: ShellState, file: File, place: ScriptPlace) -> CommandOutcome:
         """Follow a body that `return` leaves."""
         self._calls += 1
         self._returned.append([])
@@ -290,11 +296,11 @@ class CommandFollower(Plumbing, ABC):
         if outcome.flow is Flow.NEXT:
             ways.append(state.copy())
         if not ways:
-            return Outcome(Flow.EXIT)
+            return CommandOutcome(Flow.EXIT)
         state.take(merged(ways, place))
-        return Outcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
+        return CommandOutcome(Flow.NEXT, outcome.success if len(ways) == 1 else None)
 
-    def _function(self, name: str, arguments: list[Argument], state: State, place: Place) -> Outcome:
+    def _function(self, name: str, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> CommandOutcome:
         found = state.functions[name]
         if self._calls >= MAX_CALLS:
             state.forget(Unknown(Reason.BOUND, name, place))
@@ -308,7 +314,9 @@ class CommandFollower(Plumbing, ABC):
             return UNCLEAR
         return self._call(found[0], arguments, state, found[1], place)
 
-    def _call(self, body: Command, arguments: list[Argument], state: State, file: File, place: Place) -> Outcome:
+    def _call(
+        self, body: Command, arguments: list[Argument], state: ShellState, file: File, place: ScriptPlace
+    ) -> CommandOutcome:
         positional, state.positional = state.positional, tuple(arguments[1:])
         self._locals.append(_Locals({}, set(), self._conditions))
         outcome = self._called(body, state, file, place)
@@ -321,7 +329,7 @@ class CommandFollower(Plumbing, ABC):
         return outcome
 
 
-def _put_back(state: State, name: str, value: object) -> None:
+def _put_back(state: ShellState, name: str, value: object) -> None:
     """The value that a variable had before, or none."""
     if isinstance(value, tuple | Array):
         set_to(state, name, value)

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ms_tune.source.shell.builtins import set_to
 from ms_tune.source.shell.commands import CommandFollower
 from ms_tune.source.shell.conditions import Tests, both
-from ms_tune.source.shell.outcome import DONE, UNCLEAR, Flow, Outcome, place_of
+from ms_tune.source.shell.outcome import DONE, UNCLEAR, CommandOutcome, Flow, place_of
 from ms_tune.source.shell.patterns import expression_of, fits
-from ms_tune.source.shell.state import State, merged
+from ms_tune.source.shell.state import ShellState, merged
 from ms_tune.source.shell.streams import Input
 from ms_tune.source.shell.syntax import (
     AndOr,
     Calculation,
     Case,
-    Condition,
-    Function,
-    Group,
+    CommandGroup,
+    CommandPipeline,
+    ConditionCommand,
+    FunctionDefinition,
     If,
     Loop,
-    Pipeline,
+    QuotedText,
     Redirected,
     Sequence,
     Simple,
-    Text,
     Word,
 )
 from ms_tune.source.shell.touched import Touched
-from ms_tune.source.shell.values import Place, Reason, Unknown, text_of
+from ms_tune.source.shell.values import Reason, ScriptPlace, Unknown, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,9 +63,9 @@ class Follower(CommandFollower):
 
     def follow(self, script: Command, file: File) -> None:
         """Follow a script from its beginning, and what it has asked for at its end."""
-        state = State()
+        state = ShellState()
         self.run(script, state, file)
-        trap, place = self._at_exit, Place(file, 0, 0)
+        trap, place = self._at_exit, ScriptPlace(file, 0, 0)
         if trap is not None:
             if self._exits:
                 state.forget(Unknown(Reason.CONDITION, "EXIT", trap.place))
@@ -74,21 +74,21 @@ class Follower(CommandFollower):
         if self._expander.exhausted:
             self.unknown.append(Unknown(Reason.BOUND, "", place))
 
-    def run(self, command: Command, state: State, file: File) -> Outcome:
+    def run(self, command: Command, state: ShellState, file: File) -> CommandOutcome:
         """Follow one command; the state becomes what holds behind it."""
         self._steps += 1
         if self._steps > MAX_STEPS or self._depth >= MAX_DEPTH:
-            unknown = Unknown(Reason.BOUND, "", Place(file, 0, 0))
+            unknown = Unknown(Reason.BOUND, "", ScriptPlace(file, 0, 0))
             if self._steps <= MAX_STEPS + 1:
                 self.unknown.append(unknown)
             state.forget(unknown)
-            return UNCLEAR if self._steps <= MAX_STEPS else Outcome(Flow.EXIT)
+            return UNCLEAR if self._steps <= MAX_STEPS else CommandOutcome(Flow.EXIT)
         self._depth += 1
         outcome = self._one(command, state, file)
         self._depth -= 1
         return outcome
 
-    def _one(self, command: Command, state: State, file: File) -> Outcome:
+    def _one(self, command: Command, state: ShellState, file: File) -> CommandOutcome:
         if isinstance(command, Simple):
             return self._simple(command, state, file)
         if isinstance(command, Sequence):
@@ -99,8 +99,8 @@ class Follower(CommandFollower):
             return self._if(command, state, file)
         return self._further(command, state, file)
 
-    def _further(self, command: Command, state: State, file: File) -> Outcome:  # noqa: PLR0911 - a kind a line
-        if isinstance(command, Pipeline):
+    def _further(self, command: Command, state: ShellState, file: File) -> CommandOutcome:  # noqa: PLR0911 - a kind a line
+        if isinstance(command, CommandPipeline):
             return self._pipeline(command, state, file)
         if isinstance(command, Redirected):
             with self._redirected(command.redirections, state, place_of(command.body, file)):
@@ -109,34 +109,36 @@ class Follower(CommandFollower):
             return self._loop(command, state, file)
         if isinstance(command, Case):
             return self._case(command, state, file)
-        if isinstance(command, Function):
+        if isinstance(command, FunctionDefinition):
             state.functions[command.name] = (command.body, file)
             self._defined.setdefault(command.name, []).append((command.body, file))
             return DONE
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             return self._apart(command.body, state, file) if command.subshell else self.run(command.body, state, file)
         if isinstance(command, Calculation):
-            place = Place(file, command.start, command.end)
+            place = ScriptPlace(file, command.start, command.end)
             number = self._expander.number(command.parts, state, file, place)
-            return Outcome(Flow.NEXT, None if number is None else number != 0)
-        return Outcome(Flow.NEXT, self._condition(command, state, file) if isinstance(command, Condition) else None)
+            return CommandOutcome(Flow.NEXT, None if number is None else number != 0)
+        return CommandOutcome(
+            Flow.NEXT, self._condition(command, state, file) if isinstance(command, ConditionCommand) else None
+        )
 
     # one after another
 
-    def _sequence(self, command: Sequence, state: State, file: File) -> Outcome:
+    def _sequence(self, command: Sequence, state: ShellState, file: File) -> CommandOutcome:
         outcome = DONE
         for one, background in command.commands:
             outcome = self._apart(one, state, file) if background else self.run(one, state, file)
             if background:
                 outcome = DONE
-            fails = outcome.success is False and isinstance(one, Simple | Condition | Calculation | Group)
+            fails = outcome.success is False and isinstance(one, Simple | ConditionCommand | Calculation | CommandGroup)
             if fails and state.stops_at_failure and not self._tested:
-                return Outcome(Flow.EXIT)
+                return CommandOutcome(Flow.EXIT)
             if outcome.flow is not Flow.NEXT:
                 return outcome
         return outcome
 
-    def _pipeline(self, command: Pipeline, state: State, file: File) -> Outcome:
+    def _pipeline(self, command: CommandPipeline, state: ShellState, file: File) -> CommandOutcome:
         if len(command.commands) == 1:  # a negated one
             outcome = self._asked(command.commands[0], state, file)
         else:
@@ -151,11 +153,11 @@ class Follower(CommandFollower):
                 self._sure = sure
                 outcome = self._apart(last, state, file)
         success = outcome.success
-        return Outcome(outcome.flow, not success if command.negated and success is not None else success)
+        return CommandOutcome(outcome.flow, not success if command.negated and success is not None else success)
 
     # branches
 
-    def _maybe(self, command: Command, state: State, file: File, ways: list[State]) -> Outcome:
+    def _maybe(self, command: Command, state: ShellState, file: File, ways: list[ShellState]) -> CommandOutcome:
         """Follow what is only done perhaps, on a copy, which is added to the ways if things go on behind it."""
         copy = state.copy()
         read = self._input.at if self._input is not None else 0
@@ -172,14 +174,14 @@ class Follower(CommandFollower):
         self._unclear_rounds |= outcome.flow in (Flow.BREAK, Flow.CONTINUE)
         return outcome
 
-    def _asked(self, command: Command, state: State, file: File) -> Outcome:
+    def _asked(self, command: Command, state: ShellState, file: File) -> CommandOutcome:
         """Follow what may fail without ending the script."""
         self._tested += 1
         outcome = self.run(command, state, file)
         self._tested -= 1
         return outcome
 
-    def _and_or(self, command: AndOr, state: State, file: File) -> Outcome:
+    def _and_or(self, command: AndOr, state: ShellState, file: File) -> CommandOutcome:
         outcome = self._asked(command.first, state, file)
         for operator, one in command.rest:
             if outcome.flow is not Flow.NEXT:
@@ -191,29 +193,29 @@ class Follower(CommandFollower):
             ways = [state.copy()]
             other = self._maybe(one, state, file, ways)
             state.take(merged(ways, place_of(one, file)))
-            outcome = Outcome(Flow.NEXT, both(operator, None, other.success))
+            outcome = CommandOutcome(Flow.NEXT, both(operator, None, other.success))
         return outcome
 
-    def _if(self, command: If, state: State, file: File) -> Outcome:
+    def _if(self, command: If, state: ShellState, file: File) -> CommandOutcome:
         conditions = [condition for condition, _ in command.branches]
         bodies = [body for _, body in command.branches]
         answers = [partial(self._asked, one, state, file) for one in conditions]
         return self._choose(answers, bodies, command.otherwise or Sequence(), state, file)
 
-    def _case(self, command: Case, state: State, file: File) -> Outcome:
+    def _case(self, command: Case, state: ShellState, file: File) -> CommandOutcome:
         subject = text_of(self._expander.value(command.word, state, file))
 
-        def answered(patterns: tuple[Word, ...]) -> Outcome:
+        def answered(patterns: tuple[Word, ...]) -> CommandOutcome:
             found: bool | None = False
             for pattern in patterns:
                 if found is not True:
                     found = both("||", found, self._fits(subject, pattern, state, file))
-            return Outcome(Flow.NEXT, found)
+            return CommandOutcome(Flow.NEXT, found)
 
         answers = [partial(answered, patterns) for patterns, _, _ in command.arms]
         return self._choose(answers, _bodies(command), Sequence(), state, file)
 
-    def _fits(self, subject: str | None, pattern: Word, state: State, file: File) -> bool | None:
+    def _fits(self, subject: str | None, pattern: Word, state: ShellState, file: File) -> bool | None:
         if pattern.literal == "*":
             return True
         expression = expression_of(self._expander.value(pattern, state, file))
@@ -221,15 +223,15 @@ class Follower(CommandFollower):
 
     def _choose(
         self,
-        answers: Iterable[Callable[[], Outcome]],
+        answers: Iterable[Callable[[], CommandOutcome]],
         bodies: list[Sequence],
         otherwise: Sequence,
-        state: State,
+        state: ShellState,
         file: File,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """The first body whose answer is yes; of those behind unknown answers every one is followed."""
-        ways: list[State] = []
-        flows: list[Outcome] = []
+        ways: list[ShellState] = []
+        flows: list[CommandOutcome] = []
         chosen = otherwise
         for ask, body in zip(answers, bodies, strict=True):
             outcome = ask()
@@ -244,11 +246,11 @@ class Follower(CommandFollower):
             return self.run(chosen, state, file)
         flows.append(self._maybe(chosen, state, file, ways))
         if not ways:
-            return Outcome(next((one.flow for one in flows if one.flow.leaves), Flow.EXIT))
+            return CommandOutcome(next((one.flow for one in flows if one.flow.leaves), Flow.EXIT))
         state.take(merged(ways, place_of(chosen, file)))
         return UNCLEAR
 
-    def _loop(self, command: Loop, state: State, file: File) -> Outcome:
+    def _loop(self, command: Loop, state: ShellState, file: File) -> CommandOutcome:
         unclear, self._unclear_rounds = self._unclear_rounds, False
         kept = self._kept(state)
         outcome = self._round_by_round(command, state, file)
@@ -269,14 +271,14 @@ class Follower(CommandFollower):
     def _lists(self) -> list[list[Any]]:
         return [self.started, self.unknown, *self._returned]
 
-    def _kept(self, state: State) -> _Kept:
+    def _kept(self, state: ShellState) -> _Kept:
         lengths = [len(one) for one in self._lists()]
         given = (self._input.at, self._input.lost) if self._input is not None else (0, False)
         printed = len(self._output) if self._output is not None else 0
         counts = (self._steps, self._conditions, self._exits)
         return _Kept(state.copy(), lengths, given, printed, counts, dict(self._files), self._at_exit)
 
-    def _put_back(self, kept: _Kept, state: State) -> None:
+    def _put_back(self, kept: _Kept, state: ShellState) -> None:
         """Forget what the rounds of a loop did."""
         state.take(kept.state)
         for several, length in zip(self._lists(), kept.lengths, strict=True):
@@ -288,7 +290,7 @@ class Follower(CommandFollower):
         self._steps, self._conditions, self._exits = kept.counts
         self._files, self._at_exit = kept.files, kept.at_exit
 
-    def _round_by_round(self, command: Loop, state: State, file: File) -> Outcome | None:
+    def _round_by_round(self, command: Loop, state: ShellState, file: File) -> CommandOutcome | None:
         """Follow a loop of which it is known how often it goes round; None if that is not known."""
         for rounds, begun in enumerate(self._begun(command, state, file), 1):
             self._rounds += 1
@@ -304,7 +306,7 @@ class Follower(CommandFollower):
                 break
         return UNCLEAR
 
-    def _begun(self, command: Loop, state: State, file: File) -> Iterator[Outcome]:
+    def _begun(self, command: Loop, state: ShellState, file: File) -> Iterator[CommandOutcome]:
         """What comes before each round: a success for each, and a failure to tell where it is not known whether there is another."""
         place = place_of(command.body, file)
         if command.kind == "((" and len(command.steps) == 3:  # noqa: PLR2004 - the three expressions
@@ -328,7 +330,9 @@ class Follower(CommandFollower):
         else:
             yield UNCLEAR
 
-    def _counted(self, steps: tuple[tuple[Part, ...], ...], state: State, place: Place) -> Iterator[Outcome]:
+    def _counted(
+        self, steps: tuple[tuple[Part, ...], ...], state: ShellState, place: ScriptPlace
+    ) -> Iterator[CommandOutcome]:
         """The same for ``for ((first; test; last))``."""
         first, test, last = steps
         known = self._expander.number(first, state, place.file, place)
@@ -342,7 +346,7 @@ class Follower(CommandFollower):
             known = self._expander.number(last, state, place.file, place)
         yield UNCLEAR
 
-    def _condition(self, command: Condition, state: State, file: File) -> bool | None:
+    def _condition(self, command: ConditionCommand, state: ShellState, file: File) -> bool | None:
         values = [self._expander.value(word, state, file) for word in command.words]
         reader = Tests([word.literal for word in command.words], values)
         answer_ = reader.either()
@@ -352,7 +356,7 @@ class Follower(CommandFollower):
 class _Kept(NamedTuple):
     """What there was before a loop."""
 
-    state: State
+    state: ShellState
     lengths: list[int]
     given: tuple[int, bool]
     printed: int
@@ -362,7 +366,7 @@ class _Kept(NamedTuple):
 
 
 def _is_written(parts: Iterable[Part]) -> bool:
-    return any(not isinstance(part, Text) or part.text.strip() for part in parts)
+    return any(not isinstance(part, QuotedText) or part.text.strip() for part in parts)
 
 
 def _bodies(command: Case) -> list[Sequence]:

@@ -14,14 +14,14 @@ from ms_tune.source.shell.arithmetic import NotCalculableError, calculate
 from ms_tune.source.shell.braces import without_braces
 from ms_tune.source.shell.patterns import changed, expression_of
 from ms_tune.source.shell.state import FROM_OUTSIDE, Array, Unset, size_of, unknown_piece
-from ms_tune.source.shell.syntax import Arithmetic, Parameter, Text, Word
-from ms_tune.source.shell.values import Argument, Piece, Pieces, Place, Reason, Unknown, text_of
+from ms_tune.source.shell.syntax import Arithmetic, Parameter, QuotedText, Word
+from ms_tune.source.shell.values import Argument, Piece, Pieces, Reason, ScriptPlace, Unknown, text_of
 from ms_tune.source.shell.words import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ms_tune.source.shell.state import State, Value
+    from ms_tune.source.shell.state import ShellState, Value
     from ms_tune.source.shell.syntax import Part, Substitution
     from ms_tune.source.shell.values import File
 
@@ -46,7 +46,7 @@ class Expander:
         printed: What a command in ``$(...)`` prints; None where only a run could tell.
     """
 
-    def __init__(self, printed: Callable[[Substitution, State, File], Pieces | None]) -> None:
+    def __init__(self, printed: Callable[[Substitution, ShellState, File], Pieces | None]) -> None:
         self._work = 0
         self._printed = printed
 
@@ -55,13 +55,13 @@ class Expander:
         """Whether the script's values are too much together, so that what comes after is not known."""
         return self._work > MAX_WORK
 
-    def value(self, word: Word, state: State, file: File) -> Pieces:
+    def value(self, word: Word, state: ShellState, file: File) -> Pieces:
         """A word as one value, as in an assignment: nothing is split."""
-        place = Place(file, word.start, word.end)
+        place = ScriptPlace(file, word.start, word.end)
         apart = Piece(" ", place, quoted=True)
         return self.bounded(tuple(item or apart for item in self._items(word.parts, state, file)), place)
 
-    def bounded(self, pieces: Pieces, place: Place) -> Pieces:
+    def bounded(self, pieces: Pieces, place: ScriptPlace) -> Pieces:
         """A value, or an unknown one in place of one that is too large."""
         size = size_of((pieces,))
         self._work += size
@@ -69,7 +69,7 @@ class Expander:
             return (unknown_piece(Reason.BOUND, "", place, quoted=True),)
         return pieces
 
-    def fields(self, words: Iterable[Word], state: State, file: File) -> list[Argument]:
+    def fields(self, words: Iterable[Word], state: ShellState, file: File) -> list[Argument]:
         """The arguments that words come to."""
         found: list[Argument] = []
         for word in (one for several in words for one in without_braces(several)):
@@ -77,13 +77,15 @@ class Expander:
             found += fields
             self._work += size_of(one.pieces for one in fields)
             if self.exhausted:
-                place = Place(file, word.start, word.end)
+                place = ScriptPlace(file, word.start, word.end)
                 return [Argument((unknown_piece(Reason.BOUND, "", place),), open=True)]
         return found
 
-    def _fields(self, word: Word, state: State, file: File) -> list[Argument]:
-        place = Place(file, word.start, word.end)
-        skeleton = "".join(part.text if isinstance(part, Text) and not part.quoted else "x" for part in word.parts)
+    def _fields(self, word: Word, state: ShellState, file: File) -> list[Argument]:
+        place = ScriptPlace(file, word.start, word.end)
+        skeleton = "".join(
+            part.text if isinstance(part, QuotedText) and not part.quoted else "x" for part in word.parts
+        )
         if _BRACES.search(skeleton):
             return [Argument((unknown_piece(Reason.EXPANSION, file.text[word.start : word.end], place),), open=True)]
         parts = word.parts
@@ -105,22 +107,22 @@ class Expander:
                     fields[-1].append(piece)
         return [_finished(tuple(field), place) for field in fields]
 
-    def _items(self, parts: Sequence[Part], state: State, file: File) -> Items:
+    def _items(self, parts: Sequence[Part], state: ShellState, file: File) -> Items:
         found: Items = []
         for number, part in enumerate(parts):
-            if isinstance(part, Text):
+            if isinstance(part, QuotedText):
                 found += _text(part, file, first=number == 0)
                 continue
             items = self._put_in(part, state, file)
             if state.splits_oddly and not part.quoted:
-                items = [Piece("", Place(file, part.start, part.end), unknown=state.splits_oddly)] * bool(items)
+                items = [Piece("", ScriptPlace(file, part.start, part.end), unknown=state.splits_oddly)] * bool(items)
             uncounted = next((item for item in items if item and item.several), None)
             # Of elements that may be none, nobody knows which one comes next to what stands beside them.
             found += [uncounted] if uncounted and len(parts) > 1 else items
         return found
 
-    def _put_in(self, part: Parameter | Arithmetic | Substitution, state: State, file: File) -> Items:
-        place = Place(file, part.start, part.end)
+    def _put_in(self, part: Parameter | Arithmetic | Substitution, state: ShellState, file: File) -> Items:
+        place = ScriptPlace(file, part.start, part.end)
         if isinstance(part, Parameter):
             return self._parameter(part, state, file)
         if isinstance(part, Arithmetic):
@@ -132,14 +134,14 @@ class Expander:
 
     # arithmetic
 
-    def _arithmetic(self, part: Arithmetic, state: State, file: File) -> Piece:
-        place = Place(file, part.start, part.end)
+    def _arithmetic(self, part: Arithmetic, state: ShellState, file: File) -> Piece:
+        place = ScriptPlace(file, part.start, part.end)
         number = self.number(part.parts, state, file, place)
         if number is None:
             return unknown_piece(Reason.ARITHMETIC, file.text[part.start : part.end], place, quoted=part.quoted)
         return Piece(str(number), place, quoted=part.quoted)
 
-    def number(self, parts: Sequence[Part], state: State, file: File, place: Place) -> int | None:
+    def number(self, parts: Sequence[Part], state: ShellState, file: File, place: ScriptPlace) -> int | None:
         """The value of an arithmetic expression; None if it cannot be known."""
         words = "".join(item.text if item and not item.unknown else "\0" for item in self._items(parts, state, file))
 
@@ -160,8 +162,8 @@ class Expander:
 
     # variables
 
-    def _parameter(self, part: Parameter, state: State, file: File) -> Items:  # noqa: PLR0911 - a form a line
-        place = Place(file, part.start, part.end)
+    def _parameter(self, part: Parameter, state: ShellState, file: File) -> Items:  # noqa: PLR0911 - a form a line
+        place = ScriptPlace(file, part.start, part.end)
         text = file.text[part.start : part.end]
         # Quotes do not hold together what spreads over words: "${@:2}", "${list[@]%.py}", "${!names@}".
         unread = unknown_piece(Reason.EXPANSION, text, place, quoted=part.quoted and "@" not in text)
@@ -193,9 +195,9 @@ class Expander:
             return [unknown_piece(reason, part.name, place, quoted=part.quoted and not _spreads(part))]
         return _apart(part, found, place)
 
-    def _alternative(self, part: Parameter, found: list[Pieces] | None, state: State, file: File) -> Items:  # noqa: PLR0911 - a case a line
+    def _alternative(self, part: Parameter, found: list[Pieces] | None, state: ShellState, file: File) -> Items:  # noqa: PLR0911 - a case a line
         """``${name:-value}`` and its like."""
-        place = Place(file, part.start, part.end)
+        place = ScriptPlace(file, part.start, part.end)
         if found is None and state.all_unknown is not None:
             return [Piece("", place, quoted=part.quoted, unknown=state.all_unknown)]
         pieces = found[0] if found else ()
@@ -218,20 +220,20 @@ class Expander:
             return [piece.through(part.name, quoted=part.quoted) for piece in whole]
         return operand
 
-    def _with_number(self, part: Parameter, state: State, file: File) -> Parameter:
+    def _with_number(self, part: Parameter, state: ShellState, file: File) -> Parameter:
         """The same with its index calculated, if it has one that is no plain number."""
         index = part.index
         if index is None or index in _SEVERAL or part.name in state.odd or _INDEX.fullmatch(index):
             return part
-        number = self.number(part.index_parts, state, file, Place(file, part.start, part.end))
+        number = self.number(part.index_parts, state, file, ScriptPlace(file, part.start, part.end))
         value = state.variables.get(part.name)
         if number is not None and number < 0 and isinstance(value, Array) and value.elements:
             number += value.elements[-1][0] + 1
         return part if number is None else replace(part, index=str(number))
 
-    def _made(self, part: Parameter, found: list[Pieces], state: State, file: File) -> list[Pieces] | None:
+    def _made(self, part: Parameter, found: list[Pieces], state: ShellState, file: File) -> list[Pieces] | None:
         """``${name%pattern}``, ``${name/pattern/text}``, ``${name^^}``, ``${name:1:2}`` of each value; None if one is not known."""
-        place = Place(file, part.start, part.end)
+        place = ScriptPlace(file, part.start, part.end)
         texts = [text_of(pieces) for pieces in found]
         if part.operator == ":":
             return self._slice(part, found, state, file)
@@ -245,8 +247,8 @@ class Expander:
         made = [None if text is None else changed(part.operator, text, expression, new) for text in texts]
         return None if None in made else [(Piece(text or "", place),) for text in made]
 
-    def _slice(self, part: Parameter, found: list[Pieces], state: State, file: File) -> list[Pieces] | None:
-        place = Place(file, part.start, part.end)
+    def _slice(self, part: Parameter, found: list[Pieces], state: ShellState, file: File) -> list[Pieces] | None:
+        place = ScriptPlace(file, part.start, part.end)
         start = self.number(part.operand, state, file, place)
         length = self.number(part.second, state, file, place) if part.second is not None else None
         if start is None or (part.second is not None and length is None) or "?" in file.text[part.start : part.end]:
@@ -277,7 +279,7 @@ def _spreads(part: Parameter) -> bool:
     return "@" in (part.name, part.index)
 
 
-def _looked_up(part: Parameter, state: State, place: Place) -> list[Pieces] | None:
+def _looked_up(part: Parameter, state: ShellState, place: ScriptPlace) -> list[Pieces] | None:
     """The values behind a name (several of an array); None if the script does not set it, nothing if it is not set."""
     if part.name in _SEVERAL or part.name.isdigit() or part.name in "#?$!-":
         return _positional(part, state, place)
@@ -297,7 +299,7 @@ def _looked_up(part: Parameter, state: State, place: Place) -> list[Pieces] | No
     return [] if element is None else [element]
 
 
-def _positional(part: Parameter, state: State, place: Place) -> list[Pieces] | None:  # noqa: PLR0911 - a kind a line
+def _positional(part: Parameter, state: ShellState, place: ScriptPlace) -> list[Pieces] | None:  # noqa: PLR0911 - a kind a line
     name, given = part.name, state.positional
     if name in "?$!-" or name == "0":
         return [(unknown_piece(Reason.COMMAND if name != "0" else Reason.ARGUMENT, name, place),)]
@@ -318,7 +320,7 @@ def _positional(part: Parameter, state: State, place: Place) -> list[Pieces] | N
     return [before[-1].pieces] if len(before) == int(name) else []
 
 
-def _apart(part: Parameter, values: list[Pieces], place: Place) -> Items:
+def _apart(part: Parameter, values: list[Pieces], place: ScriptPlace) -> Items:
     """Values as they come out of a variable: several are words of their own, unless ``"$*"`` joins them."""
     found: Items = []
     joined = part.quoted and "*" in (part.name, part.index)
@@ -334,7 +336,7 @@ def _apart(part: Parameter, values: list[Pieces], place: Place) -> Items:
     return found
 
 
-def _length(part: Parameter, found: list[Pieces] | None, place: Place) -> Piece:
+def _length(part: Parameter, found: list[Pieces] | None, place: ScriptPlace) -> Piece:
     if found is not None and _is_list(part) and not any(pieces and pieces[0].unknown for pieces in found):
         return Piece(str(len(found)), place, quoted=part.quoted)
     text = text_of(found[0]) if found else None if found is None else ""
@@ -343,14 +345,14 @@ def _length(part: Parameter, found: list[Pieces] | None, place: Place) -> Piece:
     return Piece(str(len(text)), place, quoted=part.quoted)
 
 
-def _text(part: Text, file: File, *, first: bool) -> Items:
-    whole = Piece(part.text, Place(file, part.start, part.end), quoted=part.quoted)
+def _text(part: QuotedText, file: File, *, first: bool) -> Items:
+    whole = Piece(part.text, ScriptPlace(file, part.start, part.end), quoted=part.quoted)
     if part.quoted or "~" not in part.text:
         return [whole]
     found, at = list[Piece](), 0
     for match in _HOME.finditer(part.text):
         if match.start() or first:
-            place = Place(file, part.start + match.start(), part.start + match.end())
+            place = ScriptPlace(file, part.start + match.start(), part.start + match.end())
             found += [whole.part(at, match.start())] * (match.start() > at)
             found.append(unknown_piece(Reason.ENVIRONMENT, "HOME", place, quoted=True))
             at = match.end()
@@ -374,7 +376,7 @@ def _split(piece: Piece) -> list[tuple[Piece | None, bool]]:
     return found
 
 
-def _finished(pieces: Pieces, place: Place) -> Argument:
+def _finished(pieces: Pieces, place: ScriptPlace) -> Argument:
     """A field as an argument; one with a pattern for names of files is unknown."""
     plain = "".join("x" * len(piece.text) if piece.quoted else piece.text for piece in pieces)
     if _PATTERN.search(plain):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.facts.launchers import is_wrapper, launcher_named
 from ms_tune.facts.query import load
-from ms_tune.source.shell.state import State, unknown_piece
+from ms_tune.source.shell.state import ShellState, unknown_piece
 from ms_tune.source.shell.values import Argument, File, Piece, Reason
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.source.shell.state import Value
     from ms_tune.source.shell.syntax import HereDocument
-    from ms_tune.source.shell.values import Pieces, Place
+    from ms_tune.source.shell.values import Pieces, ScriptPlace
     from ms_tune.source.yaml import Span
 
 _FACTS = load("bash")["given_text"]
@@ -33,7 +33,7 @@ _LAUNCHED = re.compile(r"\b(?:msrun|torchrun|deepspeed|accelerate|python[\d.]*)\
 _HIDDEN = "ms_tune_unknown_"  # and a number: no script has such a variable
 
 
-class Given(NamedTuple):
+class InlineScript(NamedTuple):
     """A script that a shell is given.
 
     Args:
@@ -43,14 +43,14 @@ class Given(NamedTuple):
     """
 
     text: str | None
-    state: State
+    state: ShellState
     path: str | None = None
 
 
 class TextInside(File):
     """A script that was put together in another: all of it stands where that was done."""
 
-    def __init__(self, around: Place, text: str) -> None:
+    def __init__(self, around: ScriptPlace, text: str) -> None:
         super().__init__(around.file.path, text)
         self._around = around
 
@@ -59,7 +59,7 @@ class TextInside(File):
         return self._around.span
 
 
-def given_to_shell(arguments: Sequence[Argument], state: State, read: Pieces | None) -> Given | None:  # noqa: PLR0911 - a way a line
+def given_to_shell(arguments: Sequence[Argument], state: ShellState, read: Pieces | None) -> InlineScript | None:  # noqa: PLR0911 - a way a line
     """The script that a command is given: as a text, in a file, or to be read; None if it is given none.
 
     A shell without a script reads one; so does one that ``ssh`` starts, by its name or because nothing is named.
@@ -70,13 +70,13 @@ def given_to_shell(arguments: Sequence[Argument], state: State, read: Pieces | N
         read: What it is given to read; None where it is given nothing.
     """
     name, words, elsewhere = _shell_of(arguments)
-    outer = State() if elsewhere else state
+    outer = ShellState() if elsewhere else state
     if name == "ssh":
         behind = _behind(words, _WITH_VALUE)[1:]
         if behind and not (
             _name(behind[0]) in SHELLS and all((word.text or "").startswith("-") for word in behind[1:])
         ):
-            return _of_words(behind, State())
+            return _of_words(behind, ShellState())
     elif name not in SHELLS:
         return None
     else:
@@ -89,22 +89,22 @@ def given_to_shell(arguments: Sequence[Argument], state: State, read: Pieces | N
         if behind and not reads:
             inner = _exported(outer)
             inner.positional = tuple(behind[1:])
-            return Given(None, inner, None if elsewhere else behind[0].text)
+            return InlineScript(None, inner, None if elsewhere else behind[0].text)
         outer = _exported(outer)
         outer.positional = tuple(behind)
     if read is None:
         return None
     if len(read) == 1 and (path := file_of(read[0])) is not None:
-        return Given(None, outer, path)
-    return Given(text_given(read, outer), outer)
+        return InlineScript(None, outer, path)
+    return InlineScript(text_given(read, outer), outer)
 
 
-def shell_word(place: Place) -> Argument:
+def shell_word(place: ScriptPlace) -> Argument:
     """The shell that a script names in its first line, or none: bash."""
     return Argument((Piece("bash", place),))
 
 
-def text_given(pieces: Pieces, state: State) -> str | None:
+def text_given(pieces: Pieces, state: ShellState) -> str | None:
     """What stands in a file that the script has written, as a script with this state."""
     return _text([Argument(pieces)], state) if any(piece.text for piece in pieces) else None
 
@@ -123,7 +123,7 @@ def file_of(piece: Piece) -> str | None:
     return unknown.name if unknown is not None and unknown.reason is Reason.FILE else None
 
 
-def document_pieces(document: HereDocument, put_in: Callable[[str], Argument | None], place: Place) -> Pieces:
+def document_pieces(document: HereDocument, put_in: Callable[[str], Argument | None], place: ScriptPlace) -> Pieces:
     """What a here-document says: this shell puts its variables into one that is not literal, as in double quotes.
 
     Args:
@@ -153,7 +153,7 @@ def _shell_of(arguments: Sequence[Argument]) -> tuple[str, list[Argument], bool]
     return name, list(arguments[behind + 1 :]), carrier in _FACTS["elsewhere"] or name == "ssh"
 
 
-def evaluated(arguments: Sequence[Argument], state: State) -> str | None:
+def evaluated(arguments: Sequence[Argument], state: ShellState) -> str | None:
     """What ``eval`` runs, in the shell itself; None if only a run could tell. What is unknown becomes a variable of the state."""
     return _text(arguments, state)
 
@@ -183,21 +183,21 @@ def _behind(words: Sequence[Argument], with_value: frozenset[str]) -> list[Argum
     return list(words[at:])
 
 
-def _exported(state: State) -> State:
+def _exported(state: ShellState) -> ShellState:
     """What a shell of its own knows: the variables and functions that programs see."""
-    inner = State(variables={name: value for name, value in state.variables.items() if name in state.exported})
+    inner = ShellState(variables={name: value for name, value in state.variables.items() if name in state.exported})
     inner.exported, inner.all_unknown = state.exported, state.all_unknown
     inner.functions = {name: value for name, value in state.functions.items() if f"{name}()" in state.exported}
     return inner
 
 
-def _of_words(words: Sequence[Argument], state: State) -> Given:
+def _of_words(words: Sequence[Argument], state: ShellState) -> InlineScript:
     """The words as one text: that is what a shell behind ``-c`` and one at the other end of ``ssh`` gets."""
     known = any(piece.text for word in words for piece in word.pieces)
-    return Given(_text(words, state) if known else None, state)
+    return InlineScript(_text(words, state) if known else None, state)
 
 
-def _text(words: Sequence[Argument], state: State) -> str | None:
+def _text(words: Sequence[Argument], state: ShellState) -> str | None:
     """The words with a blank between; None where an unknown one may be any number of words, or stands in quotes that hide a variable."""
     found: list[str] = []
     hidden: dict[str, Value] = {}

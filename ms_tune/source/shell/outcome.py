@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.source.shell.syntax import (
     AndOr,
     Calculation,
-    Condition,
-    Group,
+    CommandGroup,
+    CommandPipeline,
+    ConditionCommand,
     If,
     Loop,
-    Pipeline,
     Redirected,
     Sequence,
     Simple,
 )
-from ms_tune.source.shell.values import Place
+from ms_tune.source.shell.values import ScriptPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Started:
     words: tuple[Argument, ...]  # the command and its arguments
     environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
     conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
-    place: Place  # where the command stands
+    place: ScriptPlace  # where the command stands
 
 
 class Flow(Enum):
@@ -52,34 +52,34 @@ class Flow(Enum):
         return self in (Flow.BREAK, Flow.CONTINUE, Flow.RETURN)
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """How a command ended: how things go on, and whether it succeeded (None if that cannot be told)."""
 
     flow: Flow = Flow.NEXT
     success: bool | None = None
 
 
-DONE = Outcome(Flow.NEXT, success=True)
-UNCLEAR = Outcome()
+DONE = CommandOutcome(Flow.NEXT, success=True)
+UNCLEAR = CommandOutcome()
 
 
-def place_of(command: Command, file: File) -> Place:
+def place_of(command: Command, file: File) -> ScriptPlace:
     """Roughly where a command stands: its first simple command."""
     todo: list[Command] = [command]
     while todo:
         one = todo.pop(0)
         if isinstance(one, Simple | Calculation):
-            return Place(file, one.start, one.end)
+            return ScriptPlace(file, one.start, one.end)
         if isinstance(one, Sequence):
             todo += [inner for inner, _ in one.commands]
         elif isinstance(one, AndOr):
             todo.append(one.first)
-        elif isinstance(one, Pipeline):
+        elif isinstance(one, CommandPipeline):
             todo += one.commands
-        elif isinstance(one, Group | Loop | Redirected):
+        elif isinstance(one, CommandGroup | Loop | Redirected):
             todo.append(one.body)
         elif isinstance(one, If):
             todo += [part for branch in one.branches for part in branch]
-        elif isinstance(one, Condition) and one.words:
-            return Place(file, one.words[0].start, one.words[-1].end)
-    return Place(file, 0, 0)
+        elif isinstance(one, ConditionCommand) and one.words:
+            return ScriptPlace(file, one.words[0].start, one.words[-1].end)
+    return ScriptPlace(file, 0, 0)

@@ -19,19 +19,19 @@ from ms_tune.source.shell.syntax import (
     Assign,
     Calculation,
     Case,
-    Condition,
-    Function,
-    Group,
+    CommandGroup,
+    CommandPipeline,
+    ConditionCommand,
+    FunctionDefinition,
     If,
     Loop,
-    Pipeline,
-    Problem,
+    QuotedText,
     Redirected,
     Redirection,
     Script,
     Sequence,
     Simple,
-    Text,
+    SyntaxProblem,
     Word,
 )
 from ms_tune.source.shell.words import MAX_DEPTH, METACHARACTERS, NAME, NotReadError
@@ -47,24 +47,24 @@ _IN_CONDITION = re.compile(r"&&|\|\||[()<>]")
 
 def parse(text: str, at: int = 0) -> Script:
     """The commands of a script's text from an offset on, and what of it could not be read."""
-    return _Parser(text, at).script()
+    return _ScriptParser(text, at).script()
 
 
 def comments(text: str) -> list[tuple[int, str]]:
     """The comments of a script's text with the numbers of their lines; ``#!`` is none."""
-    reader = _Parser(text)
+    reader = _ScriptParser(text)
     reader.script()
     told = ((text.count("\n", 0, start) + 1, said) for start, said in sorted(reader.comments.items()))
     return [(line, said) for line, said in told if line > 1 or not said.startswith("#!")]
 
 
-class _Parser(PieceReader):
+class _ScriptParser(PieceReader):
     """Recursive descent over the grammar of bash's manual; each method reads one kind of command."""
 
     def __init__(self, text: str, at: int = 0) -> None:
         super().__init__(text)
         self.at = at
-        self._problems: list[Problem] = []
+        self._problems: list[SyntaxProblem] = []
         self._nesting = 0
 
     def script(self) -> Script:
@@ -75,11 +75,11 @@ class _Parser(PieceReader):
                 self._blanks(newlines=True)
                 if self.at >= len(self.text):
                     if self.unclosed is not None:
-                        self._problems.append(Problem(self.text[self.unclosed], self.unclosed))
+                        self._problems.append(SyntaxProblem(self.text[self.unclosed], self.unclosed))
                     return Script(self.text, Sequence(tuple(found)), tuple(self._problems))
                 found.append(self._listed())
             except NotReadError as error:
-                self._problems.append(Problem(error.reason, error.offset))
+                self._problems.append(SyntaxProblem(error.reason, error.offset))
                 self._depth = self._nesting = 0
                 self._here.clear()
                 self.at = self._find("\n", max(self.at, before))
@@ -132,7 +132,7 @@ class _Parser(PieceReader):
             self.at += 2 if self.startswith("|&") else 1
             self._blanks(newlines=True)
             commands.append(self._command())
-        return Pipeline(tuple(commands), negated) if negated or len(commands) > 1 else commands[0]
+        return CommandPipeline(tuple(commands), negated) if negated or len(commands) > 1 else commands[0]
 
     def _command(self) -> Command:
         self._nesting += 1
@@ -162,7 +162,7 @@ class _Parser(PieceReader):
             if not self.startswith(")"):
                 raise NotReadError(self.at, ")")
             self.at += 1
-            return self._redirected(Group(body, subshell=True))
+            return self._redirected(CommandGroup(body, subshell=True))
         return self._simple()
 
     def _compound(self, word: str) -> Command:
@@ -178,7 +178,7 @@ class _Parser(PieceReader):
         elif word == "{":
             body = self._sequence()
             self._take("}")
-            found = Group(body, subshell=False)
+            found = CommandGroup(body, subshell=False)
         elif word == "[[":
             found = self._condition()
         else:
@@ -280,7 +280,7 @@ class _Parser(PieceReader):
             self.at += len(end)
             arms.append((tuple(patterns), body, end))
 
-    def _function(self) -> Function:
+    def _function(self) -> FunctionDefinition:
         self._blanks()
         name = self._peek().partition("(")[0]
         self.at += len(name)
@@ -288,9 +288,9 @@ class _Parser(PieceReader):
         if self.startswith("("):
             self.at = self.closing(self.at)
         self._blanks(newlines=True)
-        return Function(name, self._command())
+        return FunctionDefinition(name, self._command())
 
-    def _condition(self) -> Condition:
+    def _condition(self) -> ConditionCommand:
         found: list[Word] = []
         while True:
             self._blanks(newlines=True)
@@ -298,12 +298,12 @@ class _Parser(PieceReader):
                 raise NotReadError(self.at, "]]")
             if self._peek() == "]]":
                 self.at += 2
-                return Condition(tuple(found))
+                return ConditionCommand(tuple(found))
             start = self.at
             operator = _IN_CONDITION.match(self.text, start)
             if operator:
                 self.at = operator.end()
-                found.append(Word((Text(operator[0], start, self.at),), start, self.at))
+                found.append(Word((QuotedText(operator[0], start, self.at),), start, self.at))
                 continue
             word = self.word()
             if word.literal == "=~":
@@ -360,7 +360,7 @@ class _Parser(PieceReader):
             raise NotReadError(self.at, "unexpected")
         return Simple(tuple(assigns), tuple(words), start, end, tuple(redirections))
 
-    def _defined(self, name: Word | Assign) -> Function:
+    def _defined(self, name: Word | Assign) -> FunctionDefinition:
         self.at += 1
         self._blanks()
         literal = name.literal if isinstance(name, Word) else None
@@ -368,7 +368,7 @@ class _Parser(PieceReader):
             raise NotReadError(self.at, "unexpected")
         self.at += 1
         self._blanks(newlines=True)
-        return Function(literal, self._command())
+        return FunctionDefinition(literal, self._command())
 
 
 def _declares(words: list[Word | Assign]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.source.shell.syntax import Assign, HereDocument, Redirection, Text, Word
+from ms_tune.source.shell.syntax import Assign, HereDocument, QuotedText, Redirection, Word
 from ms_tune.source.shell.words import METACHARACTERS, NotReadError, WordReader
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PieceReader(WordReader):
         to: Word | HereDocument | None = None
         if operator in ("<<", "<<-"):
             word = self.word()
-            plain = [part for part in word.parts if isinstance(part, Text)]
+            plain = [part for part in word.parts if isinstance(part, QuotedText)]
             literal = any(part.quoted for part in plain) or "\\" in self.text[word.start : word.end]
             to = HereDocument("".join(part.text for part in plain), operator == "<<-", literal)
             self._here.append(to)

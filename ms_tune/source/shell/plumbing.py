@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from ms_tune.facts.query import load
 from ms_tune.source.shell.expand import Expander
 from ms_tune.source.shell.given_text import document_pieces
-from ms_tune.source.shell.outcome import Flow, Outcome
+from ms_tune.source.shell.outcome import CommandOutcome, Flow
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.state import unknown_piece
 from ms_tune.source.shell.streams import Input, file_piece, printed_by
 from ms_tune.source.shell.syntax import HereDocument, Redirection, Simple, Substitution, Word
-from ms_tune.source.shell.values import Argument, Piece, Place, Reason, text_of
+from ms_tune.source.shell.values import Argument, Piece, Reason, ScriptPlace, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ms_tune.source.shell.outcome import Started
-    from ms_tune.source.shell.state import State
+    from ms_tune.source.shell.state import ShellState
     from ms_tune.source.shell.syntax import Command
     from ms_tune.source.shell.values import File, Pieces
 
@@ -46,14 +46,14 @@ class Plumbing(ABC):
         self._files: dict[str, Pieces] = {}
 
     @abstractmethod
-    def run(self, command: Command, state: State, file: File) -> Outcome:
+    def run(self, command: Command, state: ShellState, file: File) -> CommandOutcome:
         """Follow one command; the state becomes what holds behind it."""
 
     @abstractmethod
-    def _in_quotes(self, state: State, place: Place, text: str) -> Argument | None: ...
+    def _in_quotes(self, state: ShellState, place: ScriptPlace, text: str) -> Argument | None: ...
 
     @abstractmethod
-    def _start(self, arguments: list[Argument], state: State, place: Place) -> None: ...
+    def _start(self, arguments: list[Argument], state: ShellState, place: ScriptPlace) -> None: ...
 
     @contextmanager
     def _connected(self, given: Input | None, printed: list[Piece] | None) -> Iterator[None]:
@@ -62,29 +62,29 @@ class Plumbing(ABC):
         yield
         self._input, self._output, self._sure = before
 
-    def _apart(self, command: Command, state: State, file: File) -> Outcome:
+    def _apart(self, command: Command, state: ShellState, file: File) -> CommandOutcome:
         """In a shell of its own: what is set there is lost."""
         exits = self._exits
         outcome = self.run(command, state.copy(), file)
         self._exits = exits
-        return Outcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
+        return CommandOutcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
 
     # output
 
-    def _print(self, pieces: Pieces | None, place: Place) -> None:
+    def _print(self, pieces: Pieces | None, place: ScriptPlace) -> None:
         if self._output is None:
             return
         if pieces is None or self._conditions + self._exits > self._sure:
             pieces = (unknown_piece(Reason.COMMAND, "", place),)
         self._output += self._expander.bounded(pieces, place)
 
-    def _printed_by(self, arguments: list[Argument], place: Place) -> None:
+    def _printed_by(self, arguments: list[Argument], place: ScriptPlace) -> None:
         """Print what a command prints, if anybody asks."""
         name = arguments[0].text if arguments else None
         if self._output is not None and (name not in _SILENT or any(word.text == "-" for word in arguments)):
             self._print(printed_by(arguments, self._input, place) if arguments else None, place)
 
-    def _substituted(self, part: Substitution, state: State, file: File) -> Pieces | None:
+    def _substituted(self, part: Substitution, state: ShellState, file: File) -> Pieces | None:
         """What stands in the place of ``$(...)``; None where only a run could tell."""
         start, end = part.start + (2 if part.text.startswith("$(") else 1), part.end - 1
         if not part.text.startswith(("$(", "`", "<(")) or file.text[part.start : part.end] != part.text:
@@ -102,7 +102,7 @@ class Plumbing(ABC):
             return None
         while printed and not printed[-1].unknown and printed[-1].text.endswith("\n"):
             text = printed.pop().text.rstrip("\n")
-            printed += [Piece(text, Place(file, part.start, part.end))] * bool(text)
+            printed += [Piece(text, ScriptPlace(file, part.start, part.end))] * bool(text)
         if any(piece.unknown and piece.unknown.reason in (Reason.FILE, Reason.COMMAND) for piece in printed):
             return None  # what $(...) says tells more than what is in it
         return tuple(printed)
@@ -110,7 +110,9 @@ class Plumbing(ABC):
     # redirections
 
     @contextmanager
-    def _redirected(self, redirections: tuple[Redirection, ...], state: State, place: Place) -> Iterator[None]:
+    def _redirected(
+        self, redirections: tuple[Redirection, ...], state: ShellState, place: ScriptPlace
+    ) -> Iterator[None]:
         given, printed = self._input, self._output
         target: tuple[str, bool] | None = None
         for one in redirections:
@@ -137,7 +139,7 @@ class Plumbing(ABC):
         if len(self._files) < _MOST_FILES and name != "/dev/null":
             self._files[name] = (*before, *pieces)
 
-    def _writes(self, arguments: list[Argument], place: Place) -> None:
+    def _writes(self, arguments: list[Argument], place: ScriptPlace) -> None:
         """Note the files that ``tee`` and its like write: what lies there when the script is read is not what is run."""
         name = (arguments[0].text or "").rpartition("/")[2]
         files = [word.text for word in arguments[1:] if word.text and not word.text.startswith("-")]
@@ -157,7 +159,7 @@ class Plumbing(ABC):
                 return self._files[one]
         return None
 
-    def _read_from(self, one: Redirection, state: State, place: Place) -> Pieces:
+    def _read_from(self, one: Redirection, state: ShellState, place: ScriptPlace) -> Pieces:
         if isinstance(one.to, HereDocument):
             return document_pieces(one.to, partial(self._in_quotes, state, place), place)
         if one.to is None:
@@ -180,7 +182,7 @@ class Plumbing(ABC):
 
     # xargs
 
-    def _xargs(self, words: list[Argument], state: State, place: Place) -> None:
+    def _xargs(self, words: list[Argument], state: ShellState, place: ScriptPlace) -> None:
         """The commands that ``xargs`` makes of what it reads (``xargs(1)`` of the GNU findutils)."""
         options, command = _options(words)
         command = command or [Argument((Piece("echo", place),))]
@@ -203,7 +205,9 @@ class Plumbing(ABC):
                 made = [*command, *(Argument((Piece(one, place, quoted=True),)) for one in several)]
             self._start(made, state, place)
 
-    def _maybe_start(self, words: list[Argument], options: dict[str, str], state: State, place: Place) -> None:
+    def _maybe_start(
+        self, words: list[Argument], options: dict[str, str], state: ShellState, place: ScriptPlace
+    ) -> None:
         """A command of which the last words are not known; with options that part them nobody knows how many there are."""
         several = bool(options.keys() & {"n", "L", "I", "?", "r"})
         if "I" in options:
@@ -289,7 +293,7 @@ def _items(text: str | None, options: dict[str, str]) -> Iterable[list[str]] | N
     return [words] if words or "r" not in options else []
 
 
-def _replaced(word: Argument, mark: str, text: str, place: Place) -> Argument:
+def _replaced(word: Argument, mark: str, text: str, place: ScriptPlace) -> Argument:
     if word.text is None or mark not in word.text:
         return word
     return Argument((Piece(word.text.replace(mark, text), place, quoted=True),))

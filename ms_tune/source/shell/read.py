@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ms_tune.facts.launchers import Launcher
     from ms_tune.source.shell.outcome import Started
-    from ms_tune.source.shell.syntax import Problem
-    from ms_tune.source.shell.values import Pieces, Place, Unknown
+    from ms_tune.source.shell.syntax import SyntaxProblem
+    from ms_tune.source.shell.values import Pieces, ScriptPlace, Unknown
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32
@@ -40,7 +40,7 @@ class Launch:
     arguments: tuple[Argument, ...]  # what the program is given
     environment: Mapping[str, Pieces]  # the variables that it sees of those that the script sets
     conditional: bool  # whether it depends on what is unknown that it is started at all, or how often
-    place: Place  # where the command stands
+    place: ScriptPlace  # where the command stands
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class Launches:
     file: File  # the script
     launches: tuple[Launch, ...]  # the programs that it starts, in order
     unknown: tuple[Unknown, ...]  # what keeps it from being followed as a whole: files that could not be read, `eval`
-    problems: tuple[Problem, ...]  # what of its text could not be read
+    problems: tuple[SyntaxProblem, ...]  # what of its text could not be read
     read_from: tuple[Path, ...]  # the files that it sources
     # The commands that it starts beside those, with words that a script of its own may make a program of.
     others: tuple[Started, ...] = ()

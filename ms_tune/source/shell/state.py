@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.source.shell.syntax import Command
-    from ms_tune.source.shell.values import File, Place
+    from ms_tune.source.shell.values import File, ScriptPlace
 
 # What bash sets itself, or hands on from whoever starts it: a default behind one of these is no more than a guess.
 FROM_OUTSIDE = frozenset(load("bash")["from_outside"])
@@ -41,7 +41,7 @@ Value: TypeAlias = "Pieces | Array | Unset"
 
 
 @dataclass(slots=True)
-class State:
+class ShellState:
     """What holds at one point of the script.
 
     Args:
@@ -64,9 +64,9 @@ class State:
     odd: frozenset[str] = frozenset()
     stops_at_failure: bool = False
 
-    def copy(self) -> State:
+    def copy(self) -> ShellState:
         """The same, to go on with on its own."""
-        return State(
+        return ShellState(
             dict(self.variables),
             dict(self.functions),
             self.exported,
@@ -77,7 +77,7 @@ class State:
             self.stops_at_failure,
         )
 
-    def take(self, other: State) -> None:
+    def take(self, other: ShellState) -> None:
         """Become what another one is."""
         self.variables, self.functions = other.variables, other.functions
         self.exported, self.positional = other.exported, other.positional
@@ -94,7 +94,7 @@ class State:
         self.all_unknown = unknown
 
 
-def merged(states: list[State], place: Place) -> State:
+def merged(states: list[ShellState], place: ScriptPlace) -> ShellState:
     """What holds behind branches of which one was taken, nobody knows which."""
     first, *others = states
     result = first.copy()
@@ -133,12 +133,12 @@ def _same(one: Value, other: Value) -> bool:
     return isinstance(one, Unset) and isinstance(other, Unset)
 
 
-def unknown_piece(reason: Reason, name: str, place: Place, *, quoted: bool = False) -> Piece:
+def unknown_piece(reason: Reason, name: str, place: ScriptPlace, *, quoted: bool = False) -> Piece:
     """A piece that cannot be known."""
     return Piece("", place, (), quoted, Unknown(reason, name, place))
 
 
-def unknown_words(reason: Reason, name: str, place: Place) -> tuple[Argument, ...]:
+def unknown_words(reason: Reason, name: str, place: ScriptPlace) -> tuple[Argument, ...]:
     """Any number of words that cannot be known."""
     return (Argument((unknown_piece(reason, name, place),), open=True),)
 

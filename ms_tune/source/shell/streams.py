@@ -13,13 +13,13 @@ from ms_tune.facts.launchers import launcher_named
 from ms_tune.facts.query import load
 from ms_tune.source.shell.builtins import set_to
 from ms_tune.source.shell.state import Array, unknown_piece
-from ms_tune.source.shell.values import Piece, Pieces, Place, Reason, text_of
+from ms_tune.source.shell.values import Piece, Pieces, Reason, ScriptPlace, text_of
 from ms_tune.source.shell.words import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.source.shell.state import State
+    from ms_tune.source.shell.state import ShellState
     from ms_tune.source.shell.values import Argument
 
 _NOT_READING = frozenset(load("bash")["not_reading"])
@@ -56,7 +56,7 @@ class Input:
         return line, bool(mark)
 
 
-def printed_by(arguments: Sequence[Argument], given: Input | None, place: Place) -> Pieces | None:
+def printed_by(arguments: Sequence[Argument], given: Input | None, place: ScriptPlace) -> Pieces | None:
     """What a command prints; None where it is none of those that are known."""
     name, words = arguments[0].text, arguments[1:]
     if name == "echo":
@@ -75,11 +75,11 @@ def printed_by(arguments: Sequence[Argument], given: Input | None, place: Place)
     return None if text is None else (Piece(f"{text}\n", place),)
 
 
-def _plain(word: Argument, place: Place) -> list[Piece]:
+def _plain(word: Argument, place: ScriptPlace) -> list[Piece]:
     return [piece if piece.unknown else Piece(piece.text, place) for piece in word.pieces]
 
 
-def _echo(words: Sequence[Argument], place: Place) -> Pieces | None:
+def _echo(words: Sequence[Argument], place: ScriptPlace) -> Pieces | None:
     end, escapes = "\n", False
     while words and re.fullmatch(r"-[neE]+", words[0].text or ""):
         letters = words[0].text or ""
@@ -98,7 +98,7 @@ def _echo(words: Sequence[Argument], place: Place) -> Pieces | None:
     return (*found, Piece(end, place))
 
 
-def _printf(words: Sequence[Argument], place: Place) -> Pieces | None:
+def _printf(words: Sequence[Argument], place: ScriptPlace) -> Pieces | None:
     form = words[0].text if words else None
     if form is None or form.startswith("-") or any(word.open for word in words):
         return None
@@ -123,7 +123,7 @@ def _printf(words: Sequence[Argument], place: Place) -> Pieces | None:
             return tuple(found)
 
 
-def _cat(name: str, words: Sequence[Argument], given: Input | None, place: Place) -> Pieces | None:
+def _cat(name: str, words: Sequence[Argument], given: Input | None, place: ScriptPlace) -> Pieces | None:
     files = [word for word in words if word.text != "-" and not (name == "tee" and word.text == "-a")]
     if name == "tee" or not files:
         return given.pieces if given is not None and not given.at and not given.lost else None
@@ -150,7 +150,7 @@ def _filtered(name: str, texts: list[str], text: str | None) -> str | None:
     return text.replace(letters[0], letters[1]) if [len(one) for one in letters] == [1, 1] else None
 
 
-def file_piece(name: str, place: Place) -> Piece:
+def file_piece(name: str, place: ScriptPlace) -> Piece:
     """What stands in a file, which is read where it is a script."""
     return unknown_piece(Reason.FILE, name, place)
 
@@ -195,7 +195,7 @@ def _expr(texts: list[str]) -> str | None:
 _SMALL = {"seq": _seq, "basename": _basename, "dirname": _dirname, "expr": _expr}
 
 
-def read_into(texts: Sequence[str | None], given: Input, state: State, place: Place) -> bool | None:
+def read_into(texts: Sequence[str | None], given: Input, state: ShellState, place: ScriptPlace) -> bool | None:
     """``read`` from a text that is known: its variables are set; whether a whole line was there, None if it is not read here."""
     options = _options(texts)
     marks = " \t\n"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class QuotedText:
     """Characters that mean themselves. ``quoted`` ones are neither split nor taken as a pattern."""
 
     text: str
@@ -67,7 +67,7 @@ class Substitution:
     quoted: bool
 
 
-Part: TypeAlias = "Text | Parameter | Arithmetic | Substitution"
+Part: TypeAlias = "QuotedText | Parameter | Arithmetic | Substitution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Word:
     @property
     def literal(self) -> str | None:
         """The word, if it is plain characters without quotes."""
-        if all(isinstance(part, Text) and not part.quoted for part in self.parts):
-            return "".join(part.text for part in self.parts if isinstance(part, Text))
+        if all(isinstance(part, QuotedText) and not part.quoted for part in self.parts):
+            return "".join(part.text for part in self.parts if isinstance(part, QuotedText))
         return None
 
 
@@ -157,7 +157,7 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class CommandPipeline:
     """``[!] one | two``."""
 
     commands: tuple[Command, ...]
@@ -217,7 +217,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionDefinition:
     """A function, where it is defined."""
 
     name: str
@@ -225,7 +225,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """``{ ...; }``, or in a shell of its own ``( ... )``."""
 
     body: Sequence
@@ -242,19 +242,17 @@ class Calculation:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ConditionCommand:
     """``[[ ... ]]``: its words, ``&&``, ``||``, ``(`` and ``)`` among them."""
 
     words: tuple[Word, ...]
 
 
-Command: TypeAlias = (
-    "Simple | Pipeline | AndOr | Sequence | If | Loop | Case | Function | Group | Calculation | Condition | Redirected"
-)
+Command: TypeAlias = "Simple | CommandPipeline | AndOr | Sequence | If | Loop | Case | FunctionDefinition | CommandGroup | Calculation | ConditionCommand | Redirected"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SyntaxProblem:
     """What could not be read, and where; reading goes on in the next line."""
 
     reason: str
@@ -267,12 +265,12 @@ class Script:
 
     text: str = field(repr=False)
     body: Sequence
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SyntaxProblem, ...] = ()
 
 
 def children(command: Command) -> Iterator[tuple[Command, bool]]:
     """The commands inside of one, each with whether it is a block of its own."""
-    if isinstance(command, Pipeline):
+    if isinstance(command, CommandPipeline):
         yield from ((one, False) for one in command.commands)
     elif isinstance(command, AndOr):
         yield from ((one, False) for one in (command.first, *(one for _, one in command.rest)))
@@ -289,8 +287,8 @@ def children(command: Command) -> Iterator[tuple[Command, bool]]:
         yield command.body, True
     elif isinstance(command, Case):
         yield from ((body, True) for _, body, _ in command.arms)
-    elif isinstance(command, Function | Group | Redirected):
-        yield command.body, isinstance(command, Group)
+    elif isinstance(command, FunctionDefinition | CommandGroup | Redirected):
+        yield command.body, isinstance(command, CommandGroup)
 
 
 def substitutes(one: Assign) -> bool:

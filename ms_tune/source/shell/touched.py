@@ -14,12 +14,12 @@ from ms_tune.source.shell.syntax import (
     Assign,
     Calculation,
     Case,
-    Condition,
-    Function,
+    ConditionCommand,
+    FunctionDefinition,
     Loop,
     Parameter,
+    QuotedText,
     Simple,
-    Text,
     Word,
     children,
 )
@@ -28,9 +28,9 @@ from ms_tune.source.shell.values import Piece, Reason, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.source.shell.state import State
+    from ms_tune.source.shell.state import ShellState
     from ms_tune.source.shell.syntax import Command, Part
-    from ms_tune.source.shell.values import File, Place
+    from ms_tune.source.shell.values import File, ScriptPlace
 
 
 class Touched:
@@ -54,19 +54,19 @@ class Touched:
                 self._words(one.words or ())
                 for parts in one.steps:
                     self._calculated(parts)
-            elif isinstance(one, Function):
+            elif isinstance(one, FunctionDefinition):
                 self.functions.add(one.name)
             elif isinstance(one, Calculation):
                 self._calculated(one.parts)
             elif isinstance(one, Case):
                 self._words([one.word, *(word for patterns, _, _ in one.arms for word in patterns)])
-            elif isinstance(one, Condition):
+            elif isinstance(one, ConditionCommand):
                 self._words(one.words)
             elif isinstance(one, Simple):
                 self._simple(one)
         return self
 
-    def forget(self, state: State, place: Place) -> None:
+    def forget(self, state: ShellState, place: ScriptPlace) -> None:
         """Know nothing of it any more in a state."""
         if self.everything:
             state.forget(Unknown(Reason.LOOP, "", place))
@@ -126,7 +126,7 @@ class Touched:
 
     def _calculated(self, parts: Iterable[Part]) -> None:
         self._parts(parts)
-        text = "".join(part.text if isinstance(part, Text) else " x " for part in parts)
+        text = "".join(part.text if isinstance(part, QuotedText) else " x " for part in parts)
         self.names |= assigned(text)
 
 
@@ -136,7 +136,7 @@ def _inside(command: Command) -> Iterator[Command]:
     while todo:
         one = todo.pop()
         yield one
-        todo += [] if isinstance(one, Function) else [inside for inside, _ in children(one)]
+        todo += [] if isinstance(one, FunctionDefinition) else [inside for inside, _ in children(one)]
 
 
 def _words(one: Simple) -> Iterator[Word]:

@@ -48,7 +48,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScriptPlace:
     """Where something stands."""
 
     file: File
@@ -67,7 +67,7 @@ class Unknown:
 
     reason: Reason  # why
     name: str  # the variable, the command or the words in question
-    place: Place  # where the value would come from
+    place: ScriptPlace  # where the value would come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Piece:
     """A part of a value."""
 
     text: str  # the characters; empty for what is unknown
-    place: Place  # where they are written; the letters there are these unless quotes or arithmetic stand between
+    place: ScriptPlace  # where they are written; the letters there are these unless quotes or arithmetic stand between
     via: tuple[str, ...] = ()  # the variables through which they came, the innermost first
     quoted: bool = False  # whether they stand in quotes where they are used
     unknown: Unknown | None = None  # what it is instead, if it is unknown
@@ -90,7 +90,7 @@ class Piece:
         """The characters between two of its own offsets."""
         place = self.place
         if self.exact:
-            place = Place(place.file, place.start + start, place.start + end)
+            place = ScriptPlace(place.file, place.start + start, place.start + end)
         return Piece(self.text[start:end], place, self.via, self.quoted)
 
     def through(self, name: str, *, quoted: bool) -> Piece:
@@ -120,7 +120,7 @@ class Argument:
         return next((piece.unknown for piece in self.pieces if piece.unknown), None)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ScriptPlace:
         """Where it is written: its longest part."""
         return max(self.pieces, key=lambda piece: (len(piece.text), piece.place.end - piece.place.start)).place
 
@@ -142,7 +142,7 @@ class Argument:
             at += len(piece.text)
         if not found and self.pieces:
             piece = self.pieces[-1]
-            place = Place(piece.place.file, piece.place.end, piece.place.end)
+            place = ScriptPlace(piece.place.file, piece.place.end, piece.place.end)
             found.append(Piece("", place, piece.via, piece.quoted))
         return Argument(tuple(found), self.open)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ms_tune.source.shell.syntax import Arithmetic, Parameter, Part, Substitution, Text, Word
+from ms_tune.source.shell.syntax import Arithmetic, Parameter, Part, QuotedText, Substitution, Word
 
 MAX_DEPTH = 60
 METACHARACTERS = frozenset(" \t\n\r;&|()<>")
@@ -104,7 +104,7 @@ class WordReader:
             close = self._find("'", start + 1)
             self._left_open(start, close)
             self.at = min(close + 1, len(self.text))
-            found.append(Text(self.text[start + 1 : close], start + 1, close, quoted=True))
+            found.append(QuotedText(self.text[start + 1 : close], start + 1, close, quoted=True))
         elif here == '"' and not quoted:
             self._double(found)
         elif here == '"':  # in ${...} or $((...)) in quotes: it goes away
@@ -114,12 +114,12 @@ class WordReader:
             self.at = match.end() if match and here != "}" else start + 1
             ends = (self.text.find(mark, start, self.at) for mark in stop)
             self.at = min((end for end in ends if end > start), default=self.at)
-            found.append(Text(self.text[start : self.at], start, self.at, quoted))
+            found.append(QuotedText(self.text[start : self.at], start, self.at, quoted))
 
     def _double(self, found: list[Part]) -> None:
         start = self.at
         self.at += 1
-        found.append(Text("", self.at, self.at, quoted=True))  # "" is a word, if nothing else stands in it
+        found.append(QuotedText("", self.at, self.at, quoted=True))  # "" is a word, if nothing else stands in it
         found += self._parts(quoted=True, stop='"', blanks=True)
         self._left_open(start, self.at)
         self.at = min(self.at + 1, len(self.text))
@@ -139,9 +139,9 @@ class WordReader:
         if not behind and not quoted:
             return  # at the very end of a script it goes away
         if not behind or (quoted and behind not in _ESCAPED_IN_QUOTES and behind not in stop):
-            found.append(Text(self.text[start : self.at], start, self.at, quoted=True))
+            found.append(QuotedText(self.text[start : self.at], start, self.at, quoted=True))
         else:
-            found.append(Text(behind, start + 1, self.at, quoted=True))
+            found.append(QuotedText(behind, start + 1, self.at, quoted=True))
 
     def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
         start = self.at
@@ -165,8 +165,8 @@ class WordReader:
             return Parameter(self.text[start + 1], start, self.at, quoted)
         self.at = start + 1
         if not quoted and self.startswith('"'):  # a text to be translated: the quotes mean what they always do
-            return Text("", start, self.at, quoted=True)
-        return Text("$", start, self.at, quoted=True)
+            return QuotedText("", start, self.at, quoted=True)
+        return QuotedText("$", start, self.at, quoted=True)
 
     def _arithmetic(self, *, quoted: bool) -> Arithmetic | None:
         start = self.at
@@ -235,7 +235,7 @@ class WordReader:
         if any(match[4] for match in _ANSI.finditer(words)):
             return Substitution(self.text[start : self.at], start, self.at, quoted=True)
         decoded = _ANSI.sub(_decoded, words)
-        return Text(decoded, start, self.at, quoted=True)
+        return QuotedText(decoded, start, self.at, quoted=True)
 
     def _process(self, *, quoted: bool) -> Substitution:
         start = self.at

@@ -15,7 +15,7 @@ from ms_tune.estimate.stage import Outlook
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
-from ms_tune.workflows.check.result import Blame, Difference
+from ms_tune.workflows.check.result import Blame, MemoryDifference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.estimate.stage import Estimate
     from ms_tune.source.yaml import KeyPath
-    from ms_tune.workflows.check.config import Look
+    from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import StageVerdict
 
 _PATIENCE = 30.0  # seconds for git
@@ -69,7 +69,7 @@ def changed_since(revision: str, folder: Path) -> list[Path]:
     return sorted(folder / name for name in found.stdout.decode(errors="surrogateescape").split("\0") if name)
 
 
-def difference(before: Look, after: Look) -> Difference | None:
+def difference(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
     """What a change did to the stage that is fullest now; None where memory is not known on both sides."""
     if before.verdicts and after.verdicts:
         return _by_dryrun(before, after)
@@ -79,7 +79,7 @@ def difference(before: Look, after: Look) -> Difference | None:
     return found if found.outcome == "less" else replace(found, blame=_blame(before, after, found.stage))
 
 
-def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> Difference | None:
+def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate | None]) -> MemoryDifference | None:
     """The same of a launch script by its text: each changed line is taken back alone.
 
     Args:
@@ -96,7 +96,7 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
     if found.outcome == "less" or not changes:
         return found
 
-    def freed(change: _Lines) -> int:
+    def freed(change: _LineChange) -> int:
         other = estimate("".join((*lines[: change.first], *change.old, *lines[change.first + len(change.new) :])))
         return found.after_bytes - _held(other, found.stage, found.after_bytes)
 
@@ -108,17 +108,17 @@ def difference_of_scripts(was: str, now: str, estimate: Callable[[str], Estimate
     return replace(found, blame=Blame(key, min(best.first + 1, len(lines)), old, new, share, alone=alone))
 
 
-def _by_estimates(was: Estimate, now: Estimate) -> Difference:
+def _by_estimates(was: Estimate, now: Estimate) -> MemoryDifference:
     stage = now.fullest
     old = was.stages[min(stage.stage, len(was.stages) - 1)].peak_bytes
     was_over, is_over = (one.outlook is Outlook.OVER for one in (was, now))
     outcome = "more" if stage.peak_bytes > old else "less"
     if is_over and (outcome == "more" or not was_over):
         outcome = "still" if was_over else "over"
-    return Difference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
+    return MemoryDifference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
 
 
-class _Lines(NamedTuple):
+class _LineChange(NamedTuple):
     """Lines of a text that were others: where they begin, counted from 0, and what they were and are."""
 
     first: int
@@ -126,7 +126,7 @@ class _Lines(NamedTuple):
     new: Sequence[str]
 
 
-def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_Lines]:
+def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
     """Lines that are others, each with the one that it was: that of its place, among more or fewer lines the one most like it."""
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
         if tag == "equal":
@@ -134,14 +134,14 @@ def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_Lines]:
         left = list(was[a:b])
         for number in range(c, d):
             old = [left[0]] if len(left) == d - number else difflib.get_close_matches(now[number], left, n=1)
-            yield _Lines(number, old, now[number : number + 1])
+            yield _LineChange(number, old, now[number : number + 1])
             for one in old:
                 left.remove(one)
         if left:
-            yield _Lines(c, left, ())
+            yield _LineChange(c, left, ())
 
 
-def _words_of(change: _Lines) -> tuple[KeyPath, str | None, str | None]:
+def _words_of(change: _LineChange) -> tuple[KeyPath, str | None, str | None]:
     """The option or variable whose value alone is another one, with both; else the lines as they are, under no name."""
     old, new = (" ".join(one).replace("\\\n", " ").split() for one in (change.old, change.new))
     places = [at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after]
@@ -163,7 +163,7 @@ def _share(freed: int, added: int) -> float | None:
     return min(freed / added, 1.0) if added > 0 and freed > 0 else None
 
 
-def _by_dryrun(before: Look, after: Look) -> Difference | None:
+def _by_dryrun(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
     now, was = _worst(after.verdicts), _worst(before.verdicts)
     same = next((one for one in before.verdicts if one.stage == now.stage), was)
     if now.verdict.need is None or same.verdict.need is None or now.verdict.limit is None:
@@ -175,14 +175,14 @@ def _by_dryrun(before: Look, after: Look) -> Difference | None:
     elif outcome == "more" and now.verdict.outcome is Fit.DOES_NOT_FIT:
         outcome = "still"
     blame = _blame(before, after, now.stage) if outcome != "less" else None
-    return Difference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
+    return MemoryDifference(now.stage, old, new, now.verdict.limit.bytes, outcome, estimated=False, blame=blame)
 
 
 def _worst(verdicts: Sequence[StageVerdict]) -> StageVerdict:
     return max(verdicts, key=lambda one: (one.verdict.severity, -one.verdict.spare_bytes))
 
 
-def _blame(before: Look, after: Look, stage: int) -> Blame | None:
+def _blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
     """Each changed key is taken back alone: the one without which the stage holds least is to blame; else the two that do it together."""
     now, was = after.loaded.source, before.loaded.source
     keys = tuple(_changed(now.data, was.data, ()))[:_MOST_KEYS]
@@ -229,7 +229,7 @@ def _freeing_most(
     return tuple(keys[:1]), 0
 
 
-def _without(after: Look, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
+def _without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
     """What the stage holds with some keys as they were; as now where such a config is none."""
     data = copy.deepcopy(after.loaded.source.data)
     for key, value in back.items():

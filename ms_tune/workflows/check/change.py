@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.errors import MsTuneError
@@ -16,7 +16,7 @@ from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.workflows.check.estimate import estimate_of
-from ms_tune.workflows.check.result import Change
+from ms_tune.workflows.check.result import Suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage
 
 
-def cheapest_change(job: PlannedJob, now: Estimate) -> Change | None:
+def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
     """The first change, by its price, with which the estimate is below the limit; else the one that frees most.
 
     Returns:
         The change; None where none of those known frees anything.
     """
-    best: Change | None = None
+    best: Suggestion | None = None
     for change in _changes(job, now):
         if change.enough:
             return change
@@ -44,7 +44,7 @@ def cheapest_change(job: PlannedJob, now: Estimate) -> Change | None:
     return best if best is not None and (best.freed_bytes or 0) > 0 else None
 
 
-def _changes(job: PlannedJob, now: Estimate) -> Iterator[Change]:
+def _changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     """What can be tried, what costs no time first."""
     dialect, split = job.loaded.dialect, job.first.split
     shared = keys_of(dialect).sharded
@@ -59,7 +59,7 @@ def _changes(job: PlannedJob, now: Estimate) -> Iterator[Change]:
         yield from _set(job, now, "micro-batch", path, value=size // 2)
 
 
-def _set(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Change]:
+def _set(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Suggestion]:
     """A value, if it can be set and frees anything."""
     written = str(value).lower()
     try:
@@ -71,7 +71,7 @@ def _set(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: boo
     yield _change(name, now, after, key=key, value=written)
 
 
-def _recompute(job: PlannedJob, now: Estimate) -> Iterator[Change]:
+def _recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     """The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all."""
     rows = _recomputed(job)
     stage = now.fullest.stage
@@ -104,7 +104,7 @@ def _recomputed(job: PlannedJob) -> list[list[int]] | None:
     for layer in job.now.layers[: job.layers]:
         cell = (layer.chunk, layer.stage)
         rank = seen[cell] = seen.get(cell, 0) + 1
-        if layer.recompute is Effect.FULL:
+        if layer.recompute is RecomputeMode.FULL:
             if rows[layer.chunk][layer.stage] != rank - 1:
                 return None
             rows[layer.chunk][layer.stage] = rank
@@ -126,9 +126,9 @@ def _estimated(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate
     return estimate_of(read_job(job.request, loaded), now.limit, now.reserve_bytes)
 
 
-def _change(name: str, now: Estimate, after: Estimate, **params: object) -> Change:
+def _change(name: str, now: Estimate, after: Estimate, **params: object) -> Suggestion:
     freed = now.fullest.peak_bytes - after.stages[now.fullest.stage].peak_bytes
     enough = after.outlook is not Outlook.OVER and after.fullest.peak_bytes <= now.room_bytes
     text = msg(f"check.change.{name}", **params)
     told = msg("check.change.frees", what=text, size=gib(max(freed, 0)))
-    return Change(name, told if enough else msg("check.change.not-enough", what=told), freed, enough)
+    return Suggestion(name, told if enough else msg("check.change.not-enough", what=told), freed, enough)

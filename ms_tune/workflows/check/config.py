@@ -23,7 +23,7 @@ from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.change import cheapest_change
 from ms_tune.workflows.check.estimate import estimate_of
 from ms_tune.workflows.check.measured import foretold_by_table
-from ms_tune.workflows.check.result import Assumptions, Change, Matter, Overview, StageVerdict, Subject
+from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InspectedConfig:
     """A config as it was looked at."""
 
     request: OverviewRequest  # what was asked for
@@ -83,7 +83,7 @@ class Look:
 
 def look_at(
     request: OverviewRequest, path: Path, source: SourceFile | None = None, observer: Observer | None = None
-) -> Look:
+) -> InspectedConfig:
     """What a config's job is and holds.
 
     Args:
@@ -105,10 +105,10 @@ def look_at(
 
         result = dryrun(job, observer, loaded)
         verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
-    return Look(request, loaded, plan, _estimated(job, loaded), verdicts)
+    return InspectedConfig(request, loaded, plan, _estimated(job, loaded), verdicts)
 
 
-def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
+def overview_of(look: InspectedConfig, path: Path, report: LintReport) -> Overview:
     """What can be said of a config on one screen.
 
     Args:
@@ -139,12 +139,12 @@ def overview_of(look: Look, path: Path, report: LintReport) -> Overview:
         no_estimate_because=None if seen.refused else seen.reason,
         stages=stages,
         change=change
-        or (Change("fixes", msg("check.change.fixes", count=fixable, file=quote(str(path)))) if fixable else None),
+        or (Suggestion("fixes", msg("check.change.fixes", count=fixable, file=quote(str(path)))) if fixable else None),
         next=_next(path, report, seen, stages, change),
     )
 
 
-def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Change | None:
+def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
     """The cheapest change: one that costs no time, by the estimate; else recompute, by the table that an earlier ``ms-tune fit`` measured.
 
     Where there is no such table, by the estimate.
@@ -156,7 +156,7 @@ def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Change | 
     if measured is not None and measured.change is not None and measured.change.enough:
         return measured.change
     if measured is not None and measured.fits and not dryrun:
-        return Change("none", msg("check.change.none"), enough=True)
+        return Suggestion("none", msg("check.change.none"), enough=True)
     return arithmetic
 
 
@@ -189,7 +189,7 @@ def of_layers(plan: NormalizedPlan, path: Path) -> list[Matter]:
     ]
 
 
-def _subject(look: Look) -> Subject:
+def _subject(look: InspectedConfig) -> Subject:
     loaded, plan = look.loaded, look.plan
     release = release_for(loaded.dialect, plan.framework_version)
     model = model_of(loaded.source, loaded.dialect, plan.framework_version, loaded.source.beside)
@@ -204,7 +204,7 @@ def release_in(report: LintReport) -> str:
     return next((f"{one.release.framework} {one.release.version}" for one in report.files), "")
 
 
-def _assumptions(look: Look) -> Assumptions | None:
+def _assumptions(look: InspectedConfig) -> Assumptions | None:
     if look.seen.job is None:
         return None
     run, source = look.seen.job.first, look.loaded.devices.source
@@ -212,7 +212,7 @@ def _assumptions(look: Look) -> Assumptions | None:
 
 
 def _next(
-    path: Path, report: LintReport, seen: Estimated, stages: Sequence[StageVerdict], change: Change | None
+    path: Path, report: LintReport, seen: Estimated, stages: Sequence[StageVerdict], change: Suggestion | None
 ) -> tuple[str, ...]:
     """The commands to go on with: first what is wrong, then whether it fits, then what makes it fit."""
     commands = [f"ms-tune lint {quote(str(path))}"] if report.findings else []

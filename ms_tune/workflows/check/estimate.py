@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Share, layer_activations, logits_bytes
+from ms_tune.estimate.activations import RankShare, layer_activations, logits_bytes
 from ms_tune.estimate.stage import Estimate, HeldLayers, stage_estimate
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.models import model_of
@@ -45,13 +45,13 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
     layout = layout_of(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
-    share = Share(tokens, layout.tensor, sequence_parallel(job.loaded), layout.context, layout.expert)
+    share = RankShare(tokens, layout.tensor, sequence_parallel(job.loaded), layout.context, layout.expert)
     runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
     stages = tuple(_stage(run, widths, share) for run in runs)
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
 
 
-def _stage(run: PreparedRun, widths: Widths, share: Share) -> StageEstimate:
+def _stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEstimate:
     if not run.theory:
         raise UnsupportedError(msg("check.no-theory"))
     if run.in_flight is None:

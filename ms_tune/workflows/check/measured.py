@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.errors import ConfigError
 from ms_tune.fit.job import present_plan
 from ms_tune.planning.plan import cells_of
-from ms_tune.planning.table import Recompute
+from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 from ms_tune.units import gib
-from ms_tune.workflows.check.result import Change
+from ms_tune.workflows.check.result import Suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs
 
 _MOST_STATES = 2000  # tried for a stage; nobody has so many layers in one
-_APART = {Recompute.SELECT: Recompute.COMM, Recompute.COMM: Recompute.SELECT}  # not both in one cell
+_APART = {RecomputeKind.SELECT: RecomputeKind.COMM, RecomputeKind.COMM: RecomputeKind.SELECT}  # not both in one cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Foretold:
 
     fits: bool  # whether every stage keeps within its room as the config is
     # The recompute that costs the least time of those with which every stage does; else the one that frees most.
-    change: Change | None = None
+    change: Suggestion | None = None
 
 
 def foretold_by_table(job: PlannedJob, room_bytes: int) -> Foretold | None:
@@ -61,10 +61,10 @@ def foretold_by_table(job: PlannedJob, room_bytes: int) -> Foretold | None:
         now = costs.state(cells_of(kept.table, plan, str(job.loaded.source.path)))
     except ConfigError:
         return None
-    return _Search(costs, room, now).found()
+    return _TableSearch(costs, room, now).found()
 
 
-class _Search:
+class _TableSearch:
     """The fewest more layers of every stage that is over, for each kind of recompute."""
 
     def __init__(self, costs: Costs, room: NDArray[Any], now: NDArray[Any]) -> None:
@@ -85,9 +85,9 @@ class _Search:
         most = max(tried, key=lambda one: one[0].freed_bytes or 0, default=None)
         return Foretold(fits=False, change=most[0] if most is not None and (most[0].freed_bytes or 0) > 0 else None)
 
-    def _with(self, kind: Recompute) -> Iterator[tuple[Change, int]]:
+    def _with(self, kind: RecomputeKind) -> Iterator[tuple[Suggestion, int]]:
         """The change of one kind, and the ticks of its step."""
-        if kind in (Recompute.NONE, Recompute.SWAP):
+        if kind in (RecomputeKind.NONE, RecomputeKind.SWAP):
             return
         state = self._now
         added: dict[int, int] = {}
@@ -106,14 +106,14 @@ class _Search:
         freed = int(self._before[self._fullest] - after[self._fullest])
         text = msg("check.change.table", kind=kind.value, layers=_told(added), longer=f"{time / before - 1:.1%}")
         told = msg("check.change.frees", what=text, size=gib(max(freed, 0)))
-        yield Change("table", told if enough else msg("check.change.not-enough", what=told), freed, enough), time
+        yield Suggestion("table", told if enough else msg("check.change.not-enough", what=told), freed, enough), time
 
-    def _more(self, state: NDArray[Any], kind: Recompute, stage: int) -> NDArray[Any]:
+    def _more(self, state: NDArray[Any], kind: RecomputeKind, stage: int) -> NDArray[Any]:
         """The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next one's."""
         import numpy as np  # noqa: PLC0415 - likewise
 
         table = self._costs.table
-        to, none = table.kinds.index(kind), table.kinds.index(Recompute.NONE)
+        to, none = table.kinds.index(kind), table.kinds.index(RecomputeKind.NONE)
         apart = _APART.get(kind)
         states, last = [state], state
         for cell in range(stage, table.cells, table.stages):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.job_parts import Batch, DType, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
+from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.read import ArgumentReader
 from ms_tune.dialects.megatron.sizes import shape_of, size_in
-from ms_tune.dialects.plan_result import Effect, Kind
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.request import Pipeline
 from ms_tune.errors import UnsupportedError
@@ -20,7 +20,7 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.request import Split
     from ms_tune.verdict.limit import Limit
@@ -33,7 +33,9 @@ _OTHERWISE = (
 _TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
 
 
-def estimate_of_script(command: Command, plan: NormalizedPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
+def estimate_of_script(
+    command: ProgramArguments, plan: NormalizedPlan, split: Split, limit: tuple[Limit, int]
+) -> Estimate:
     """What every stage holds.
 
     Args:
@@ -62,7 +64,7 @@ def estimate_of_script(command: Command, plan: NormalizedPlan, split: Split, lim
         len(plan.placement or ()) or 1,
         max(1, size_in(read, "global_batch_size", micro * split.data) // (micro * split.data)),
     )
-    layers = [(one.chunk, one.stage, _layer(one, plan)) for one in plan.layers if one.kind is not Kind.NOOP]
+    layers = [(one.chunk, one.stage, _layer(one, plan)) for one in plan.layers if one.kind is not LayerKind.NOOP]
     fused = read.switch("use_fused_swiglu") or not config.shape.gated
     stages = []
     for number in range(split.pipeline):
@@ -75,10 +77,10 @@ def estimate_of_script(command: Command, plan: NormalizedPlan, split: Split, lim
 
 
 def _layer(one: LayerPlan, plan: NormalizedPlan) -> StageLayer:
-    predicts = one.kind is Kind.PREDICTION
-    ordinary = [other.kind for other in plan.layers if other.kind in (Kind.DENSE, Kind.EXPERTS)]
-    experts = (ordinary[-1:] == [Kind.EXPERTS]) if predicts else one.kind is Kind.EXPERTS
-    return StageLayer(one.layer, experts=experts, mtp=predicts, full=one.recompute is Effect.FULL)
+    predicts = one.kind is LayerKind.PREDICTION
+    ordinary = [other.kind for other in plan.layers if other.kind in (LayerKind.DENSE, LayerKind.EXPERTS)]
+    experts = (ordinary[-1:] == [LayerKind.EXPERTS]) if predicts else one.kind is LayerKind.EXPERTS
+    return StageLayer(one.layer, experts=experts, mtp=predicts, full=one.recompute is RecomputeMode.FULL)
 
 
 def _config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
@@ -99,7 +101,7 @@ def _config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
             None,
             read.switch("sequence_parallel") and split.tensor > 1,
         ),
-        Batch(size_in(read, "micro_batch_size"), 1),
+        MicroBatches(size_in(read, "micro_batch_size"), 1),
         Precision(
             DType.BFLOAT16 if half else DType.FLOAT32,
             mixed=half,

@@ -56,7 +56,7 @@ class Matter:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Suggestion:
     """A change of the file."""
 
     # What kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recompute by the
@@ -90,7 +90,7 @@ class Blame:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MemoryDifference:
     """The memory of a stage before and after a change."""
 
     stage: int  # the stage that decides now
@@ -121,10 +121,10 @@ class Overview:
     no_estimate_because: Message | None = None  # why there is none
     # What a dryrun says of each stage that was simulated; empty where none was asked for.
     stages: tuple[StageVerdict, ...] = ()
-    change: Change | None = None  # the cheapest change that helps; None where none is known, or none is needed
+    change: Suggestion | None = None  # the cheapest change that helps; None where none is known, or none is needed
     next: tuple[str, ...] = ()  # the commands to go on with
     # What became of its memory since the base; None where there is none, or it is not known on both sides.
-    against: Difference | None = None
+    against: MemoryDifference | None = None
 
     @property
     def worst(self) -> StageVerdict | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.lint.report import LintReport
     from ms_tune.source.shell.read import Launches
-    from ms_tune.workflows.check.config import Look, OverviewRequest
+    from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
 def overview_of_script(
@@ -94,7 +94,9 @@ def estimate_of_text(request: OverviewRequest, path: Path, text: str) -> Estimat
     return found if isinstance(found, Estimate) else None
 
 
-def _of_config(request: OverviewRequest, path: Path, text: str, observer: Observer | None) -> tuple[Path, Look] | None:
+def _of_config(
+    request: OverviewRequest, path: Path, text: str, observer: Observer | None
+) -> tuple[Path, InspectedConfig] | None:
     """The config of the first job that the script starts with one that is there, on as many devices as it says."""
     for job in jobs_in(path, text):
         if job.path is None or not job.path.is_file():

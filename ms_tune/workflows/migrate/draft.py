@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError
 from ms_tune.text import msg
-from ms_tune.workflows.migrate.result import Added, Entry, Fate
+from ms_tune.workflows.migrate.result import Added, Fate, KeyFate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.facts.models import Model
+    from ms_tune.facts.models import ModelConfig
     from ms_tune.source.yaml import KeyPath, SourceFile
     from ms_tune.text import Message
 
@@ -26,7 +26,7 @@ def why(name: str, /, **params: object) -> Message:
 
 
 @dataclass(slots=True)
-class Draft:
+class MigrationDraft:
     """A migration in the making.
 
     Attributes:
@@ -46,7 +46,7 @@ class Draft:
     source: SourceFile
     release: str
     target: str
-    model: Model
+    model: ModelConfig
     values: dict[tuple[str, ...], Any] = field(default_factory=dict)
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Draft:
     lines: dict[KeyPath, int] = field(default_factory=dict)
     comments: list[tuple[int, str]] = field(default_factory=list)
     missing: list[Message] = field(default_factory=list)
-    _fates: dict[KeyPath, Entry] = field(default_factory=dict)
+    _fates: dict[KeyPath, KeyFate] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class Draft:
         """A comment."""
         self.notes.setdefault(at, []).append(message)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[KeyFate, ...]:
         """The fates in the order of the source."""
         return tuple(self._fates[path] for path in self._leaves)
 
@@ -144,7 +144,7 @@ class Draft:
             return
         position = self.source.position(path)
         line = (position.key or position.value).line if position else self.lines.get(path)
-        self._fates[path] = Entry(path, self._leaves[path], line, fate, to, new, reason, blocks)
+        self._fates[path] = KeyFate(path, self._leaves[path], line, fate, to, new, reason, blocks)
 
 
 def is_finite(value: object) -> bool:

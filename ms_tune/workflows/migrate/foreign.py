@@ -23,10 +23,10 @@ from ms_tune.workflows.migrate.keys import apply_row
 from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.megatron.arguments import Command
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.source.shell.read import Launches
-    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECTIONS = {
     "model_config": "model",
@@ -60,7 +60,7 @@ _BETAS = ("--adam-beta1", "--adam-beta2")
 _USUAL_BETAS = (0.9, 0.999)
 
 
-def command_in(script: Launches, release: str) -> Command:
+def command_in(script: Launches, release: str) -> ProgramArguments:
     """The one program of MindSpeed-LLM that a script starts.
 
     Raises:
@@ -78,7 +78,7 @@ def command_in(script: Launches, release: str) -> Command:
     return commands[0]
 
 
-def arguments_of(command: Command) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
+def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
     """The arguments of a program with their values, and the lines where they stand; None for what only a run could tell."""
     values: dict[str, Any] = {}
     lines: dict[tuple[str | int, ...], int] = {}
@@ -90,7 +90,7 @@ def arguments_of(command: Command) -> tuple[dict[str, Any], dict[tuple[str | int
     return values, lines
 
 
-def decide_mindspeed(draft: Draft) -> None:
+def decide_mindspeed(draft: MigrationDraft) -> None:
     """A config of MindSpeed-Core-MS."""
     converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
     _layers(draft, converted)
@@ -104,7 +104,7 @@ def decide_mindspeed(draft: Draft) -> None:
     _rest(draft, Dialect.MINDSPEED_MS)
 
 
-def decide_megatron(draft: Draft) -> None:
+def decide_megatron(draft: MigrationDraft) -> None:
     """The arguments of a program of MindSpeed-LLM."""
     reason = why("layers")
     try:
@@ -128,7 +128,7 @@ def decide_megatron(draft: Draft) -> None:
     _rest(draft, Dialect.MEGATRON)
 
 
-def _layers(draft: Draft, converted: Converted) -> None:
+def _layers(draft: MigrationDraft, converted: Converted) -> None:
     for dotted, value in converted.values.items():
         if value is not None:
             draft.values[tuple(dotted.split("."))] = value
@@ -137,7 +137,7 @@ def _layers(draft: Draft, converted: Converted) -> None:
             draft.note(("recompute",), one.message)
 
 
-def _lead(draft: Draft, path: tuple[str | int, ...], converted: Converted) -> None:
+def _lead(draft: MigrationDraft, path: tuple[str | int, ...], converted: Converted) -> None:
     """A key of the layers: what it does is in the settings that the plan has made, unless they could not be made."""
     errors = [one for one in converted.problems if one.severity is Severity.ERROR]
     if errors or not converted.values:
@@ -149,7 +149,7 @@ def _lead(draft: Draft, path: tuple[str | int, ...], converted: Converted) -> No
     draft.translate(path, to, draft.values[to], why("placed"))
 
 
-def _betas(draft: Draft) -> None:
+def _betas(draft: MigrationDraft) -> None:
     """Two arguments that are one list."""
     given = [draft.source.get((name,), usual) for name, usual in zip(_BETAS, _USUAL_BETAS, strict=True)]
     if not all(isinstance(one, float) for one in given):
@@ -161,7 +161,7 @@ def _betas(draft: Draft) -> None:
     draft.add(target, given, why("unset", key=_BETAS[0]))
 
 
-def _heads(draft: Draft) -> None:
+def _heads(draft: MigrationDraft) -> None:
     """Heads of keys and values: as many groups as are told with ``--group-query-attention``, else those of the queries.
 
     ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
@@ -182,7 +182,7 @@ def _heads(draft: Draft) -> None:
             draft.add(target, number, why("no-groups"))
 
 
-def _rest(draft: Draft, dialect: Dialect) -> None:
+def _rest(draft: MigrationDraft, dialect: Dialect) -> None:
     """All other keys by the table; what has no row hangs on the network."""
     _sequence(draft, dialect)
     for path, value in draft.open():
@@ -203,7 +203,7 @@ def _rest(draft: Draft, dialect: Dialect) -> None:
     draft.note(("model",), why("which-network"))
 
 
-def _sequence(draft: Draft, dialect: Dialect) -> None:
+def _sequence(draft: MigrationDraft, dialect: Dialect) -> None:
     """Tensor parallelism of 2.1 is refused without sequence parallelism."""
     split_by, path = _TENSOR[dialect]
     split, target = draft.source.get(split_by), ("parallelism", "sequence_parallel")
@@ -213,7 +213,7 @@ def _sequence(draft: Draft, dialect: Dialect) -> None:
         draft.add(target, value=True, reason=why("sequence"))
 
 
-def _saves(draft: Draft, dialect: Dialect) -> bool:
+def _saves(draft: MigrationDraft, dialect: Dialect) -> bool:
     """Whether weights are saved: ``save_interval`` says how often, and a script says where, too."""
     if dialect is Dialect.MINDSPEED_MS:
         return draft.get("training_config.save_interval") is not None

@@ -12,14 +12,14 @@ from ms_tune.workflows.migrate.draft import why
 if TYPE_CHECKING:
     from ms_tune.facts.migration import Row
     from ms_tune.source.yaml import KeyPath
-    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _CHECKPOINTS = "CheckpointMonitor"
 # `CheckpointMonitor` of MindFormers 1.9 (`core/callback/callback.py`): what it takes where nothing is said.
 _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 
 
-def apply_table(draft: Draft) -> None:
+def apply_table(draft: MigrationDraft) -> None:
     """Every key that has a row; what has none is asked."""
     _callbacks(draft)
     _same_data(draft)
@@ -38,7 +38,7 @@ def apply_table(draft: Draft) -> None:
             draft.add(row.to, row.unset, why("unset", key=".".join(row.path)))
 
 
-def _same_data(draft: Draft) -> None:
+def _same_data(draft: MigrationDraft) -> None:
     """``train_dataset_task.dataset_config`` that is not the data set that goes over."""
     path, said = ("train_dataset_task", "dataset_config"), draft.get("train_dataset", {})
     if draft.source.get(path) != said:
@@ -47,7 +47,7 @@ def _same_data(draft: Draft) -> None:
                 draft.ask(one, why("other-data"), ("train_dataset",))
 
 
-def _monitoring(draft: Draft) -> None:
+def _monitoring(draft: MigrationDraft) -> None:
     """What is watched, which is read only where watching is on."""
     if draft.get("monitor_config.monitor_on", default=False) is not True:
         for path in draft.under("monitor_config"):
@@ -55,7 +55,7 @@ def _monitoring(draft: Draft) -> None:
                 draft.default(path, why("monitor-off"))
 
 
-def _folder(draft: Draft) -> None:
+def _folder(draft: MigrationDraft) -> None:
     """The model's folder, whose weights are loaded where it has any and nothing else is named.
 
     ``_try_use_pretrained_model_dir_as_ckpt`` of ``trainer/trainer.py`` (1.9).
@@ -85,7 +85,7 @@ def _near(path: KeyPath) -> tuple[str, ...]:
     return sections.get(str(path[0]), ())
 
 
-def apply_row(draft: Draft, row: Row, path: KeyPath, value: Any, near: tuple[str, ...]) -> None:  # noqa: ANN401 - of all types
+def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any, near: tuple[str, ...]) -> None:  # noqa: ANN401 - of all types
     """The fate that a row gives a key; a question is asked in the section ``near``."""
     if row.fate == "translated":
         to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
@@ -113,7 +113,7 @@ def _takes(to: tuple[str, ...], value: object) -> bool:
     return not types or any(one.partition("[")[0] in wanted for one in types)
 
 
-def _callbacks(draft: Draft) -> None:
+def _callbacks(draft: MigrationDraft) -> None:
     """Callbacks by their types; saving is a section of its own there, and is on if nothing is said."""
     found = draft.get("callbacks", [])
     callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []

@@ -28,7 +28,7 @@ _WEIGHTS, _STATE = "weights", "optimizer_state"
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class DifferenceReason:
     """What makes up the difference between two simulated peaks of one stage.
 
     Attributes:
@@ -67,7 +67,7 @@ class StageMemory:
     old: Mapping[str, int]
     new: Mapping[str, int]
     same: tuple[int, int] | None
-    explained: Explained | None = None
+    explained: DifferenceReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ def _beside(old: DryrunResult, new: DryrunResult) -> tuple[StageMemory, ...]:
     return tuple(rows)
 
 
-def _explained(old: StageResult, new: StageResult) -> Explained:
+def _explained(old: StageResult, new: StageResult) -> DifferenceReason:
     derived = [one.extrapolation for one in (old, new) if one.extrapolation is not None]
-    return Explained(
+    return DifferenceReason(
         old.run.layers,
         (old.reading.peak_bytes, new.reading.peak_bytes),
         (_phase(old), _phase(new)),

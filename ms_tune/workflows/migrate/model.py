@@ -16,9 +16,9 @@ from ms_tune.workflows.migrate.write import nested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.facts.models import Facts
+    from ms_tune.facts.models import ModelFacts
     from ms_tune.source.yaml import KeyPath
-    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECTION = ("model", "model_config")
 _NAMES = ("model_type", "architectures")
@@ -33,13 +33,13 @@ _OF_LAYERS: dict[KeyPath, tuple[str, ...]] = {
 }
 
 
-def is_served(draft: Draft) -> bool:
+def is_served(draft: MigrationDraft) -> bool:
     """Whether the dynamic graph has a network for the model."""
     facts = facts_of(draft.target, kind=draft.model.facts.kind)
     return draft.model.known and facts.name is not None and "dynamic" in facts.modes
 
 
-def apply_model(draft: Draft) -> None:
+def apply_model(draft: MigrationDraft) -> None:
     """The names and sizes of the model."""
     facts = facts_of(draft.target, kind=draft.model.facts.kind)
     for path in list(draft.under(*_SECTION)):
@@ -50,14 +50,14 @@ def apply_model(draft: Draft) -> None:
     _of_folder(draft, facts)
 
 
-def folder_not_here(draft: Draft) -> KeyPath | None:
+def folder_not_here(draft: MigrationDraft) -> KeyPath | None:
     """The key of a folder in whose ``config.json`` the model stands, which is not here: nothing else says which model it is."""
     if draft.model.kind or draft.model.architecture or is_legacy(draft.source.data):
         return None
     return next((path for path in _FOLDERS if draft.has(path)), None)
 
 
-def ask_model(draft: Draft, folder: KeyPath) -> None:
+def ask_model(draft: MigrationDraft, folder: KeyPath) -> None:
     """Which model it is, and all that hangs on it: questions, for the rest of the file is the same whatever the answer."""
     named = draft.source.get(folder)
     draft.ask(folder, why("folder", folder=named) if named else why("folder-empty"), ("model",))
@@ -73,7 +73,7 @@ def ask_model(draft: Draft, folder: KeyPath) -> None:
                 draft.ask(path, why("hangs"), place)
 
 
-def refuse_model(draft: Draft) -> None:
+def refuse_model(draft: MigrationDraft) -> None:
     """What stands in the way where the dynamic graph has no network for the model; the settings of its layers wait."""
     kind = draft.model.kind or draft.model.architecture
     ways: list[KeyPath] = [("model", "arch", "type"), *((*_SECTION, name) for name in (*_NAMES, "type"))]
@@ -95,7 +95,7 @@ def refuse_model(draft: Draft) -> None:
             draft.ask(path, why("waits"))
 
 
-def _setting(draft: Draft, facts: Facts, path: KeyPath) -> None:
+def _setting(draft: MigrationDraft, facts: ModelFacts, path: KeyPath) -> None:
     key, value = str(path[2]), draft.source.get(path)
     field, here = facts.canonical(key), draft.model.facts
     taken = next((to for to in draft.values if to[0] == "model" and to[1:] and facts.canonical(to[1]) == field), None)
@@ -117,7 +117,7 @@ def _setting(draft: Draft, facts: Facts, path: KeyPath) -> None:
         draft.translate(path, ("model", *map(str, path[2:])), value)
 
 
-def _no_setting(draft: Draft, path: KeyPath, key: str) -> None:
+def _no_setting(draft: MigrationDraft, path: KeyPath, key: str) -> None:
     """A key that the dynamic graph's class does not know: the static graph's does, another model's does, or nobody does."""
     if draft.model.facts.knows(key):
         draft.drop(path, why("not-known", key=key))
@@ -127,14 +127,14 @@ def _no_setting(draft: Draft, path: KeyPath, key: str) -> None:
         draft.ask(path, why("unknown"), ("model",))
 
 
-def _names(draft: Draft, facts: Facts) -> Iterator[tuple[str, str]]:
+def _names(draft: MigrationDraft, facts: ModelFacts) -> Iterator[tuple[str, str]]:
     if facts.kind:
         yield "model_type", facts.kind
     if facts.architectures:
         yield "architectures", draft.model.architecture or facts.architectures[0]
 
 
-def _of_folder(draft: Draft, facts: Facts) -> None:
+def _of_folder(draft: MigrationDraft, facts: ModelFacts) -> None:
     """What the model's ``config.json`` says, which the dynamic graph does not read."""
     fields = {facts.canonical(to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
     for key, value in (draft.source.beside or {}).items():
@@ -143,7 +143,7 @@ def _of_folder(draft: Draft, facts: Facts) -> None:
             draft.add(("model", key), value, why("of-folder"))
 
 
-def apply_defaults(draft: Draft) -> None:
+def apply_defaults(draft: MigrationDraft) -> None:
     """Fields of the model that nobody wrote and that the two classes fill in differently get their old value."""
     for field, (old, _) in sorted(differing(draft).items()):
         facts = facts_of(draft.target, kind=draft.model.facts.kind)
@@ -151,7 +151,7 @@ def apply_defaults(draft: Draft) -> None:
             draft.add(("model", facts.names(field)[0]), old, why("class-default", field=field))
 
 
-def differing(draft: Draft) -> dict[str, tuple[object, object]]:
+def differing(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
     """Fields that both classes read, with what each of them gets where that is not the same."""
     source = source_of(nested(draft.values), draft.source.path)
     there = model_of(source, Dialect.MINDFORMERS_PYNATIVE, draft.target)

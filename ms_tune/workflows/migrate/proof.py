@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import Effect
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
@@ -25,7 +25,7 @@ from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import parse_source, source_of, yaml_text
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.model import differing, is_served
-from ms_tune.workflows.migrate.result import Fate, Verdict
+from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
 from ms_tune.workflows.migrate.split import global_batch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
-    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECONDS = 300
 _PROGRAM = "import sys; from mindformers.pynative.config import config; config.TrainConfig.load_from_yaml(sys.argv[1]); print('loaded')"
@@ -46,15 +46,18 @@ _MOMENTS = 8  # bytes of Adam's two float32 moments of a parameter
 _MASTER = 12  # and with the float32 weight
 
 
-def prove(draft: Draft, text: str, dialect: Dialect) -> tuple[Verdict, ...]:
+def prove(draft: MigrationDraft, text: str, dialect: Dialect) -> tuple[MigrationVerdict, ...]:
     """Every part of the proof, in the order in which it is told; of other frameworks' models what is the same for all."""
     source = parse_source(text, _NEW)
     if dialect is Dialect.MINDFORMERS and not is_served(draft):
-        unknown = (Verdict(name, holds=None, detail=_said("model-unknown")) for name in ("layers", "fields", "weights"))
+        unknown = (
+            MigrationVerdict(name, holds=None, detail=_said("model-unknown"))
+            for name in ("layers", "fields", "weights")
+        )
         return (_loads(text, draft.target), _lints(source, draft.target), _batch(draft, source), *unknown)
     layers = _layers(draft, source, dialect)
     if dialect is not Dialect.MINDFORMERS:
-        weights = Verdict("weights", holds=None, detail=_said("other-network"))
+        weights = MigrationVerdict("weights", holds=None, detail=_said("other-network"))
         return _loads(text, draft.target), _lints(source, draft.target), layers, weights
     return (
         _loads(text, draft.target),
@@ -66,7 +69,7 @@ def prove(draft: Draft, text: str, dialect: Dialect) -> tuple[Verdict, ...]:
     )
 
 
-def _loads(text: str, release: str) -> Verdict:
+def _loads(text: str, release: str) -> MigrationVerdict:
     """Whether ``TrainConfig`` (``pynative/config/config.py``) of an installed release takes the file, in a process of its own.
 
     Args:
@@ -74,7 +77,7 @@ def _loads(text: str, release: str) -> Verdict:
         release: The release that it is for.
     """
     if not f"{installed_version('mindformers') or ''}.".startswith(f"{release}."):
-        return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
+        return MigrationVerdict("loads", holds=None, detail=msg("migrate.proof.loads-not", release=release))
     with tempfile.TemporaryDirectory(prefix="ms-tune-migrate-") as folder:
         file = Path(folder) / "migrated.yaml"
         file.write_text(text, encoding="utf-8")
@@ -82,27 +85,31 @@ def _loads(text: str, release: str) -> Verdict:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=folder, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Verdict("loads", holds=None, detail=msg("migrate.proof.loads-refused", text=type(error).__name__))
+            return MigrationVerdict(
+                "loads", holds=None, detail=msg("migrate.proof.loads-refused", text=type(error).__name__)
+            )
     if done.returncode == 0 and done.stdout.strip().endswith("loaded"):
-        return Verdict("loads", holds=True, detail=msg("migrate.proof.loads"))
+        return MigrationVerdict("loads", holds=True, detail=msg("migrate.proof.loads"))
     lines = done.stderr.strip().splitlines()
-    return Verdict(
+    return MigrationVerdict(
         "loads", holds=False, detail=msg("migrate.proof.loads-refused", text=lines[-1] if lines else done.returncode)
     )
 
 
-def _lints(source: SourceFile, release: str) -> Verdict:
+def _lints(source: SourceFile, release: str) -> MigrationVerdict:
     dialect = Dialect.MINDFORMERS_PYNATIVE
     found = lint(source, dialect, built_in(dialect), release)
     errors = [one for one in found if one.severity is Severity.ERROR]
     if errors:
-        return Verdict("lints", holds=False, detail=_said("lints-errors", count=len(errors), first=errors[0].message))
-    return Verdict(
+        return MigrationVerdict(
+            "lints", holds=False, detail=_said("lints-errors", count=len(errors), first=errors[0].message)
+        )
+    return MigrationVerdict(
         "lints", holds=True, detail=_said("lints", warnings=sum(one.severity is Severity.WARNING for one in found))
     )
 
 
-def _plan_of(draft: Draft, dialect: Dialect) -> NormalizedPlan:
+def _plan_of(draft: MigrationDraft, dialect: Dialect) -> NormalizedPlan:
     """What the layers of the source do.
 
     Raises:
@@ -116,24 +123,24 @@ def _plan_of(draft: Draft, dialect: Dialect) -> NormalizedPlan:
     return without_idle(program.plan)
 
 
-def _layers(draft: Draft, source: SourceFile, dialect: Dialect) -> Verdict:
+def _layers(draft: MigrationDraft, source: SourceFile, dialect: Dialect) -> MigrationVerdict:
     """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
     try:
         old = _plan_of(draft, dialect)
         new = normalize_source(source, draft.target, hints=False)
     except MsTuneError as error:
-        return Verdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
+        return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
     for plan in (old, new):
         if plan.failure is not None:
             what = f"{plan.failure.exception}: {plan.failure.text}"
-            return Verdict("layers", holds=False, detail=_said("layers-unread", text=what))
+            return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=what))
     for note in draft.notes.get(("recompute",), ()):
-        return Verdict("layers", holds=False, detail=note)
+        return MigrationVerdict("layers", holds=False, detail=note)
     for layer in old.layers:
         other = next((one for one in new.layers if one.layer == layer.layer), None)
         if other is None or _act(layer) != _act(other):
             shown = _act(other) if other else "-"
-            return Verdict(
+            return MigrationVerdict(
                 "layers", holds=False, detail=_said("layers-at", layer=layer.layer, old=_act(layer), new=shown)
             )
     asked = [
@@ -142,8 +149,8 @@ def _layers(draft: Draft, source: SourceFile, dialect: Dialect) -> Verdict:
         if one.fate is Fate.ASK and (one.path[0] in _OF_LAYERS or one.to[:1] == ("swap",))
     ]
     if asked:
-        return Verdict("layers", holds=None, detail=_said("layers-asked", keys=", ".join(asked[:_SHOWN])))
-    return Verdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
+        return MigrationVerdict("layers", holds=None, detail=_said("layers-asked", keys=", ".join(asked[:_SHOWN])))
+    return MigrationVerdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
 
 
 def _act(layer: LayerPlan) -> tuple[object, ...]:
@@ -151,8 +158,8 @@ def _act(layer: LayerPlan) -> tuple[object, ...]:
     return (
         layer.stage,
         layer.chunk,
-        layer.recompute is Effect.FULL,
-        bool(layer.select_patterns) and layer.recompute is not Effect.FULL,
+        layer.recompute is RecomputeMode.FULL,
+        bool(layer.select_patterns) and layer.recompute is not RecomputeMode.FULL,
         bool(layer.swap),
     )
 
@@ -161,51 +168,51 @@ def _stages(plan: NormalizedPlan) -> int:
     return len({layer.stage for layer in plan.layers})
 
 
-def _batch(draft: Draft, source: SourceFile) -> Verdict:
+def _batch(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     old, new = global_batch(draft), source.get(("training", "global_batch_size"))
     length, other = draft.model.number("seq_length"), draft.values.get(("model", "seq_length"))
     other = length if other is None and any(one.to == ("model", "seq_length") for one in draft.added) else other
     if old is None or length is None:
-        return Verdict("batch", holds=None, detail=_said("batch-unknown"))
+        return MigrationVerdict("batch", holds=None, detail=_said("batch-unknown"))
     other = source.get(("model", "seq_length"), length) if other is None else other
     if new == old[1] and other == length:
-        return Verdict("batch", holds=True, detail=_said("batch", batch=old[1], tokens=old[1] * length))
+        return MigrationVerdict("batch", holds=True, detail=_said("batch", batch=old[1], tokens=old[1] * length))
     there: Any = new
     said = _said("batch-differs", old=old[1], old_tokens=old[1] * length, new=there, new_tokens=f"{there} x {other}")
-    return Verdict("batch", holds=False, detail=said)
+    return MigrationVerdict("batch", holds=False, detail=said)
 
 
-def _fields(draft: Draft) -> Verdict:
+def _fields(draft: MigrationDraft) -> MigrationVerdict:
     """What the two classes make of the model's settings, written or not."""
     found = differing(draft)
     if found:
         shown = [f"{name}: {old} -> {new}" for name, (old, new) in sorted(found.items())]
-        return Verdict(
+        return MigrationVerdict(
             "fields", holds=False, detail=_said("fields-differ", count=len(found), fields="; ".join(shown[:_SHOWN]))
         )
-    return Verdict("fields", holds=True, detail=_said("fields", count=len(draft.model.facts.fields)))
+    return MigrationVerdict("fields", holds=True, detail=_said("fields", count=len(draft.model.facts.fields)))
 
 
-def _weights(draft: Draft, source: SourceFile) -> Verdict:
+def _weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     """Parameters of every stage, undivided: what theory tells of one rank that shares with no other."""
     try:
         old = _theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
         new = _theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
     except MsTuneError as error:
-        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=error.message))
+        return MigrationVerdict("weights", holds=None, detail=_said("weights-unknown", text=error.message))
     if not all(old) or not all(new):
-        return Verdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
+        return MigrationVerdict("weights", holds=None, detail=_said("weights-unknown", text=_said("no-theory")))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
         here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, parameters(other)
         if here != narrow + wide:
-            return Verdict(
+            return MigrationVerdict(
                 "weights", holds=False, detail=_said("weights-differ", stage=stage, old=here, new=narrow + wide)
             )
         total += here
         copies += 2 * narrow
     said = _said("weights", parameters=total, stages=len(old), bytes=_MASTER * total, copies=copies)
-    return Verdict("weights", holds=True, detail=said)
+    return MigrationVerdict("weights", holds=True, detail=said)
 
 
 def parameters(theory: Mapping[str, int]) -> tuple[int, int]:

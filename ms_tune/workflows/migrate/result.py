@@ -23,7 +23,7 @@ class Fate(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyFate:
     """One key of the source."""
 
     path: tuple[str | int, ...]  # the key
@@ -51,7 +51,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MigrationVerdict:
     """One part of the proof."""
 
     name: str  # `loads`, `lints`, `layers`, `batch`, `weights`, `defaults`
@@ -67,22 +67,24 @@ class Migration:
     dialect: Dialect
     release: str  # the release of the static graph that it is read for
     target: str  # the release of the dynamic graph
-    entries: tuple[Entry, ...]  # every key of the source, in its order, each with its one fate
+    entries: tuple[KeyFate, ...]  # every key of the source, in its order, each with its one fate
     added: tuple[Added, ...] = ()  # what else stands in the new file
     text: str = ""  # the new file; empty if it was refused
-    proof: tuple[Verdict, ...] = ()  # what was proved of it; empty if that was not asked for, or there is no file
+    proof: tuple[
+        MigrationVerdict, ...
+    ] = ()  # what was proved of it; empty if that was not asked for, or there is no file
     original: str = field(default="", repr=False)  # the text of the source
     missing: tuple[Message, ...] = ()  # what the source does not say, and no file can be written without
     # The source with the sizes of a `config.json` that its user named; empty where none was.
     merged: str = field(default="", repr=False)
 
     @property
-    def blocking(self) -> tuple[Entry, ...]:
+    def blocking(self) -> tuple[KeyFate, ...]:
         """The keys that stand in the way."""
         return tuple(one for one in self.entries if one.blocks)
 
     @property
-    def questions(self) -> tuple[Entry, ...]:
+    def questions(self) -> tuple[KeyFate, ...]:
         """The keys that need a decision."""
         return tuple(one for one in self.entries if one.fate is Fate.ASK)
 

@@ -16,7 +16,7 @@ from ms_tune.source.shell.parse import comments
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import Language, msg
-from ms_tune.workflows.migrate.draft import Draft
+from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.foreign import arguments_of, command_in, decide_megatron, decide_mindspeed
 from ms_tune.workflows.migrate.keys import apply_table
 from ms_tune.workflows.migrate.model import (
@@ -68,7 +68,7 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     release = release_for(dialect, version).version
-    draft = Draft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
+    draft = MigrationDraft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
     if base is not None:
         draft.merged((BASE,), base)
     if dialect is Dialect.MINDSPEED_MS:
@@ -107,7 +107,7 @@ def migrate_script(
     values, lines = arguments_of(command_in(script, release))
     source = source_of(values, path)
     model = model_of(source, Dialect.MINDSPEED_MS, release)
-    draft = Draft(source, release, _goal(target), model, lines=lines, comments=comments(script.file.text))
+    draft = MigrationDraft(source, release, _goal(target), model, lines=lines, comments=comments(script.file.text))
     decide_megatron(draft)
     return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
 
@@ -116,7 +116,7 @@ def _goal(target: str | None) -> str:
     return release_for(Dialect.MINDFORMERS_PYNATIVE, target or served(Dialect.MINDFORMERS_PYNATIVE)[-1]).version
 
 
-def _finished(draft: Draft, dialect: Dialect, *, check: bool, language: Language) -> Migration:
+def _finished(draft: MigrationDraft, dialect: Dialect, *, check: bool, language: Language) -> Migration:
     """The new file and its proof."""
     source = draft.source
     result = Migration(
@@ -147,7 +147,7 @@ def goal_of(to: str) -> str | None:
     return release or None
 
 
-def decide(draft: Draft) -> None:
+def decide(draft: MigrationDraft) -> None:
     """Every key gets its fate: those that several decide together, the model's, those by the table, then defaults that differ."""
     served, folder = is_served(draft), folder_not_here(draft)
     apply_split(draft, served=served)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.source.yaml import KeyPath
     from ms_tune.text import Message
-    from ms_tune.workflows.migrate.draft import Draft
+    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _LARGEST = 1 << 48
 _GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_mask"
@@ -42,7 +42,7 @@ _LAYERS: dict[KeyPath, tuple[str, ...]] = {
 _PLACES = tuple(path for path in _LAYERS if path[0] == "model")
 
 
-def apply_split(draft: Draft, *, served: bool) -> None:
+def apply_split(draft: MigrationDraft, *, served: bool) -> None:
     """Everything that more than one key decides.
 
     Args:
@@ -62,13 +62,13 @@ def apply_split(draft: Draft, *, served: bool) -> None:
         _layers(draft)
 
 
-def count(draft: Draft, dotted: str, default: int = 1) -> int | None:
+def count(draft: MigrationDraft, dotted: str, default: int = 1) -> int | None:
     """A number above zero; None where there is something else."""
     value = draft.get(dotted, default)
     return value if type(value) is int and 0 < value < _LARGEST else None
 
 
-def ways(draft: Draft) -> dict[str, int] | None:
+def ways(draft: MigrationDraft) -> dict[str, int] | None:
     """Over how many ranks the job is split in each direction; None where that is not told by numbers."""
     if draft.get("use_parallel", default=False) is not True:
         return dict.fromkeys(_WAYS, 1)
@@ -77,7 +77,7 @@ def ways(draft: Draft) -> dict[str, int] | None:
     return known if len(known) == len(found) else None
 
 
-def global_batch(draft: Draft) -> tuple[int, int] | None:
+def global_batch(draft: MigrationDraft) -> tuple[int, int] | None:
     """Samples of a micro-batch of one rank, and of a step of the job.
 
     ``_check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py`` (1.9): micro-batches count in a pipeline only,
@@ -96,7 +96,7 @@ def global_batch(draft: Draft) -> tuple[int, int] | None:
     return None if more is None else (size, size * interleaved * more * split["data_parallel"])
 
 
-def _pipeline_served(draft: Draft) -> None:
+def _pipeline_served(draft: MigrationDraft) -> None:
     """A network that the dynamic graph cannot cut into stages stands in the way of a pipeline."""
     stages = count(draft, "parallel_config.pipeline_stage")
     facts = facts_of(draft.target, kind=draft.model.facts.kind)
@@ -104,7 +104,7 @@ def _pipeline_served(draft: Draft) -> None:
         draft.drop(("parallel_config", "pipeline_stage"), why("no-stages", model=facts.kind), blocks=True)
 
 
-def _batch(draft: Draft) -> None:
+def _batch(draft: MigrationDraft) -> None:
     found = global_batch(draft)
     keys = (
         *("runner_config.batch_size", "runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"),
@@ -131,7 +131,7 @@ def _batch(draft: Draft) -> None:
     draft.note(target, why("global-batch-note", data=(ways(draft) or {}).get("data_parallel", 1)))
 
 
-def _steps(draft: Draft) -> None:
+def _steps(draft: MigrationDraft) -> None:
     """The steps of a job: as many as its data make, which a generated data set tells by its size."""
     found, epochs = global_batch(draft), count(draft, "runner_config.epochs")
     stop = draft.get("runner_config.stop_step", 0)
@@ -153,7 +153,7 @@ def _steps(draft: Draft) -> None:
     )
 
 
-def _sharding(draft: Draft) -> None:
+def _sharding(draft: MigrationDraft) -> None:
     """Which data-parallel ranks share weights and optimizer state: those of the parallel optimizer, or none.
 
     ``_compute_data_parallel_size`` of ``pynative/trainer/trainer.py``: below zero all, else so many, and the rest holds copies.
@@ -182,7 +182,7 @@ def _sharding(draft: Draft) -> None:
         draft.note(target, why("sharded"))
 
 
-def _sequence(draft: Draft) -> None:
+def _sequence(draft: MigrationDraft) -> None:
     path, target = ("parallel_config", "use_seq_parallel"), ("parallelism", "sequence_parallel")
     wanted, tensor = (
         draft.get("parallel_config.use_seq_parallel", default=False),
@@ -197,7 +197,7 @@ def _sequence(draft: Draft) -> None:
         draft.translate(path, target, wanted)
 
 
-def _clipping(draft: Draft) -> None:
+def _clipping(draft: MigrationDraft) -> None:
     """Whether gradients are clipped: off if nothing is said in the static graph, on in the dynamic one."""
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
     target = ("training", "max_norm")
@@ -217,7 +217,7 @@ def _clipping(draft: Draft) -> None:
         draft.note(target, why("no-clip"))
 
 
-def _layers(draft: Draft) -> None:
+def _layers(draft: MigrationDraft) -> None:
     """Placement, recompute and swap, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
     converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
     errors = [one for one in converted.problems if one.severity is Severity.ERROR]
@@ -246,7 +246,7 @@ def _layers(draft: Draft) -> None:
         draft.note(("recompute",), one.message)
 
 
-def _swap_keys(draft: Draft) -> Iterator[KeyPath]:
+def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
     """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
     yield from draft.under("swap_config")
     for path in draft.under(*_MODEL):
@@ -273,7 +273,7 @@ def _doubts(converted: Converted) -> dict[str | int, Message]:
 
 
 def _lead(  # noqa: PLR0913 - a key by all that decides about it
-    draft: Draft,
+    draft: MigrationDraft,
     path: tuple[str | int, ...],
     to: tuple[str, ...],
     errors: list[Any],
@@ -299,7 +299,7 @@ def _lead(  # noqa: PLR0913 - a key by all that decides about it
         draft.ask(path, errors[0].message if errors else why("layers"), to[:1])
 
 
-def _mask(draft: Draft) -> None:
+def _mask(draft: MigrationDraft) -> None:
     """Whether attention ends with each document: no, if nothing is said; the dynamic graph's trainer stops without the key.
 
     ``dataset/dataloader/blended_megatron_dataloader.py``, ``hf_dataloader.py`` (1.9); ``pynative/trainer/utils.py`` (2.0).
@@ -310,7 +310,7 @@ def _mask(draft: Draft) -> None:
         draft.add(("train_dataset", "dataloader", *place), value=False, reason=why("unset", key=_MASK))
 
 
-def _columns(draft: Draft) -> None:
+def _columns(draft: MigrationDraft) -> None:
     """The columns of a generated data set, which the static graph knows by its switches.
 
     ``train_dataset.input_columns``, or else what ``_get_columns_with_strategy`` finds (``trainer/base_trainer.py``, 1.9).

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ms_tune.source.yaml import KeyPath, SourceFile
     from ms_tune.text import Language, Message
-    from ms_tune.workflows.migrate.draft import Draft
-    from ms_tune.workflows.migrate.result import Entry
+    from ms_tune.workflows.migrate.draft import MigrationDraft
+    from ms_tune.workflows.migrate.result import KeyFate
 
 _ORDER = (
     *("run_mode", "checkpoint", "training", "optimizer", "lr_scheduler", "parallelism", "recompute", "recompute_comm"),
@@ -56,20 +56,20 @@ def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return found
 
 
-def written(draft: Draft, entries: Iterable[Entry], language: Language) -> str:
+def written(draft: MigrationDraft, entries: Iterable[KeyFate], language: Language) -> str:
     """The whole new file."""
-    writer = _Writer(draft, language, tuple(entries))
+    writer = _TextWriter(draft, language, tuple(entries))
     lines = list(writer.lines())
     lines += writer.remaining(lines)
     return "\n".join(lines) + "\n"
 
 
-class _Writer:
+class _TextWriter:
     """Lines of the new file."""
 
-    def __init__(self, draft: Draft, language: Language, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, draft: MigrationDraft, language: Language, entries: tuple[KeyFate, ...]) -> None:
         self._draft, self._language, self._entries = draft, language, entries
-        self._asked: dict[tuple[str, ...], list[Entry]] = {}
+        self._asked: dict[tuple[str, ...], list[KeyFate]] = {}
         for one in entries:
             if one.fate is Fate.ASK:
                 self._asked.setdefault(one.to, []).append(one)
@@ -169,7 +169,7 @@ class _Writer:
                 yield from self._told(msg("migrate.file.comments", file=name), 0)
                 yield from (f"#   {number}: {text}" for number, text in left)
 
-    def _kept(self, one: Entry, depth: int) -> Iterator[str]:
+    def _kept(self, one: KeyFate, depth: int) -> Iterator[str]:
         above, behind = comments(self._draft.source, one.path)
         for line in (*above, *([behind.strip()] if behind else [])):
             yield f"{'  ' * depth}{line}"

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
-from ms_tune.dryrun.launchers.words import Change, Words
+from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
 from ms_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ BASE = (
 )
 
 
-def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | None]) -> Words:
+def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | None]) -> OptionWords:
     return simulated(line.split(), world, folder, settings)
 
 
@@ -32,27 +32,27 @@ class TestWords:
         "line", ["", "a.txt --x 1 -1.5 --y", "--a --b 1 2 3 -v --c=5", "--path with two blanks --next"]
     )
     def test_what_is_not_changed_stays_as_it_is(self, line: str) -> None:
-        found = Words(line.split())
+        found = OptionWords(line.split())
         assert list(found.arguments()) == line.replace("=", " ").split()
         assert found.changes == []
 
     def test_the_last_one_counts(self) -> None:
-        found = Words(["--a", "1", "--a=2"])
+        found = OptionWords(["--a", "1", "--a=2"])
         assert (found.get("--a"), found.number("--a"), found.get("--b"), "--b" in found) == (["2"], 2, None, False)
-        assert Words(["--a", "-1"]).number("--a") is None
-        assert Words(["--a", "0"]).number("--a") is None
+        assert OptionWords(["--a", "-1"]).number("--a") is None
+        assert OptionWords(["--a", "0"]).number("--a") is None
 
     def test_changes_are_told(self) -> None:
-        found = Words(["--load", "my", "model", "--a", "1", "--a", "2", "--b"])
+        found = OptionWords(["--load", "my", "model", "--a", "1", "--a", "2", "--b"])
         found.drop(["--load", "--absent"])
         found.put("--a", "3")
         found.put("--b")
         found.put("--c", "x", "y")
         assert found.arguments() == ("--b", "--a", "3", "--c", "x", "y")
         assert found.changes == [
-            Change("--load", "my model", None),
-            Change("--a", "2", "3"),
-            Change("--c", None, "x y"),
+            OptionChange("--load", "my model", None),
+            OptionChange("--a", "2", "3"),
+            OptionChange("--c", None, "x y"),
         ]
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun.child.hook.launches import launcher_of
-from ms_tune.dryrun.launchers.options import MSRUN, TORCH_LAUNCH, TORCHRUN, Launch, parse
+from ms_tune.dryrun.launchers.options import MSRUN, TORCH_LAUNCH, TORCHRUN, LauncherCall, parse
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 
 MODULES = {**load("launchers")["modules"], **load("launchers")["other_modules"]}
 
 
-def read(launcher: str, line: str, devices: int | None = None) -> Launch:
+def read(launcher: str, line: str, devices: int | None = None) -> LauncherCall:
     return parse(launcher, line.split(), {}, devices)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ms_tune.dryrun.launchers.layout import kinds_of, layout_of
 from ms_tune.dryrun.launchers.shrink import AUTO, sizes_of, worst_of
-from ms_tune.dryrun.launchers.words import Words
+from ms_tune.dryrun.launchers.words import OptionWords
 from ms_tune.errors import UsageError
 from tests.oracle.make_megatron_layers import FILE
 from tests.oracle.megatron_cases import ALWAYS
@@ -26,7 +26,7 @@ BY_RANK = f"{FULL} --recompute-method block --recompute-num-layers 3 --enable-re
 
 
 def kinds(text: str, stage: int = 0) -> dict[str, int]:
-    words = Words(text.split())
+    words = OptionWords(text.split())
     return dict(kinds_of(layout_of(words), stage))
 
 
@@ -162,7 +162,7 @@ def drawn(draw: random.Random) -> str:
 def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     draw = random.Random(f"shrink-{seed}")  # noqa: S311 - examples
     text = drawn(draw)
-    words = Words(text.split())
+    words = OptionWords(text.split())
     layout = layout_of(words)
     stage = draw.randrange(layout.stages)
     full = kinds_of(layout, stage)
@@ -180,7 +180,7 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
             == full[kind]
         )
     for run in found.runs:  # what a run is said to have is what its arguments say
-        made = Words(run.arguments)
+        made = OptionWords(run.arguments)
         assert dict(kinds_of(layout_of(made), stage)) == dict(run.kinds)
         assert layout_of(made).layers(stage) == run.layers < found.layers
     assert all(isinstance(factor, Fraction) for factor in found.factors)
@@ -213,7 +213,7 @@ def test_a_stage_has_the_layers_that_the_frameworks_own_code_builds() -> None:
     """What is followed here, and in ``layers/megatron`` for all releases, is held to the same answers."""
     followed = 0
     for release, arguments, real in recorded():
-        words = Words([*ALWAYS, *arguments])
+        words = OptionWords([*ALWAYS, *arguments])
         try:
             layout = layout_of(words)
             stages = [kinds_of(layout, stage) for stage in range(layout.stages)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from ms_tune.dialects.megatron.arguments import UNKNOWN, Command, command_of
+from ms_tune.dialects.megatron.arguments import UNKNOWN, ProgramArguments, command_of
 from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest
 from ms_tune.source.shell.read import read_launches
 
@@ -25,7 +25,7 @@ class Refusing(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-def command(arguments: str, release: str = "2.1") -> Command:
+def command(arguments: str, release: str = "2.1") -> ProgramArguments:
     (launch,) = read_launches(Path("a.sh"), f"msrun pretrain_gpt.py {arguments}").launches
     found = command_of(launch, release)
     assert found is not None

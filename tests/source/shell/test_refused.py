@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.megatron.parser import Fault, refused
+from ms_tune.dialects.megatron.parser import ParserFault, refused
 from ms_tune.facts.megatron import definitions, names, unregistered
 
 from .test_options import RELEASES, Refusing, command
@@ -72,16 +72,16 @@ def test_what_argparse_refuses(release: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        ("--recompute-granularity ful", [Fault.CHOICE]),
+        ("--recompute-granularity ful", [ParserFault.CHOICE]),
         ("--recompute-granularity full", []),
-        ("--num-layers four --num-layrs 4", [Fault.NUMBER, Fault.UNKNOWN]),
-        ("--num-layers", [Fault.MISSING]),
-        ("--num-layers 4 5", [Fault.EXTRA]),
-        ("stray --num-layers 4", [Fault.EXTRA]),
+        ("--num-layers four --num-layrs 4", [ParserFault.NUMBER, ParserFault.UNKNOWN]),
+        ("--num-layers", [ParserFault.MISSING]),
+        ("--num-layers 4 5", [ParserFault.EXTRA]),
+        ("stray --num-layers 4", [ParserFault.EXTRA]),
         ("--num-layers $N --recompute-granularity $(choose)", []),
         ("$MORE --num-layers 4", []),
         ("--num-layers 4 $MORE", []),
     ],
 )
-def test_what_is_known_only(arguments: str, faults: list[Fault]) -> None:
+def test_what_is_known_only(arguments: str, faults: list[ParserFault]) -> None:
     assert [one.fault for one in refused(command(arguments))] == faults

@@ -36,7 +36,7 @@ from ms_tune.workflows.check.result import StageVerdict
 
 if TYPE_CHECKING:
     from ms_tune.estimate.stage import Estimate, StageEstimate
-    from ms_tune.workflows.check.config import Look
+    from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import Overview
 
 TEMPLATES = data_folder("yaml_templates")
@@ -324,7 +324,7 @@ class TestDryrun:
         assert difference(none, whole) is None
         assert difference(whole, none) is None
 
-    def look(self, config: Path, peaks: tuple[float, ...]) -> Look:
+    def look(self, config: Path, peaks: tuple[float, ...]) -> InspectedConfig:
         edited(config, pipeline_model_parallel_size=len(peaks), recompute=[32 // len(peaks)] * len(peaks))
         return replace(look_at(OverviewRequest(), config, None, None), verdicts=self.verdicts(peaks))
 

@@ -6,36 +6,36 @@ import numpy as np
 import pytest
 
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Recompute, Table
-from ms_tune.workflows.check.measured import _Search, _told
+from ms_tune.planning.table import CostTable, RecomputeKind
+from ms_tune.workflows.check.measured import _TableSearch, _told
 from tests.planning import naive
 from tests.planning.tables import random_table
 from tests.planning.test_relieve import Cells, lightest
 
-_APART = {Recompute.SELECT: Recompute.COMM, Recompute.COMM: Recompute.SELECT}
+_APART = {RecomputeKind.SELECT: RecomputeKind.COMM, RecomputeKind.COMM: RecomputeKind.SELECT}
 
 
-def more(table: Table, cells: Cells, kind: Recompute, stage: int) -> list[Cells]:
+def more(table: CostTable, cells: Cells, kind: RecomputeKind, stage: int) -> list[Cells]:
     """The plans in which no, one, two and so on more layers of a stage recompute so, the first chunk's before the next one's."""
     plans = [cells]
     for place in range(stage, table.cells, table.stages):
-        if cells[place].get(_APART.get(kind, Recompute.SWAP)):
+        if cells[place].get(_APART.get(kind, RecomputeKind.SWAP)):
             continue
-        for _ in range(cells[place][Recompute.NONE]):
+        for _ in range(cells[place][RecomputeKind.NONE]):
             last = [dict(cell) for cell in plans[-1]]
-            last[place][Recompute.NONE] -= 1
+            last[place][RecomputeKind.NONE] -= 1
             last[place][kind] = last[place].get(kind, 0) + 1
             plans.append(last)
     return plans
 
 
-def tried(table: Table, cells: Cells, room: list[int]) -> list[tuple[bool, int, Cells]]:
+def tried(table: CostTable, cells: Cells, room: list[int]) -> list[tuple[bool, int, Cells]]:
     """Of each kind: whether every stage keeps its room, what the fullest stage has less, and the plan."""
     before = naive.peaks_of(table, cells)
     over = [peak - most for peak, most in zip(before, room, strict=True)]
     fullest = over.index(max(over))
     found = []
-    for kind in set(table.kinds) - {Recompute.NONE, Recompute.SWAP}:
+    for kind in set(table.kinds) - {RecomputeKind.NONE, RecomputeKind.SWAP}:
         plan = cells
         for stage in (stage for stage, size in enumerate(over) if size > 0):
             ways = more(table, plan, kind, stage)
@@ -52,7 +52,7 @@ def tried(table: Table, cells: Cells, room: list[int]) -> list[tuple[bool, int, 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     table = random_table(80_000 + seed, tiny=True)
-    if Recompute.NONE not in table.kinds or table.layer_count < table.cells:
+    if RecomputeKind.NONE not in table.kinds or table.layer_count < table.cells:
         pytest.skip("no plan to begin with")
     cells, costs = lightest(table), costs_of(table)
     now = naive.peaks_of(table, cells)
@@ -60,7 +60,7 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     least = [min(peaks[stage] for peaks in [now, *full]) for stage in range(table.stages)]
     share = (seed % 5) / 4  # from what nothing reaches to what the plan needs as it is
     room = [round(low - 1 + share * (high + 1 - low)) for low, high in zip(least, now, strict=True)]
-    found = _Search(costs, np.array(room, np.int64), costs.state(cells)).found()
+    found = _TableSearch(costs, np.array(room, np.int64), costs.state(cells)).found()
     assert found.fits is all(peak <= most for peak, most in zip(now, room, strict=True))
     if found.fits:
         assert found.change is None

@@ -10,16 +10,16 @@ import yaml
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import model_of
 from ms_tune.source.yaml import parse_source
-from ms_tune.workflows.migrate.draft import Draft
+from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.proof import prove
 from ms_tune.workflows.migrate.run import decide, migrate_source
 from tests.workflows.migrate.test_migrate import SOURCE
 
 
 @pytest.fixture(scope="module")
-def draft() -> Draft:
+def draft() -> MigrationDraft:
     source = parse_source(SOURCE, Path("train.yaml"))
-    made = Draft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    made = MigrationDraft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
     decide(made)
     return made
 
@@ -29,7 +29,7 @@ def migrated() -> str:
     return migrate_source(parse_source(SOURCE, Path("train.yaml")), "2.1", check=False).text or ""
 
 
-def refused(draft: Draft, text: str) -> set[str]:
+def refused(draft: MigrationDraft, text: str) -> set[str]:
     """The parts of the proof that say no, but for what only an installed framework can say."""
     return {one.name for one in prove(draft, text, Dialect.MINDFORMERS) if one.holds is False} - {"loads"}
 
@@ -43,7 +43,9 @@ def refused(draft: Draft, text: str) -> set[str]:
         ("training.local_batch_size", "two", {"lints"}),
     ],
 )
-def test_a_file_that_says_something_else(draft: Draft, migrated: str, key: str, value: object, parts: set[str]) -> None:
+def test_a_file_that_says_something_else(
+    draft: MigrationDraft, migrated: str, key: str, value: object, parts: set[str]
+) -> None:
     assert refused(draft, migrated) == set()
     data = yaml.safe_load(migrated)
     section, _, name = key.partition(".")
@@ -54,7 +56,7 @@ def test_a_file_that_says_something_else(draft: Draft, migrated: str, key: str, 
 
 def test_a_field_that_the_other_class_would_get_otherwise(migrated: str) -> None:
     source = parse_source(SOURCE, Path("train.yaml"))
-    made = Draft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    made = MigrationDraft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
     decide(made)
     made.values["model", "hidden_size"] = 1
     assert refused(made, migrated) == {"fields"}

@@ -18,35 +18,35 @@ from . import reads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .process import Process
+    from .process import HookedProcess
 
 _MOST = 50  # places that are told
 _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments behind the tensor
 
 
-class _State:
+class _BoundsState:
     most: int | None = None
 
 
 @contextlib.contextmanager
 def at_most(elements: int) -> Iterator[None]:
     """Within, ``masked_select`` gives so many elements and no more."""
-    before, _State.most = _State.most, elements
+    before, _BoundsState.most = _BoundsState.most, elements
     try:
         yield
     finally:
-        _State.most = before
+        _BoundsState.most = before
 
 
 def limit() -> int | None:
     """How many elements a result has, where something else than its values tells."""
-    return _State.most
+    return _BoundsState.most
 
 
 class _Bounds:
     """The largest results; ``framework`` is MindSpore, which has no types."""
 
-    def __init__(self, framework: Any, process: Process | None) -> None:  # noqa: ANN401 - as above
+    def __init__(self, framework: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - as above
         self.mindspore = framework
         self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
@@ -130,7 +130,7 @@ def _elements(tensor: Any) -> int:  # noqa: ANN401 - a tensor, whose `size` MSAd
     return math.prod(tensor.shape)
 
 
-def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
+def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
     """Put the largest results in the place of MindSpore's refusals, in dynamic graph."""
     bounds = _Bounds(mindspore, process)
     tensor, mint = mindspore.Tensor, bounds.mint

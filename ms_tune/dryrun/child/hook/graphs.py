@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .support import tell
 
 if TYPE_CHECKING:
-    from .process import Process
+    from .process import HookedProcess
 
 STUCK = "stuck.txt"  # is not empty where a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few
@@ -35,7 +35,7 @@ class _Limit:
     file: Any = None
 
     @classmethod
-    def begin(cls, process: Process) -> None:
+    def begin(cls, process: HookedProcess) -> None:
         """From here on a graph runs, if one has loops."""
         if cls.loops:
             cls.file = cls.file or (process.folder / STUCK).open("w", encoding="utf-8")
@@ -48,7 +48,7 @@ class _Limit:
             faulthandler.cancel_dump_traceback_later()
 
 
-def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
+def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
     """Look at the source of what is compiled, and at the time that what has loops takes."""
     if process is None:
         return
@@ -73,7 +73,7 @@ def _home(*names: str) -> Any:  # noqa: ANN401 - as above
     raise ImportError
 
 
-def _find_loops(parser: Any, own: str, process: Process) -> None:  # noqa: ANN401 - a class
+def _find_loops(parser: Any, own: str, process: HookedProcess) -> None:  # noqa: ANN401 - a class
     parse = parser.parse
 
     @functools.wraps(parse)
@@ -92,7 +92,7 @@ def _find_loops(parser: Any, own: str, process: Process) -> None:  # noqa: ANN40
     parser.parse = looking
 
 
-def _find_conditions(executor: Any, process: Process) -> None:  # noqa: ANN401 - a class
+def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: ANN401 - a class
     """Look at what a graph has become: only there is it known on which values a condition depends."""
     compiling = executor.compile
     seen: set[str] = set()
@@ -112,7 +112,7 @@ def _find_conditions(executor: Any, process: Process) -> None:  # noqa: ANN401 -
     executor.compile = looking
 
 
-def _around(owner: Any, name: str, process: Process, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
+def _around(owner: Any, name: str, process: HookedProcess, *, before: bool, after: bool) -> None:  # noqa: ANN401 - a class
     """Begin or end the time limit before and after a method: ``after`` it began, or else ended."""
     method = getattr(owner, name)
 

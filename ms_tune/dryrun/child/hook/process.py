@@ -50,7 +50,7 @@ _PARTS = (
 )  # modules of this package that change MindSpore
 
 
-class Process:
+class HookedProcess:
     """This process, as it is told to ms-tune.
 
     Attributes:
@@ -79,10 +79,10 @@ class Process:
             fresh.replace(self.folder / RECORD)
 
 
-class _State:
+class _ProcessState:
     """What this process knows of itself."""
 
-    process: Process | None = None
+    process: HookedProcess | None = None
     write_trace: Callable[[], object] | None = None  # MindSpore's own function
     forked_in_use = False  # forked from a process that had used the device: its trace would be that process's
     inherited = 0  # bytes that such a process had at its start
@@ -100,11 +100,11 @@ class _State:
 def begin() -> None:
     """Wait for MindSpore to be imported, and for the frameworks that need support in simulation."""
     if os.environ.get(FOLDER):
-        sys.meta_path.insert(0, _Finder())
-        importlib.import_module(f"{__package__}.support").begin(lambda: _State.process)
+        sys.meta_path.insert(0, _ModuleFinder())
+        importlib.import_module(f"{__package__}.support").begin(lambda: _ProcessState.process)
 
 
-class _Finder:
+class _ModuleFinder:
     """Sees the import of MindSpore coming; finds nothing itself."""
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
@@ -128,8 +128,8 @@ def _watch(spec: ModuleSpec) -> None:
         if os.environ.get(_LOOK):
             os._exit(0)
         library = importlib.import_module(f"{__package__}.threads").let_watch()
-        if library is not None and _State.process is not None:
-            _State.notices = forks.notice(library, _back_in_python)
+        if library is not None and _ProcessState.process is not None:
+            _ProcessState.notices = forks.notice(library, _back_in_python)
         register = atexit.register
         atexit.register = _remembering(register)
         try:
@@ -140,7 +140,7 @@ def _watch(spec: ModuleSpec) -> None:
         for part in _PARTS:
             # A release that lacks what a part changes is left as it is.
             with contextlib.suppress(Exception):
-                importlib.import_module(f"{__package__}.{part}").install(module, _State.process)
+                importlib.import_module(f"{__package__}.{part}").install(module, _ProcessState.process)
 
     loader.exec_module = execute_and_change
 
@@ -148,7 +148,7 @@ def _watch(spec: ModuleSpec) -> None:
 def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
     def remember(function: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401 - as atexit's
         if type(getattr(function, "__self__", None)).__name__ == "PyCapsule":  # the only one made in C++
-            _State.write_trace = function
+            _ProcessState.write_trace = function
         return register(function, *arguments, **named)
 
     return remember
@@ -157,8 +157,8 @@ def _remembering(register: Callable[..., Any]) -> Callable[..., Any]:
 def _begin_process() -> None:
     """Take a folder and have the trace written there."""
     folder = _claim(Path(os.environ[FOLDER]))
-    _State.process = process = Process(folder)
-    _State.pid = os.getpid()
+    _ProcessState.process = process = HookedProcess(folder)
+    _ProcessState.pid = os.getpid()
     process.write()
     settings.hold(tracker_path(folder))
     forks.prepare(folder)
@@ -234,7 +234,7 @@ def device_in_use() -> bool:
     return hal is not None and bool(hal.is_initialized("Ascend"))
 
 
-def _note_allocated(process: Process) -> None:
+def _note_allocated(process: HookedProcess) -> None:
     """How much MindSpore says that it allocated: a trace has to be there where that is anything; and how much it may."""
     if device_in_use():
         mindspore = sys.modules[_MINDSPORE]
@@ -243,9 +243,9 @@ def _note_allocated(process: Process) -> None:
 
 
 def _before_fork() -> None:
-    _State.forks = True
+    _ProcessState.forks = True
     with contextlib.suppress(Exception):
-        _State.forked_in_use = device_in_use()
+        _ProcessState.forked_in_use = device_in_use()
 
 
 def _back_in_python() -> None:
@@ -255,47 +255,47 @@ def _back_in_python() -> None:
 
 
 def _after_fork() -> None:
-    _State.pid = os.getpid()
-    _State.forked, _State.done, _State.forks = True, False, False
-    if _State.process is not None and (_State.forked_in_use or _State.notices is None):
-        forks.begin(_State.process.folder)
-    if _State.forked_in_use:
+    _ProcessState.pid = os.getpid()
+    _ProcessState.forked, _ProcessState.done, _ProcessState.forks = True, False, False
+    if _ProcessState.process is not None and (_ProcessState.forked_in_use or _ProcessState.notices is None):
+        forks.begin(_ProcessState.process.folder)
+    if _ProcessState.forked_in_use:
         with contextlib.suppress(Exception):
             runtime = sys.modules[_MINDSPORE].runtime
             runtime.reset_peak_memory_stats()
-            _State.inherited = runtime.memory_allocated()
+            _ProcessState.inherited = runtime.memory_allocated()
 
 
 def _look() -> None:
     """At an end: Python calls nothing in a process that a library forked in a thread of its own (``cann_sim/watching.h``)."""
-    if _State.pid != os.getpid():
-        _State.pid = os.getpid()
-        _State.forked = _State.done = _State.untold = True
+    if _ProcessState.pid != os.getpid():
+        _ProcessState.pid = os.getpid()
+        _ProcessState.forked = _ProcessState.done = _ProcessState.untold = True
 
 
 def _before_the_end() -> None:
     """Before MindSpore's own function: a process that ``os.fork`` made does not write its trace over its parent's."""
     _look()
-    if not _State.forked:
+    if not _ProcessState.forked:
         with contextlib.suppress(Exception):
-            if _State.process is not None:
-                _note_allocated(_State.process)
-        if _State.forks and _State.process is not None:
-            _lock(_State.process.folder)
+            if _ProcessState.process is not None:
+                _note_allocated(_ProcessState.process)
+        if _ProcessState.forks and _ProcessState.process is not None:
+            _lock(_ProcessState.process.folder)
         return
-    write, process = _State.write_trace, _State.process
+    write, process = _ProcessState.write_trace, _ProcessState.process
     if write is None or process is None:
         return
     with contextlib.suppress(Exception):
         _end_at_once()
-        if not _State.called:  # it has to be, or the process ends in a crash
+        if not _ProcessState.called:  # it has to be, or the process ends in a crash
             _write_forked(process, None, write)
     atexit.unregister(write)
 
 
 def _terminated(number: int, _frame: object) -> None:
     """Write the trace, then end by the signal: so pools end their workers when the work is done."""
-    if _State.done:
+    if _ProcessState.done:
         return  # it is writing the trace already, and then ends: a pool's worker that was told so twice
     signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(Exception):
@@ -305,63 +305,63 @@ def _terminated(number: int, _frame: object) -> None:
 
 
 def _ended() -> None:
-    if _State.process is None:
+    if _ProcessState.process is None:
         return
-    if _State.process.facts["pid"] == os.getpid():
-        _State.process.facts["ended"] = True
-        _State.process.write()
-    if not _State.untold:
-        forks.end(_State.process.folder)
+    if _ProcessState.process.facts["pid"] == os.getpid():
+        _ProcessState.process.facts["ended"] = True
+        _ProcessState.process.write()
+    if not _ProcessState.untold:
+        forks.end(_ProcessState.process.folder)
 
 
 def _end_at_once() -> None:
     """Write the trace of a process that is about to end without calling what waits for its end."""
     _look()
     _write_at_once()
-    if _State.forked and not _State.untold and _State.process is not None:
-        forks.end(_State.process.folder)
+    if _ProcessState.forked and not _ProcessState.untold and _ProcessState.process is not None:
+        forks.end(_ProcessState.process.folder)
 
 
 def _write_at_once() -> None:
-    write = _State.write_trace
-    process = _State.process
-    if not _State.forked and not device_in_use():
+    write = _ProcessState.write_trace
+    process = _ProcessState.process
+    if not _ProcessState.forked and not device_in_use():
         _ended()  # there is no trace to write
-    if _State.done or write is None or process is None or not device_in_use():
+    if _ProcessState.done or write is None or process is None or not device_in_use():
         return
-    _State.done = True
-    if not _State.forked:
+    _ProcessState.done = True
+    if not _ProcessState.forked:
         _note_allocated(process)
-        if _State.forks:
+        if _ProcessState.forks:
             _lock(process.folder)
         write()
         _ended()
-    elif not _State.forked_in_use:
+    elif not _ProcessState.forked_in_use:
         _write_forked(process, _own_record(process), write)
     else:
         _tell_forked(process)
 
 
-def _own_record(parent: Process) -> Process:
+def _own_record(parent: HookedProcess) -> HookedProcess:
     """A forked process's own record, with what it noted in its copy of its parent's."""
-    own = Process(_claim(Path(os.environ[FOLDER])))
+    own = HookedProcess(_claim(Path(os.environ[FOLDER])))
     own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
-    if not _State.forked_in_use:
+    if not _ProcessState.forked_in_use:
         _note_allocated(own)
     own.write()
     return own
 
 
-def _tell_forked(parent: Process) -> None:
+def _tell_forked(parent: HookedProcess) -> None:
     """What a process allocated that was forked when the device was in use: its tracker goes on with its parent's blocks."""
-    allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _State.inherited
+    allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _ProcessState.inherited
     if allocated > 0:
         own = _own_record(parent)
         own.facts |= {"forked_bytes": allocated, "ended": True}
         own.write()
 
 
-def _write_forked(parent: Process, own: Process | None, write: Callable[[], object]) -> None:
+def _write_forked(parent: HookedProcess, own: HookedProcess | None, write: Callable[[], object]) -> None:
     """The trace of a forked process: MindSpore was told the parent's folder, so it is written there and moved.
 
     Args:
@@ -372,7 +372,7 @@ def _write_forked(parent: Process, own: Process | None, write: Callable[[], obje
     _lock(parent.folder)
     aside = parent.folder / f".parents.{os.getpid()}"
     _move(parent.folder, aside)
-    _State.called = True
+    _ProcessState.called = True
     write()
     dropped = parent.folder / f".dropped.{os.getpid()}"
     if own is None:

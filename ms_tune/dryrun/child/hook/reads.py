@@ -19,7 +19,7 @@ from . import known, loops, skipped
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .process import Process
+    from .process import HookedProcess
 
 _METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all others end in these
 # Operators whose result is as large as a tensor's values say, without an upper bound; the first argument with such values.
@@ -40,7 +40,7 @@ _OWN = str(Path(__file__).resolve().parent)
 class _Reads:
     """The places seen so far."""
 
-    def __init__(self, process: Process | None, mindspore: Any) -> None:  # noqa: ANN401 - a module without types
+    def __init__(self, process: HookedProcess | None, mindspore: Any) -> None:  # noqa: ANN401 - a module without types
         self.process = process
         self.mindspore = mindspore
         self.seen: set[tuple[str, int, str]] = set()
@@ -99,7 +99,7 @@ def asking(mindspore: Any, frame: FrameType | None) -> tuple[FrameType | None, s
     return frame, how
 
 
-def stop(process: Process | None, place: tuple[str, int]) -> None:
+def stop(process: HookedProcess | None, place: tuple[str, int]) -> None:
     """Tell of a loop that cannot end."""
     file, line = place
     sys.stderr.write(f"ms-tune: {file}:{line}: stopped: this loop waits for a value, and in simulation none changes\n")
@@ -109,7 +109,7 @@ def stop(process: Process | None, place: tuple[str, int]) -> None:
         process.write()
 
 
-def install(mindspore: Any, process: Process | None) -> None:  # noqa: ANN401 - a module of a framework without types
+def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module of a framework without types
     """Note every read of a tensor's value."""
     reads = _Reads(process, mindspore)
     tensor = mindspore.Tensor

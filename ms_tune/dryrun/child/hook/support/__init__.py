@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from ms_tune.dryrun.child.hook.process import Process
+    from ms_tune.dryrun.child.hook.process import HookedProcess
 
 # The module after whose import something is to be done, and by what.
 _BY_MODULE = {
@@ -37,17 +37,17 @@ _BY_MODULE = {
 _SUPPORT = "support"  # in the process's record
 
 
-def begin(process: Callable[[], Process | None]) -> None:
+def begin(process: Callable[[], HookedProcess | None]) -> None:
     """Wait for the frameworks to be imported.
 
     Args:
         process: Gives this process; None before MindSpore is imported.
     """
     if os.environ.get("MS_SIMULATION_LEVEL"):
-        sys.meta_path.insert(0, _Finder(process))
+        sys.meta_path.insert(0, _SupportFinder(process))
 
 
-def tell(process: Process | None, text: str, **params: object) -> None:
+def tell(process: HookedProcess | None, text: str, **params: object) -> None:
     """Note, once, that something is run otherwise than on a device.
 
     Args:
@@ -64,10 +64,10 @@ def tell(process: Process | None, text: str, **params: object) -> None:
         process.write()
 
 
-class _Finder:
+class _SupportFinder:
     """Sees the import of a framework coming; finds nothing itself."""
 
-    def __init__(self, process: Callable[[], Process | None]) -> None:
+    def __init__(self, process: Callable[[], HookedProcess | None]) -> None:
         self.left = dict(_BY_MODULE)
         self.process = process
 

@@ -14,12 +14,12 @@ from .. import bounds, known  # noqa: TID252 - the hook's package has another na
 from . import tell
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.child.hook.process import Process
+    from ms_tune.dryrun.child.hook.process import HookedProcess
 
 _GATHERS = ("gather_from_sequence_parallel_region", "_gather_along_first_dim")
 
 
-def gathers(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def gathers(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Let what is gathered of tensors that are known be known, too (``megatron.core.tensor_parallel.mappings``)."""
     for name in _GATHERS:
         gather = getattr(module, name, None)
@@ -37,7 +37,7 @@ def _known(gather: Any) -> Any:  # noqa: ANN401 - a function
     return gather_known
 
 
-def permutation(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def permutation(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Have a permutation give as many tokens as it is told (``megatron.core.transformer.moe.moe_utils``)."""
     permute = module.permute
 
@@ -52,7 +52,7 @@ def permutation(module: Any, _process: Process | None) -> None:  # noqa: ANN401 
     module.permute = permute_evenly
 
 
-def dispatcher(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def dispatcher(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Spread the tokens of every dispatcher of ``megatron.core.transformer.moe.token_dispatcher`` and of those made of it.
 
     MindSpeed puts other functions in the place of their methods, so that whichever is there when it is called is given
@@ -91,7 +91,7 @@ class _Counted:
         return known.with_value(self._map.sum(*arguments, **named), self._share)
 
 
-def grouped_product(module: Any, _process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def grouped_product(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Hand the grouped product its list of ends: sums of what is known of each expert's tokens.
 
     MindSpeed v2.2.0's ``mindspeed/mindspore/core/transformer/moe/grouped_gemm_util.py`` adds them up on the device and reads

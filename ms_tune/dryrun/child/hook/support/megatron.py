@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import tell
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.child.hook.process import Process
+    from ms_tune.dryrun.child.hook.process import HookedProcess
 
 _LOADERS = "build_train_valid_test_data_loaders"
 _MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
@@ -22,7 +22,7 @@ _SIZES = (
 _SHAPES = "_communicate_shapes"
 
 
-def training(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def training(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Whether there is anything to train is sent from the first tensor rank to the others as a tensor of flags.
 
     Only the training is told that there is: evaluation is left out (``megatron/training/training.py``).
@@ -41,7 +41,7 @@ def training(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a 
     model(module, process)
 
 
-def datasets(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def datasets(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Let the rank that runs build the index of its data set, which the job's first rank builds for all others.
 
     While it does, whoever asks ``torch.distributed`` for the rank in the world hears 0
@@ -51,7 +51,7 @@ def datasets(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a 
     builder.build = _as_first_rank(builder.build, module, process)
 
 
-def packed_datasets(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def packed_datasets(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """The same for the data of a tuning (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
 
     Whether all ranks have come so far is counted on the device, where all is zero: ``check_equal`` is about nothing else there.
@@ -60,7 +60,7 @@ def packed_datasets(module: Any, process: Process | None) -> None:  # noqa: ANN4
     module.build_train_valid_test_datasets = _as_first_rank(module.build_train_valid_test_datasets, module, process)
 
 
-def _as_first_rank(build: Any, module: Any, process: Process | None) -> Any:  # noqa: ANN401 - a function
+def _as_first_rank(build: Any, module: Any, process: HookedProcess | None) -> Any:  # noqa: ANN401 - a function
     @functools.wraps(build)
     def build_here(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         distributed = module.torch.distributed
@@ -82,7 +82,7 @@ def _as_first_rank(build: Any, module: Any, process: Process | None) -> Any:  # 
     return build_here
 
 
-def model(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def model(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Note what a rank's models and optimizer are, once they are made: their bytes by theory follow from it.
 
     Preference tuning makes a second model, which is only asked and held for the whole run: its weights count, and nothing
@@ -153,7 +153,7 @@ def _facts(chunks: Any, told: Any, mpu: Any) -> dict[str, int | bool | str]:  # 
     }
 
 
-def sizes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Take the sizes of a batch from the data on the rank that has them.
 
     They are sent to all tensor ranks, and this one reads back what it has sent itself: in
@@ -174,7 +174,7 @@ def sizes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a mod
     setattr(module, name, build_known)
 
 
-def shapes(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Know the shape of what another stage sends: a sample of full length (``megatron/core/pipeline_parallel/p2p_communication.py``).
 
     With sequences of several lengths, stages tell each other how long theirs is; made-up data have the greatest length.

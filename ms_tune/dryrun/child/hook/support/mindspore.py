@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from . import tell
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.child.hook.process import Process
+    from ms_tune.dryrun.child.hook.process import HookedProcess
 
 _DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as the launcher was told; a node of Atlas 800T A2 has eight
 
 
-def device_count(ascend: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def device_count(ascend: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """As many devices as a node of the job has.
 
     In simulation MindSpore asks its own no-op for ``aclrtGetDeviceCount`` (``LoadSimulationApiSymbols``), which leaves 0;

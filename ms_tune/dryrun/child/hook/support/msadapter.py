@@ -13,7 +13,7 @@ from . import tell
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ms_tune.dryrun.child.hook.process import Process
+    from ms_tune.dryrun.child.hook.process import HookedProcess
 
 _ROLE = "MS_ROLE"
 _IN_PLACE = {  # the source of an operator, and its function
@@ -24,7 +24,7 @@ _IN_PLACE = {  # the source of an operator, and its function
 _SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
 
 
-def generator(msadapter: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def generator(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Make a generator as the MindSpore at hand does.
 
     MSAdapter 0.5 makes the operator behind it without the seed and the offset that MindSpore 2.9 wants of it
@@ -48,7 +48,7 @@ def _takes_arguments(base: Any) -> bool:  # noqa: ANN401 - a class without types
     return _SOURCE in inspect.getsource(base.__init__)
 
 
-def atb(module: Any, process: Process | None) -> None:  # noqa: ANN401 - a module without types
+def atb(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Leave out operators of CANN's transformer library that write their result into a tensor that they are given.
 
     MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``). They
@@ -79,7 +79,7 @@ class _Os:
         return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
 
 
-def role(module: ModuleType, process: Process | None) -> None:
+def role(module: ModuleType, process: HookedProcess | None) -> None:
     """Let ``init_process_group`` believe that a launcher gave it a role, and MindSpore not.
 
     Without one it starts a scheduler (``msadapter/distributed/distributed_c10d.py``); with one, MindSpore's simulation
