@@ -1,20 +1,37 @@
-"""What the linter found: one violated check at one place."""
+"""What is said about a job and where: one kind of diagnostic for all engines, places in texts, and fixes."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ms_tune.text import Language, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ms_tune.dialects.megatron.edit_arguments import ArgumentChange
-    from ms_tune.lint.python_code.swaps import Swap
-    from ms_tune.source.edit import Edit, ValueChange
-    from ms_tune.source.yaml import KeyPath, Span
     from ms_tune.text import Message, Text
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+
+class Location(NamedTuple):
+    """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
+
+    start: int
+    end: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class TextEdit(NamedTuple):
+    """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
+
+    start: int
+    end: int
+    text: str
 
 
 class Severity(str, Enum):
@@ -103,7 +120,7 @@ class Wording(NamedTuple):
 class Related(NamedTuple):
     """Another place that a finding is about, and what it has to do with it."""
 
-    span: Span
+    span: Location
     message: Wording
 
 
@@ -112,10 +129,10 @@ class Fix(NamedTuple):
 
     safe: bool  # whether the meaning of the config surely stays what its author wanted
     title: Message  # what is done
-    changes: tuple[ValueChange, ...]  # what it does to the values; nothing for a fix of a comment
-    edits: tuple[Edit, ...]  # what it does to the text
-    swaps: tuple[Swap, ...] = ()  # what it does to the syntax tree of Python code
-    arguments: tuple[ArgumentChange, ...] = ()  # what it does to the arguments of a program that a script starts
+    # What it does, in the terms of the file: to values, to a syntax tree, to arguments of a program; nothing for a fix of a comment.
+    # The file's source proves that the edits do just this.
+    changes: tuple[Any, ...]
+    edits: tuple[TextEdit, ...]  # what it does to the text
 
 
 class Finding(NamedTuple):
@@ -143,7 +160,7 @@ class Finding(NamedTuple):
     severity: Severity
     category: Category
     path: KeyPath
-    span: Span
+    span: Location
     message: Wording
     help: Wording | None = None
     related: tuple[Related, ...] = ()

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.job import ChildJob
     from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.text import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"

@@ -19,9 +19,10 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 MOST_VARIANTS = 256
 _QUOTES = "'\""

@@ -20,9 +20,10 @@ from ms_tune.source.yaml import MISSING, parse_source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.fingerprints import Fingerprint
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.text import Message
 
 _WHOLE = 2  # so many of the sections that make a whole config

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ms_tune.source.yaml import KeyPath
+    from ms_tune.diagnostics import KeyPath
 
 ANY = "*"  # an item of a path pattern that stands for every key or index
 

@@ -13,8 +13,9 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.checklist import Condition, Expectation, When
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 
 def violations(source: SourceFile, test: Expectation) -> Iterator[Violation]:

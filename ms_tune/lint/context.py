@@ -13,10 +13,11 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ms_tune.diagnostics import KeyPath, Location
     from ms_tune.enums import Dialect
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import KeyPath, SourceFile, Span
+    from ms_tune.source.yaml import SourceFile
 
 
 class Context(NamedTuple):
@@ -109,8 +110,8 @@ class Violation(NamedTuple):
     message: str = "default"
     params: Mapping[str, object] = MappingProxyType({})
     at_key: bool = False
-    span: Span | None = None
+    span: Location | None = None
     related: tuple[tuple[KeyPath, str], ...] = ()
-    related_spans: tuple[tuple[Span, str], ...] = ()
+    related_spans: tuple[tuple[Location, str], ...] = ()
     changes: tuple[ValueChange, ...] = ()
     safe: bool = False

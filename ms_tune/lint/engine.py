@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import ModuleType
 
-    from ms_tune.diagnostics import Fix
+    from ms_tune.diagnostics import Fix, Location
     from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
-    from ms_tune.source.yaml import SourceFile, Span
+    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message, Text
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
     from collections.abc import Iterable
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Violation
     from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import KeyPath
 
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
@@ -246,7 +246,7 @@ def _too_many(check: Check, source: SourceFile) -> Finding:
     )
 
 
-def _shown(source: SourceFile, span: Span) -> str:
+def _shown(source: SourceFile, span: Location) -> str:
     # Of a text that is long, such as a whole file, the beginning: there is one for each finding.
     text = " ".join(source.text[span.start : min(span.end, span.start + _LOOKED_AT)].split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

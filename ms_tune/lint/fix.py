@@ -15,10 +15,9 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Finding, TextEdit
     from ms_tune.lint.checklist import Check, FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.source.edit import Edit
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -187,7 +186,7 @@ def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
     if isinstance(source, CodeSource):
         return source.proves(fixes)
     changes = [change for fix in fixes for change in fix.changes]
-    edits: list[Edit] = [edit for fix in fixes for edit in fix.edits]
+    edits: list[TextEdit] = [edit for fix in fixes for edit in fix.edits]
     return prove(source, changes, edits)
 
 

@@ -20,9 +20,9 @@ from ms_tune.lint.code_source import CodeSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ms_tune.diagnostics import Finding, Fix
+    from ms_tune.diagnostics import Finding, Fix, KeyPath
     from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 
 class Gate(NamedTuple):

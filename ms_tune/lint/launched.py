@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.diagnostics import Fix, Severity, Wording
+from ms_tune.diagnostics import Fix, Severity, TextEdit, Wording
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.remedies import remedy_changes
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.source.edit import Edit, EditRefusedError
+from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Finding, Location
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
-    from ms_tune.source.yaml import SourceFile, Span
+    from ms_tune.source.yaml import SourceFile
 
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters
@@ -79,7 +79,7 @@ class LaunchSource(CodeSource):
         # What came of changes that were asked for: several findings may ask for the same.
         self.fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = {}
 
-    def span_of(self, word: Argument) -> Span:
+    def span_of(self, word: Argument) -> Location:
         """Where a word stands in the script; the command if it stands in another file."""
         place = word.place if word.place.file is self.script else self.command.launch.place
         if place.file is not self.script:
@@ -118,7 +118,7 @@ class LaunchSource(CodeSource):
             return msg("edits.not-here")
         title = msg("edits.script.title", words="; ".join(words))
         text = as_written(self.original, script.file.text)
-        return Fix(safe, title, (), (_difference(self.original or self.text, text),), arguments=changes)
+        return Fix(safe, title, changes, (_difference(self.original or self.text, text),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Every fix was proved by itself when it was made; what several do together is not."""
@@ -140,12 +140,12 @@ def is_pytorch(path: Path, text: str) -> bool:
     return bool(launches_in(path, text).launches)
 
 
-def _difference(old: str, new: str) -> Edit:
+def _difference(old: str, new: str) -> TextEdit:
     """One edit that turns a text into another, as short as can be."""
     least = min(len(old), len(new))
     start = next((at for at in range(least) if old[at] != new[at]), least)
     behind = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)
-    return Edit(start, len(old) - behind, new[start : len(new) - behind])
+    return TextEdit(start, len(old) - behind, new[start : len(new) - behind])
 
 
 def _last(source: LaunchSource, name: object) -> int:

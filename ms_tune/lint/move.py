@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange
+from ms_tune.diagnostics import TextEdit
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.source.yaml import KeyPath, Position, SourceFile
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.source.yaml import Position, SourceFile
 
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n)")
 _BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\n]*\s*)*")
 _LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
 
 
-def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[Edit, ...]]:
+def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
     """The changes and edits that move a key behind the last one of a section that is there and has no such key.
 
     Raises:
@@ -36,7 +38,7 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Va
     text = source.text[block.start : end]
     further_in = _LINE_START.sub(" " * (inner - indent), text)
     changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
-    return changes, (block, Edit(behind, behind, further_in))
+    return changes, (block, TextEdit(behind, behind, further_in))
 
 
 def _own(source: SourceFile, path: KeyPath) -> Position:
@@ -49,7 +51,7 @@ def _own(source: SourceFile, path: KeyPath) -> Position:
     return position
 
 
-def _lines(source: SourceFile, position: Position) -> tuple[Edit, int, int]:
+def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
     """The removal of the lines of a key and its value, their indentation, and the offset behind them."""
     text, key = source.text, position.key
     rest = _REST_OF_LINE.match(text, position.value.end)
@@ -58,4 +60,4 @@ def _lines(source: SourceFile, position: Position) -> tuple[Edit, int, int]:
     start = max(text.rfind("\n", 0, key.start), text.rfind("\r", 0, key.start)) + 1
     if text[start : key.start].strip(" "):
         raise EditRefusedError(msg("edits.not-a-line"))
-    return Edit(start, rest.end(), ""), key.start - start, rest.end()
+    return TextEdit(start, rest.end(), ""), key.start - start, rest.end()

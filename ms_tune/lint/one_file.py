@@ -28,12 +28,12 @@ from ms_tune.text import Message, msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Finding, KeyPath
     from ms_tune.facts.releases import Release
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.request import LintRun
     from ms_tune.lint.settings import ProjectSettings
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 _MARK = "ms-tune:"  # in every comment that ignores something
 

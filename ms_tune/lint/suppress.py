@@ -12,16 +12,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Finding, Fix, Wording
+from ms_tune.diagnostics import Finding, Fix, Location, TextEdit, Wording
 from ms_tune.lint.own import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
-from ms_tune.source.edit import Edit
-from ms_tune.source.yaml import Span
 from ms_tune.text import lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.source.yaml import KeyPath
+    from ms_tune.diagnostics import KeyPath
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or behind a blank, as in YAML.
 _COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
@@ -34,7 +32,7 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 class Directive:
     """One comment that ignores findings."""
 
-    span: Span  # the comment
+    span: Location  # the comment
     names: tuple[tuple[str, int], ...]  # the checks, by id or name, each with its place in the text
     whole_file: bool  # whether it holds for every line
     first: int  # the first line that it is about: its own, or the next one that holds more than a comment
@@ -53,9 +51,9 @@ class _LineIndex:
         self.text = text
         self.starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> Location:
         first, last = bisect_right(self.starts, start), bisect_right(self.starts, end)
-        return Span(start, end, first, start - self.starts[first - 1] + 1, last, end - self.starts[last - 1] + 1)
+        return Location(start, end, first, start - self.starts[first - 1] + 1, last, end - self.starts[last - 1] + 1)
 
     def words(self, number: int) -> str:
         """A line without the blanks around it; nothing behind the last line."""
@@ -154,18 +152,20 @@ def _unused(
         yield _complaint(UNUSED_IGNORE, text_id, span, {"name": name}, fix)
 
 
-def _removal(directive: Directive, lines: _LineIndex) -> Edit:
+def _removal(directive: Directive, lines: _LineIndex) -> TextEdit:
     """The comment with the blanks before it; with its line, if nothing else stands there."""
     text, line = lines.text, directive.span.line
     line_start = lines.starts[line - 1]
     before = text[line_start : directive.span.start]
     if before.strip():
-        return Edit(line_start + len(before.rstrip()), directive.span.end, "")
+        return TextEdit(line_start + len(before.rstrip()), directive.span.end, "")
     end = lines.starts[line] if line < len(lines.starts) else len(text)
-    return Edit(line_start, end, "")
+    return TextEdit(line_start, end, "")
 
 
-def _complaint(rule: OwnRule, text_id: str, span: Span, params: Mapping[str, str], fix: Fix | None = None) -> Finding:
+def _complaint(
+    rule: OwnRule, text_id: str, span: Location, params: Mapping[str, str], fix: Fix | None = None
+) -> Finding:
     return Finding(
         id=rule.id,
         name=rule.name,

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
 
     # What each layer of a config does, and the explicit form of every list that has another one.
     Reading: TypeAlias = tuple[NormalizedPlan, Values]

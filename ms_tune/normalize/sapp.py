@@ -34,9 +34,10 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.normalize.sapp_lists import Table
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
 _LEGACY_SWAP: KeyPath = ("swap_config",)

@@ -19,8 +19,9 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
     from ms_tune.text import Message
 
     Read: TypeAlias = Callable[[SourceFile], NormalizedPlan]

@@ -9,11 +9,10 @@ from ms_tune.report.lint_common import shown_path, statistics_of
 from ms_tune.text import render
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding, Fix
+    from ms_tune.diagnostics import Finding, Fix, Location
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
-    from ms_tune.source.yaml import Span
     from ms_tune.text import Language
 
 VERSION = 1
@@ -94,7 +93,7 @@ def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:
     return {"title": render(fix.title, language), "safe": fix.safe, "edits": edits}
 
 
-def _place(span: Span) -> dict[str, int]:
+def _place(span: Location) -> dict[str, int]:
     return {
         "line": span.line,
         "column": span.column,

@@ -9,12 +9,11 @@ from ms_tune.diagnostics import Severity
 from ms_tune.report.lint_common import shown_path, statistics_of
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Finding, Location
     from ms_tune.facts.releases import Release
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
-    from ms_tune.source.yaml import Span
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _WIDTH = 160  # longer lines are shown in part
@@ -22,7 +21,7 @@ _BEFORE = 40  # how much of a long line is shown before the place
 
 
 class _Label(NamedTuple):
-    span: Span
+    span: Location
     mark: str
     text: str
     colour: str

@@ -18,10 +18,9 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.diagnostics import Finding, Fix
+    from ms_tune.diagnostics import Finding, Fix, Location
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.rules import RuleEntry
-    from ms_tune.source.yaml import Span
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -122,7 +121,7 @@ def _fix(fix: Fix, artifact: Mapping[str, object], file: FileReport, language: L
     return {"description": {"text": render(fix.title, language)}, "artifactChanges": [change]}
 
 
-def _location(artifact: Mapping[str, object], span: Span) -> dict[str, object]:
+def _location(artifact: Mapping[str, object], span: Location) -> dict[str, object]:
     region = {
         "startLine": span.line,
         "startColumn": span.column,

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import yaml
 
+from ms_tune.diagnostics import TextEdit
 from ms_tune.source.yaml_loader import Loader
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.source.yaml import KeyPath, Position, SourceFile
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.source.yaml import Position, SourceFile
 
 # What may stand between a key and its value: the colon, anchors, tags, blanks and comments.
 _BETWEEN = re.compile(r"[ \t]*:(?:\s+|#[^\r\n]*|[&!][^\s,\[\]{}]*)*")
@@ -46,14 +48,6 @@ class EditRefusedError(Exception):
         self.message = message
 
 
-class Edit(NamedTuple):
-    """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
-
-    start: int
-    end: int
-    text: str
-
-
 class ChangeKind(str, Enum):
     """What can be done to a config."""
 
@@ -71,7 +65,7 @@ class ValueChange(NamedTuple):
     value: object = None  # the new value (`set-value`, `add-key`) or the new key (`rename-key`)
     raw: str | None = None  # the new value as YAML spells it, if its spelling matters (`1.e-5`)
 
-    def edits(self, source: SourceFile) -> tuple[Edit, ...]:
+    def edits(self, source: SourceFile) -> tuple[TextEdit, ...]:
         """The edits of the text.
 
         Raises:
@@ -97,7 +91,7 @@ class ValueChange(NamedTuple):
         return _rebuilt(data, self.path, self.kind, value)
 
 
-def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     """The text with the edits made.
 
     Raises:
@@ -113,7 +107,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     return "".join((*parts, text[end:]))
 
 
-def overlap(one: Sequence[Edit], other: Sequence[Edit]) -> bool:
+def overlap(one: Sequence[TextEdit], other: Sequence[TextEdit]) -> bool:
     """Whether two groups of edits touch the same text. Two edits that merely touch count: their order would matter."""
     return any(a.start <= b.end and b.start <= a.end for a in one for b in other)
 
@@ -237,7 +231,7 @@ def _place(source: SourceFile, path: KeyPath) -> Position:
     return position
 
 
-def _remove_key(source: SourceFile, path: KeyPath) -> tuple[Edit, ...]:
+def _remove_key(source: SourceFile, path: KeyPath) -> tuple[TextEdit, ...]:
     position = _place(source, path)
     parent = source.position(path[:-1])
     if position.key is None or parent is None:
@@ -250,7 +244,7 @@ def _remove_key(source: SourceFile, path: KeyPath) -> tuple[Edit, ...]:
     rest = _REST_OF_LINE.match(text, end)
     if text[begin:start].strip(" ") or rest is None:
         _refuse("not-a-line")
-    removal = Edit(begin, rest.end(), "")
+    removal = TextEdit(begin, rest.end(), "")
     siblings = source.get(path[:-1])
     if isinstance(siblings, dict) and len(siblings) > 1:
         return (removal,)
@@ -260,15 +254,15 @@ def _remove_key(source: SourceFile, path: KeyPath) -> tuple[Edit, ...]:
     head = _HEAD.match(text, parent.key.end)
     if head is None:
         _refuse("last-key")
-    return Edit(head.end(), head.end(), " {}"), removal
+    return TextEdit(head.end(), head.end(), " {}"), removal
 
 
-def _remove_from_flow(text: str, start: int, end: int, opened: int) -> Edit:
+def _remove_from_flow(text: str, start: int, end: int, opened: int) -> TextEdit:
     after = _COMMA.match(text, end)
     if after:
-        return Edit(start, after.end(), "")
+        return TextEdit(start, after.end(), "")
     before = _COMMA_BEFORE.search(text, opened + 1, start)
-    return Edit(before.start() if before else start, end, "")
+    return TextEdit(before.start() if before else start, end, "")
 
 
 def is_merged(source: SourceFile, path: KeyPath) -> bool:
@@ -279,7 +273,7 @@ def is_merged(source: SourceFile, path: KeyPath) -> bool:
     return not parent.definition.start <= position.key.start < parent.definition.end
 
 
-def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
+def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, ...]:
     if is_merged(source, path):
         return _add_key(source, path, raw)  # over what is merged in
     position = _place(source, path)
@@ -287,7 +281,7 @@ def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
     text = source.text
     if span.start == span.end:
         blank = "" if text[span.start - 1 : span.start].isspace() else " "
-        return (Edit(span.start, span.end, blank + raw),)
+        return (TextEdit(span.start, span.end, blank + raw),)
     below = position.key is not None and position.key.end_line != span.line
     if (below or span.line != span.end_line) and text[span.start] not in "{['\"":
         if COMMENT.search(text, span.start, span.end):
@@ -296,10 +290,10 @@ def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
             _refuse("shared")
         if position.key is not None:
             return pull_up(text, position, raw)
-    return (Edit(span.start, span.end, raw),)
+    return (TextEdit(span.start, span.end, raw),)
 
 
-def pull_up(text: str, position: Position, raw: str) -> tuple[Edit, ...]:
+def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
     """Have a value that starts below its key stand beside it; its own lines go.
 
     Raises:
@@ -311,17 +305,17 @@ def pull_up(text: str, position: Position, raw: str) -> tuple[Edit, ...]:
     if between is None or rest is None:
         _refuse("several-lines" if rest is None else "shared")
     start = between.start("rest")
-    return Edit(start, start, f" {raw}"), Edit(between.end("rest"), rest.end(), "")
+    return TextEdit(start, start, f" {raw}"), TextEdit(between.end("rest"), rest.end(), "")
 
 
-def _rename_key(source: SourceFile, path: KeyPath, name: str) -> tuple[Edit, ...]:
+def _rename_key(source: SourceFile, path: KeyPath, name: str) -> tuple[TextEdit, ...]:
     key = _place(source, path).key
     if key is None:
         _refuse("list-item")
-    return (Edit(key.start, key.end, spell(name, source.text[key.start : key.end])),)
+    return (TextEdit(key.start, key.end, spell(name, source.text[key.start : key.end])),)
 
 
-def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
+def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, ...]:
     """The key behind the last one of its section, in the section's own style."""
     section = source.get(path[:-1])
     parent = source.position(path[:-1])
@@ -334,10 +328,10 @@ def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
     if not inside:
         if text[span.start : span.end] != "{}":
             _refuse("no-such-place")
-        return (Edit(span.start + 1, span.start + 1, words),)
+        return (TextEdit(span.start + 1, span.start + 1, words),)
     last = max(inside, key=lambda place: place.value.end)
     if text[span.start] == "{":
-        return (Edit(last.value.end, last.value.end, f", {words}"),)
+        return (TextEdit(last.value.end, last.value.end, f", {words}"),)
     rest = _REST_OF_LINE.match(text, last.value.end)
     if last.key is None or rest is None:
         _refuse("not-a-line")
@@ -345,8 +339,8 @@ def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[Edit, ...]:
     found = _LINE_BREAK.search(text)
     line_break = found[0] if found else "\n"
     if text[rest.start() : rest.end()].endswith(("\n", "\r")):
-        return (Edit(rest.end(), rest.end(), f"{indent}{words}{line_break}"),)
-    return (Edit(rest.end(), rest.end(), f"{line_break}{indent}{words}"),)
+        return (TextEdit(rest.end(), rest.end(), f"{indent}{words}{line_break}"),)
+    return (TextEdit(rest.end(), rest.end(), f"{line_break}{indent}{words}"),)
 
 
 def _line_start(text: str, offset: int) -> int:

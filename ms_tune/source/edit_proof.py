@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from ms_tune.source.edit import Edit, EditRefusedError, apply_edits, same_data
+from ms_tune.diagnostics import TextEdit
+from ms_tune.source.edit import EditRefusedError, apply_edits, same_data
 from ms_tune.source.yaml_loader import Loader
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _BLOCK_TEXT = re.compile("[|>]")  # perhaps the head of one
 _NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
 
 
-def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[Edit]) -> bool:
+def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[TextEdit]) -> bool:
     """Whether the edited text can be read, and holds the changed values and no other difference."""
     try:
         expected: object = source.data
@@ -49,7 +50,7 @@ class _Section(NamedTuple):
         return bool(_SHARED.search(self.text) or _SHARED.search(self.after))
 
 
-def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Sequence[Edit]) -> bool:
+def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Sequence[TextEdit]) -> bool:
     """Whether the sections that are edited, read alone, hold what is expected; False if that does not prove all of the text.
 
     A section of a block starts with its key in the first column and ends in front of the next one. It means the same
@@ -74,7 +75,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
     return bool(read) and same_data({} if values is None else values, wanted)
 
 
-def _sections(source: SourceFile, edits: Sequence[Edit]) -> list[_Section]:
+def _sections(source: SourceFile, edits: Sequence[TextEdit]) -> list[_Section]:
     """The sections in the order of the text; none if it does not consist of such, or an edit is not within one."""
     text, data = source.text, source.data
     if source.others or source.duplicates or _STARTS_ANEW.search(text):
@@ -91,7 +92,7 @@ def _sections(source: SourceFile, edits: Sequence[Edit]) -> list[_Section]:
         before = after = text[span.start : end]
         if within:
             after = apply_edits(
-                before, [Edit(one.start - span.start, one.end - span.start, one.text) for one in within]
+                before, [TextEdit(one.start - span.start, one.end - span.start, one.text) for one in within]
             )
         found.append(_Section(key, before, after, bool(within)))
     return [] if left else found

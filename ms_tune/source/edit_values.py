@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.diagnostics import TextEdit
 from ms_tune.errors import ConfigError
 from ms_tune.source.edit import (
     COMMENT,
     ChangeKind,
-    Edit,
     EditRefusedError,
     ValueChange,
     apply_edits,
@@ -23,7 +23,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.source.yaml import SourceFile
 
 _ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
 _QUOTE = re.compile(r"['\"]")
@@ -82,7 +83,7 @@ def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
     return False
 
 
-def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[Edit]:
+def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Iterator[TextEdit]:
     """The edits that turn one value into another; where both are lists of one form, only what differs is touched."""
     position = source.position(path)
     if position is None or position.uses or position.value != position.definition:
@@ -101,7 +102,7 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
     if position.key is None or beside:
         # A tag (`!!bool`) is for the old value only.
         start = beside.start("tag") if beside and beside["tag"] else span.start
-        yield Edit(start, span.end, text)
+        yield TextEdit(start, span.end, text)
         return
     try:
         yield from pull_up(source.text, position, text)

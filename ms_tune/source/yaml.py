@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
+from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.errors import ConfigError, nearby, reason_of
-from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, Span, YamlDocument
+from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -30,11 +31,9 @@ __all__ = [
     "MAX_BYTES",
     "MISSING",
     "Duplicate",
-    "KeyPath",
     "Plain",
     "Position",
     "SourceFile",
-    "Span",
     "Values",
     "decode",
     "load_source",
@@ -43,7 +42,6 @@ __all__ = [
     "yaml_text",
 ]
 
-KeyPath: TypeAlias = tuple[str | int, ...]
 Values: TypeAlias = "Mapping[KeyPath, object]"  # by their places
 
 MAX_BYTES = 4 * 1024**2
@@ -69,12 +67,12 @@ _PROBLEMS = (
 class Position(NamedTuple):
     """Where one key path stands in the text."""
 
-    key: Span | None  # the key, or None for a list item and for the whole document
-    value: Span  # the value here; for an alias, the alias itself (`*dp`)
-    definition: Span  # where the value is spelled out; differs from `value` for an alias only
+    key: Location | None  # the key, or None for a list item and for the whole document
+    value: Location  # the value here; for an alias, the alias itself (`*dp`)
+    definition: Location  # where the value is spelled out; differs from `value` for an alias only
     # The aliases that lead here from outside, outermost first: a value inside an aliased mapping stands in the text
     # once and is used at each of them.
-    uses: tuple[Span, ...]
+    uses: tuple[Location, ...]
     plain: Plain | None  # the scalar's own words, if it is one without quotes
 
 
@@ -82,8 +80,8 @@ class Duplicate(NamedTuple):
     """A key that stands twice in one mapping; the value of ``first`` is lost."""
 
     path: KeyPath
-    first: Span
-    again: Span
+    first: Location
+    again: Location
 
 
 class SourceFile:
@@ -146,7 +144,7 @@ class SourceFile:
     def position(self, path: KeyPath) -> Position | None:
         """Where a key path stands, or None if the text has no such place."""
         entry = NodeEntry(None, self._root, None)
-        uses: list[Span] = []
+        uses: list[Location] = []
         for item in path:
             if entry.alias is not None:
                 uses.append(entry.alias)
@@ -180,7 +178,7 @@ class SourceFile:
         """Every place that has a text of its own, in the order of the text; aliases and merged keys are not followed."""
         return iter(self._places)
 
-    def top_keys(self) -> Iterator[tuple[str | int, Span | None]]:
+    def top_keys(self) -> Iterator[tuple[str | int, Location | None]]:
         """The keys of the top level, and where each stands."""
         return ((key, entry.key) for key, entry in self._root.entries())
 
@@ -289,7 +287,7 @@ def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
         data: The values; they are copied, tuples as the lists that YAML would make of them.
         path: What errors call it.
     """
-    nowhere = Span(0, 0, 1, 1, 1, 1)
+    nowhere = Location(0, 0, 1, 1, 1, 1)
     return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))
 
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import yaml
 
+from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
 from ms_tune.source.yaml_loader import Loader, Parsed, has_fast_parser
 from ms_tune.text import msg
@@ -45,17 +46,6 @@ _UNUSUAL = re.compile(r"^(?:---|\.\.\.|[ \t?:-]{200})", re.MULTILINE)
 _FLOWS = 500
 
 
-class Span(NamedTuple):
-    """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
-
-    start: int
-    end: int
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-
 class Plain(NamedTuple):
     """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
 
@@ -66,9 +56,9 @@ class Plain(NamedTuple):
 class NodeEntry(NamedTuple):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
-    key: Span | None
+    key: Location | None
     node: Node
-    alias: Span | None
+    alias: Location | None
 
 
 class Node:
@@ -76,7 +66,7 @@ class Node:
 
     plain: Plain | None = None
 
-    def __init__(self, span: Span, entries: Mapping[str | int, NodeEntry] | None = None) -> None:
+    def __init__(self, span: Location, entries: Mapping[str | int, NodeEntry] | None = None) -> None:
         self.span = span
         self.start = span.start  # of its anchor and tag, if it has some
         self._entries = entries or {}
@@ -89,7 +79,7 @@ class Node:
         """Everything in it, with its key or place."""
         yield from self._entries.items()
 
-    def duplicates(self) -> Iterator[tuple[str | int, Span, Span]]:
+    def duplicates(self) -> Iterator[tuple[str | int, Location, Location]]:
         """Keys that stand in it once more: the key, where it stood before, and where it stands again."""
         yield from ()
 
@@ -114,12 +104,12 @@ class Document:
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> Location:
         """The span between two offsets."""
         line, column = self.place(start)
         if line == len(self._starts) or start <= end < self._starts[line]:  # as nearly all of them: on one line
-            return Span(start, end, line, column, line, column + end - start)
-        return Span(start, end, line, column, *self.place(end))
+            return Location(start, end, line, column, line, column + end - start)
+        return Location(start, end, line, column, *self.place(end))
 
     def fail(self, message: Message, offset: int | None = None, hint: Message | None = None) -> NoReturn:
         """Refuse the config."""
@@ -178,7 +168,7 @@ class YamlDocument(Document):
                 made[key] = [self._value(one, made) for one in node.value]
         return made[key]
 
-    def _look_at_events(self) -> list[Span]:
+    def _look_at_events(self) -> list[Location]:
         """The aliases in the order of the text; refuses what is nested too deeply to be composed safely.
 
         A composed node does not tell where its aliases stand, the events of the parser do.
@@ -202,7 +192,7 @@ class YamlDocument(Document):
         return found
 
     @cached_property
-    def aliases(self) -> list[Span]:
+    def aliases(self) -> list[Location]:
         """Where aliases stand, in the order of the text."""
         return self._look_at_events()
 
@@ -266,7 +256,7 @@ class YamlDocument(Document):
                 last, behind, number = start, child.end_mark.index, 0
                 yield child, None
 
-    def alias(self, alias: Alias) -> Span:
+    def alias(self, alias: Alias) -> Location:
         """Where an alias stands."""
         return self.aliases[bisect_left(self.aliases, (alias[0],)) + alias[1]]
 
@@ -292,7 +282,7 @@ class WrittenNode(Node):
         self.start = source.start_mark.index
 
     @cached_property
-    def span(self) -> Span:  # type: ignore[override]  # as Node's, and read only
+    def span(self) -> Location:  # type: ignore[override]  # as Node's, and read only
         """Where it stands, without its anchor and tag."""
         return self._document.span(*self._extent())
 
@@ -352,9 +342,9 @@ class WrittenNode(Node):
         for key in self._parts:
             yield key, self.entry(key)  # type: ignore[misc]  # it is there
 
-    def duplicates(self) -> Iterator[tuple[str | int, Span, Span]]:
+    def duplicates(self) -> Iterator[tuple[str | int, Location, Location]]:
         """Keys that stand in it once more: the key, where it stood before, and where it stands again."""
-        before: dict[str | int, Span] = {}
+        before: dict[str | int, Location] = {}
         for key, part in self._all_parts():
             span = None if isinstance(part, NodeEntry) else self._made(part).key
             if span is not None:

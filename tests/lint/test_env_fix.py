@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.diagnostics import TextEdit
 from ms_tune.errors import ConfigError
 from ms_tune.lint.environment import environment_checks, from_process, lint_environment, parse_env, parse_shell
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.fix import Fixed, apply_fixes
-from ms_tune.source.edit import Edit
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_what_would_set_anything_else_is_not_proved() -> None:
     assert source.proves([fix])
     (edit,) = fix.edits
     for start, end, text in ((edit.start, edit.end, "3"), (edit.start, edit.end + 4, "2"), (0, 0, "C=1;")):
-        assert not source.proves([fix._replace(edits=(Edit(start, end, text),))])
+        assert not source.proves([fix._replace(edits=(TextEdit(start, end, text),))])
 
 
 NAMES = ("MS_ALLOC_CONF", "GLOG_v", "MS_DEV_LAUNCH_BLOCKING", "HCCL_DETERMINISTIC", "OTHER")

@@ -15,7 +15,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.source.yaml import KeyPath
+    from ms_tune.diagnostics import KeyPath
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from ms_tune.lint.fix import apply_fixes
 from ms_tune.resources import data_folder
 from ms_tune.source.atomic_write import write_back
 from ms_tune.source.edit import ChangeKind
-from ms_tune.source.yaml import KeyPath, load_source, parse_source
+from ms_tune.source.yaml import load_source, parse_source
 from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Finding, KeyPath
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
-from ms_tune.source.yaml import MAX_BYTES, SourceFile, Span, load_source, parse_source
+from ms_tune.source.yaml import MAX_BYTES, SourceFile, load_source, parse_source
 from ms_tune.text import Language, render
 from tests.source.corpus import wheel_configs
 
@@ -22,7 +23,7 @@ def parse(text: str) -> SourceFile:
     return parse_source(text, Path("config.yaml"))
 
 
-def words(source: SourceFile, span: Span) -> str:
+def words(source: SourceFile, span: Location) -> str:
     return source.text[span.start : span.end]
 
 
@@ -117,8 +118,8 @@ def test_positions() -> None:
     source = parse("# 配置\na:\n  b: 1\n\n  名: '值'  # c\n  list: [10, {x: y}]\nz: |\n  text\n\n")
     position = source.position(("a", "名"))
     assert position is not None
-    assert position.key == Span(18, 19, 5, 3, 5, 4)
-    assert position.value == Span(21, 24, 5, 6, 5, 9)
+    assert position.key == Location(18, 19, 5, 3, 5, 4)
+    assert position.value == Location(21, 24, 5, 6, 5, 9)
     assert position.plain is None
     assert value(source, "a", "list", 1, "x") == "y"
     assert value(source, "a", "list") == "[10, {x: y}]"

@@ -7,9 +7,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange, apply_edits, overlap, same_data, spell
+from ms_tune.diagnostics import KeyPath, TextEdit
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, same_data, spell
 from ms_tune.source.edit_proof import prove
-from ms_tune.source.yaml import KeyPath, SourceFile, load_source, parse_source
+from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from tests.source.corpus import wheel_configs
 
 REMOVE, SET, RENAME, ADD = (
@@ -107,9 +108,9 @@ def test_changes(text: str, change: ValueChange, expected: str) -> None:
 
 def test_edits_that_overlap() -> None:
     with pytest.raises(ValueError, match="Edit"):
-        apply_edits("abc", [Edit(0, 2, "x"), Edit(1, 3, "y")])
-    assert overlap([Edit(0, 2, "x")], [Edit(2, 3, "y")])
-    assert not overlap([Edit(0, 1, "x")], [Edit(2, 3, "y")])
+        apply_edits("abc", [TextEdit(0, 2, "x"), TextEdit(1, 3, "y")])
+    assert overlap([TextEdit(0, 2, "x")], [TextEdit(2, 3, "y")])
+    assert not overlap([TextEdit(0, 1, "x")], [TextEdit(2, 3, "y")])
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import TextEdit
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.source.edit import Edit, EditRefusedError, apply_edits
+from ms_tune.source.edit import EditRefusedError, apply_edits
 from ms_tune.source.shell.read import read_launches
 from ms_tune.text import msg
 
@@ -96,7 +97,7 @@ def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange)
     return ""
 
 
-def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[Sequence[Edit]]:
+def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
     """The edits that may make the change, those first that look best."""
     if change.new:
         yield from _added(text, given, change.words)
@@ -108,14 +109,14 @@ def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[
             pairs = zip(given.values, change.values, strict=True)
             yield [edit for value, new in pairs if value.text != new for edit in _put(value, f"{quote}{new}{quote}")]
     else:
-        yield from ([Edit(start, end, change.words)] for start, end in _regions(text, given))
+        yield from ([TextEdit(start, end, change.words)] for start, end in _regions(text, given))
 
 
-def _put(value: Argument, new: str) -> Iterator[Edit]:
+def _put(value: Argument, new: str) -> Iterator[TextEdit]:
     """A new text in the place of a value's first piece; the others go away."""
     pieces = [piece for piece in value.pieces if piece.text]
     for number, piece in enumerate(pieces):
-        yield Edit(piece.place.start, piece.place.end, "" if number else new)
+        yield TextEdit(piece.place.start, piece.place.end, "" if number else new)
 
 
 def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
@@ -140,7 +141,7 @@ def _behind(found: re.Match[str] | None, otherwise: int) -> int:
     return found.end() if found else otherwise
 
 
-def _taken_out(text: str, start: int, end: int) -> Iterator[Edit]:
+def _taken_out(text: str, start: int, end: int) -> Iterator[TextEdit]:
     """A stretch of text taken out: with its lines if nothing else stands there, with the blanks around it otherwise."""
     line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     stop = len(text) if stop < 0 else stop
@@ -148,16 +149,16 @@ def _taken_out(text: str, start: int, end: int) -> Iterator[Edit]:
     if not text[line:start].strip() and rest in ("", "\\"):
         before = _BACKSLASH_BEFORE.search(text, 0, line)
         if rest or before is None:
-            yield Edit(line, min(stop + 1, len(text)), "")
+            yield TextEdit(line, min(stop + 1, len(text)), "")
         else:
-            yield Edit(before.start(), end, "")
+            yield TextEdit(before.start(), end, "")
     blanks = _BLANKS_BEFORE.search(text, line, start)
     if blanks and line < blanks.start() < start:
-        yield Edit(blanks.start(), end, "")
-    yield Edit(start, _behind(_BLANKS.match(text, end), end), "")
+        yield TextEdit(blanks.start(), end, "")
+    yield TextEdit(start, _behind(_BLANKS.match(text, end), end), "")
 
 
-def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[Edit]]:
+def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[TextEdit]]:
     """New words in front of an argument, on a line of their own if it begins one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
@@ -168,8 +169,8 @@ def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[Edi
         ending = "\r\n" if text[:stop].endswith("\r") else "\n"
         backslash = text[:stop].rstrip("\r").endswith("\\") or _BACKSLASH_BEFORE.search(text, 0, line)
         ways = (f" \\{ending}{indent}", f"{ending}{indent}")
-        yield from ([Edit(start, start, words + way)] for way in (ways if backslash else reversed(ways)))
-    yield [Edit(start, start, f"{words} ")]
+        yield from ([TextEdit(start, start, words + way)] for way in (ways if backslash else reversed(ways)))
+    yield [TextEdit(start, start, f"{words} ")]
 
 
 # What a program is given: names, each with its values; a value that is not known by what it comes from.

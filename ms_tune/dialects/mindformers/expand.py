@@ -14,10 +14,11 @@ from ms_tune.source.edit import same_data
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Formative, LayerIds, RecomputePlan
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
 _SECTION = "recompute_config"

@@ -27,10 +27,11 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
 _MODEL = ("model", "model_config")

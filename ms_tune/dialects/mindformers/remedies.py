@@ -19,10 +19,11 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Placement
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
 
 _MODEL = ("model", "model_config")
 _PIPELINE = ("parallel", "pipeline_config")

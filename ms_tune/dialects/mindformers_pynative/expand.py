@@ -13,8 +13,9 @@ from ms_tune.dialects.mindformers_pynative.read import normalize_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
 
 _STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
 

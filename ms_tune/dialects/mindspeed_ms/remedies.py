@@ -16,8 +16,9 @@ from ms_tune.units import whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.source.yaml import KeyPath, SourceFile, Values
+    from ms_tune.source.yaml import SourceFile, Values
 
 _PARALLEL = "parallel_config"
 _MODEL = "model_config"

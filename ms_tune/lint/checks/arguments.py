@@ -22,9 +22,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.enums import Dialect
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
 # Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).

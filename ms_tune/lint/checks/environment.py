@@ -25,8 +25,8 @@ from ms_tune.source.yaml_nodes import Document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import Location
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import Span
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
@@ -173,7 +173,7 @@ def _items(context: Context, name: str) -> list[Item]:
     return items(value) if isinstance(value, str) else []
 
 
-def _span(context: Context, name: str, item: Item) -> Span | None:
+def _span(context: Context, name: str, item: Item) -> Location | None:
     """Where an item stands; the whole value if its quotes make that unclear."""
     position = context.source.position((name,))
     if position is None:

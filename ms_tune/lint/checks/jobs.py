@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ms_tune.diagnostics import Location
     from ms_tune.job.script_arguments import TrainingJob
     from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument, ScriptPlace
-    from ms_tune.source.yaml import SourceFile, Span
+    from ms_tune.source.yaml import SourceFile
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _DYNAMIC = (
@@ -113,11 +114,11 @@ def _named(job: TrainingJob) -> str:
     return next((word for word in text.split() if word.endswith((".yaml", ".yml"))), text[:60])
 
 
-def _word(context: Context, job: TrainingJob, word: Argument) -> Span:
+def _word(context: Context, job: TrainingJob, word: Argument) -> Location:
     return _span(context, word.place if word.place.file is job.script else job.place)
 
 
-def _span(context: Context, place: ScriptPlace) -> Span:
+def _span(context: Context, place: ScriptPlace) -> Location:
     own = place.file.path == context.source.path
     lines = _lines(context.source.text, context.source.path)
     return lines.span(*((place.start, place.end) if own else (0, 0)))

@@ -18,10 +18,10 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.enums import Dialect
     from ms_tune.facts.keys import Key
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all

@@ -18,9 +18,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.plan_result import Placement
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _MODEL = ("model", "model_config")
 _OFFSET = (*_MODEL, "offset")

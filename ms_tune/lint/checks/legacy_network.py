@@ -16,8 +16,8 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 MODEL = ("model", "model_config")
 PARALLEL = "parallel_config"

@@ -14,8 +14,8 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _MODEL = ("model", "model_config")
 _METHOD, _FACTOR = (*_MODEL, "extend_method"), (*_MODEL, "scaling_factor")

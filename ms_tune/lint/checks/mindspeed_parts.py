@@ -19,8 +19,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")

@@ -18,8 +18,8 @@ from ms_tune.units import whole_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ms_tune.diagnostics import Location
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import Span
 
 _TENSOR, _PIPELINE, _CONTEXT = (
     "--tensor-model-parallel-size",
@@ -259,7 +259,7 @@ def _data(source: MultimodalSource) -> int | None:
 
 
 def _at(
-    source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Span | None = None
+    source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Location | None = None
 ) -> Violation:
     given = source.given(option)
     if span is None and given is not None:

@@ -16,9 +16,9 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _REPORTED = 1000
 _SIZES = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here

@@ -19,10 +19,10 @@ from ms_tune.lint.context import Asked, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {

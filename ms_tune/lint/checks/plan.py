@@ -20,9 +20,9 @@ from ms_tune.lint.context import Asked, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.plan_result import Problem, RecomputePlan
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _SECTION = "recompute_config"
 

@@ -16,9 +16,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelConfig
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")

@@ -14,8 +14,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _MODULES: KeyPath = ("recompute", "select_module")
 _EXCLUDED: KeyPath = ("recompute", "exclude_op")

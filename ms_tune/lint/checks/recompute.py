@@ -11,8 +11,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _SECTION = "recompute_config"
 _COUNTS = ("recompute", "select_recompute", "select_comm_recompute")

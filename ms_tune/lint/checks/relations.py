@@ -15,8 +15,8 @@ from ms_tune.lint.expressions import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 
 def holds(context: Context) -> Iterator[Violation]:

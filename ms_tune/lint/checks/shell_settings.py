@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ms_tune.diagnostics import Location
     from ms_tune.lint.context import Context
     from ms_tune.source.shell.read import Launch
-    from ms_tune.source.yaml import Span
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
@@ -153,7 +153,7 @@ def simulated(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"level": level.text}, span=_span(launch, source))
 
 
-def _span(launch: Launch, source: EnvironmentSource) -> Span:
+def _span(launch: Launch, source: EnvironmentSource) -> Location:
     level = launch.options["sim_level"]
     assert level is not None  # noqa: S101 - looked at above
     return Document(source.text, source.path).span(level.place.start, level.place.end)

@@ -19,9 +19,9 @@ from ms_tune.source.yaml import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.keys import Key
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath
 
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
 

@@ -11,8 +11,9 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.context import Context
-    from ms_tune.source.yaml import KeyPath, Plain
+    from ms_tune.source.yaml import Plain
 
 _REPORTED = 200  # duplicates; a file with more of them is no config
 _SCIENTIFIC = re.compile(r"(?P<sign>[-+]?)(?P<digits>\d+\.?\d*|\.\d+)[eE](?P<exponent_sign>[-+]?)(?P<exponent>\d+)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.diagnostics import Fix
+from ms_tune.diagnostics import Fix, TextEdit
 from ms_tune.errors import ConfigError
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.fix import title_of
-from ms_tune.source.edit import ChangeKind, Edit, EditRefusedError, ValueChange, apply_edits
+from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Location
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
-    from ms_tune.source.yaml import Span
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 
@@ -44,8 +44,8 @@ class Assignment:
 
     name: str
     value: str | None
-    key: Span
-    span: Span
+    key: Location
+    span: Location
     block: tuple[int, ...] = ()
     extends: bool = False
 
@@ -161,7 +161,7 @@ class EnvironmentSource(CodeSource):
         A change of an argument of what the script starts was proved when it was made, by itself: what it goes through may
         be a variable.
         """
-        if any(fix.arguments for fix in fixes):
+        if any(not isinstance(change, ValueChange) for fix in fixes for change in fix.changes):
             return len(fixes) == 1
         expected = [(one.name, one.value, one.block, one.extends) for one in self.environment.assignments]
         for change in (change for fix in fixes for change in fix.changes):
@@ -179,8 +179,8 @@ class EnvironmentSource(CodeSource):
         """Where values stand."""
         return [(one.span.start, one.span.end) for one in self.environment.assignments]
 
-    def _edit(self, name: str, value: str) -> Edit:
+    def _edit(self, name: str, value: str) -> TextEdit:
         start, end = self.body(name)
         if not set(value) <= _PLAIN | set(self.text[start:end]):
             raise EditRefusedError(msg("edits.pieced"))
-        return Edit(start, end, value)
+        return TextEdit(start, end, value)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ms_tune.source.yaml import SourceFile, Span
+    from ms_tune.diagnostics import Location
+    from ms_tune.source.yaml import SourceFile
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
@@ -198,7 +199,7 @@ class Module:
         """Every name that the code reads or binds by assignment."""
         return frozenset(node.id for node in self.of(ast.Name))
 
-    def at(self, span: Span | None, *kinds: type[ast.AST]) -> ast.AST | None:
+    def at(self, span: Location | None, *kinds: type[ast.AST]) -> ast.AST | None:
         """The expression or keyword argument of one of the kinds that fills a span."""
         if span is None:
             return None
@@ -226,7 +227,7 @@ class Module:
         """The function that a node stands in."""
         return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
 
-    def span(self, node: ast.AST) -> Span:
+    def span(self, node: ast.AST) -> Location:
         """Where an expression or statement stands; of a compound statement, its first line."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)

@@ -11,10 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.diagnostics import TextEdit
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.mint_names import keeps_its_meaning, parameter_names
 from ms_tune.lint.python_code.swaps import Swap, swap_of
-from ms_tune.source.edit import Edit, EditRefusedError
+from ms_tune.source.edit import EditRefusedError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Rewritten:
     """A fix, not yet proved: its title, the edits of the text, and the swaps in the tree."""
 
     title: Message
-    edits: tuple[Edit, ...]
+    edits: tuple[TextEdit, ...]
     swaps: tuple[Swap, ...]
 
 
@@ -81,8 +82,8 @@ def _drop_call(module: Module, violation: Violation) -> Rewritten:
     alone = any(isinstance(body, list) and body == [statement] for body in bodies)
     if text[start : span.start].strip() or rest is None or (alone and not isinstance(around, ast.Module)):
         # A block must hold something.
-        return Rewritten(title, (Edit(span.start, span.end, "pass"),), (swap_of(statement, "pass"),))
-    return Rewritten(title, (Edit(start, rest.end(), ""),), (swap_of(statement, ""),))
+        return Rewritten(title, (TextEdit(span.start, span.end, "pass"),), (swap_of(statement, "pass"),))
+    return Rewritten(title, (TextEdit(start, rest.end(), ""),), (swap_of(statement, ""),))
 
 
 def _without_contiguous(module: Module, violation: Violation) -> Rewritten:
@@ -96,7 +97,7 @@ def _without_contiguous(module: Module, violation: Violation) -> Rewritten:
     if found is None or found.end() != end or "#" in text[inner.end : found.start()]:
         _unclear()
     title = msg("lint.fix.remove-words", old=".contiguous()")
-    edits = (Edit(found.start(), end, ""),)
+    edits = (TextEdit(found.start(), end, ""),)
     return Rewritten(title, edits, (swap_of(call, text[inner.start : inner.end]),))
 
 
@@ -122,7 +123,7 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
         name = names.get(keyword.arg)
         if name is not None:
             start = module.span(keyword).start
-            edits.append(Edit(start, start + len(keyword.arg), name))
+            edits.append(TextEdit(start, start + len(keyword.arg), name))
             swaps.append(swap_of(keyword, name))
     made = _in_mint(module, function, str(violation.params["new"]))
     return Rewritten(made.title, (*made.edits, *edits), (*made.swaps, *swaps))
@@ -136,7 +137,7 @@ def _mint_sum(module: Module, violation: Violation) -> Rewritten:
     made = _in_mint(module, call.func, "mint.sum")
     end = module.span(call.args[0]).end
     words = f"{made.swaps[0].words}({_words(module, call.args[0])}, dim=0)"
-    return Rewritten(made.title, (*made.edits, Edit(end, end, ", dim=0")), (swap_of(call, words), *made.swaps[1:]))
+    return Rewritten(made.title, (*made.edits, TextEdit(end, end, ", dim=0")), (swap_of(call, words), *made.swaps[1:]))
 
 
 def _from_numpy(module: Module, violation: Violation) -> Rewritten:
@@ -183,7 +184,7 @@ def _listed(module: Module, violation: Violation) -> Rewritten:
     span = module.span(values[0])
     place = module.span(values[0].elts[-1]).end if values[0].elts else span.start + 1
     new = ", ".join([*map(ast.unparse, values[0].elts), index])
-    edit = Edit(place, place, f", {index}" if values[0].elts else index)
+    edit = TextEdit(place, place, f", {index}" if values[0].elts else index)
     title = msg("lint.fix.rewrite", old=_shown(_words(module, values[0])), new=f"[{new}]")
     return Rewritten(title, (edit,), (swap_of(values[0], f"[{new}]"),))
 
@@ -254,7 +255,7 @@ def _written(module: Module, node: ast.AST, words: str, title: Message | None = 
     """An expression replaced by another."""
     span = module.span(node)
     title = title or msg("lint.fix.rewrite", old=_shown(_words(module, node)), new=_shown(words))
-    return Rewritten(title, (Edit(span.start, span.end, words),), (swap_of(node, words),))
+    return Rewritten(title, (TextEdit(span.start, span.end, words),), (swap_of(node, words),))
 
 
 def _quoted(module: Module, node: ast.Constant, new: str) -> str:
@@ -284,7 +285,7 @@ class MintName:
     """How ``mindspore.mint`` is called at a place, and what has to be added to an import for it."""
 
     words: str
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
     swaps: tuple[Swap, ...] = ()
 
 
@@ -318,5 +319,5 @@ def _added(module: Module, imports: list[ast.Import | ast.ImportFrom]) -> MintNa
         ):
             longer = ast.ImportFrom(one.module, [*one.names, ast.alias("mint")], one.level)
             end = module.span(one.names[-1]).end
-            return MintName("mint", (Edit(end, end, ", mint"),), (swap_of(one, ast.unparse(longer)),))
+            return MintName("mint", (TextEdit(end, end, ", mint"),), (swap_of(one, ast.unparse(longer)),))
     return None

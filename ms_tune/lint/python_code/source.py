@@ -37,13 +37,13 @@ class PythonSource(CodeSource):
         if rule.rewrite not in REWRITES:
             raise EditRefusedError(msg("edits.not-here"))
         made = REWRITES[rule.rewrite](module_of(self), violation)
-        return Fix(rule.safe, made.title, (), made.edits, made.swaps)
+        return Fix(rule.safe, made.title, made.swaps, made.edits)
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
         """Whether the fixed text parses, to the tree that the swaps make of the old one."""
         # Two fixes may add the same import: that is one edit.
         edits = dict.fromkeys(edit for fix in fixes for edit in fix.edits)
-        swaps = dict.fromkeys(swap for fix in fixes for swap in fix.swaps)
+        swaps = dict.fromkeys(swap for fix in fixes for swap in fix.changes)
         try:
             text = apply_edits(self.text, edits)
         except ValueError:

@@ -17,10 +17,10 @@ from ms_tune.source.shell.values import Argument, File, Piece, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ms_tune.diagnostics import Location
     from ms_tune.source.shell.state import Value
     from ms_tune.source.shell.syntax import HereDocument
     from ms_tune.source.shell.values import Pieces, ScriptPlace
-    from ms_tune.source.yaml import Span
 
 _FACTS = load("bash")["given_text"]
 SHELLS = frozenset(_FACTS["shells"])
@@ -54,7 +54,7 @@ class TextInside(File):
         super().__init__(around.file.path, text)
         self._around = around
 
-    def span(self, _start: int, _end: int) -> Span:
+    def span(self, _start: int, _end: int) -> Location:
         """The span of the words that it was put together from."""
         return self._around.span
 

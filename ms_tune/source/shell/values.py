@@ -12,7 +12,7 @@ from ms_tune.source.yaml_nodes import Document
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.source.yaml import Span
+    from ms_tune.diagnostics import Location
 
 
 class Reason(str, Enum):
@@ -42,7 +42,7 @@ class File:
     def _lines(self) -> Document:
         return Document(self.text, self.path)
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> Location:
         """The span between two offsets."""
         return self._lines.span(start, end)
 
@@ -56,7 +56,7 @@ class ScriptPlace:
     end: int
 
     @property
-    def span(self) -> Span:
+    def span(self) -> Location:
         """With lines and columns."""
         return self.file.span(self.start, self.end)
 

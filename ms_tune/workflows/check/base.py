@@ -20,9 +20,9 @@ from ms_tune.workflows.check.result import Blame, MemoryDifference
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.estimate.stage import Estimate
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import StageVerdict
 

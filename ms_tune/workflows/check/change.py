@@ -21,10 +21,10 @@ from ms_tune.workflows.check.result import Suggestion
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.estimate.stage import Estimate
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.source.yaml import KeyPath
 
 _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.diagnostics import Wording
+    from ms_tune.diagnostics import KeyPath, Wording
     from ms_tune.dryrun.request import Split
     from ms_tune.estimate.stage import Estimate
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.text import Message
     from ms_tune.verdict.outcome import Verdict
 

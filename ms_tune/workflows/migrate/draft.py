@@ -13,8 +13,9 @@ from ms_tune.workflows.migrate.result import Added, Fate, KeyFate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
 _LONGEST = 20_000  # keys of one config; more is no config

@@ -10,8 +10,8 @@ from ms_tune.facts.migration import callback_row, is_section, row_for, unset_row
 from ms_tune.workflows.migrate.draft import why
 
 if TYPE_CHECKING:
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.migration import Row
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _CHECKPOINTS = "CheckpointMonitor"

@@ -16,8 +16,8 @@ from ms_tune.workflows.migrate.write import nested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelFacts
-    from ms_tune.source.yaml import KeyPath
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECTION = ("model", "model_config")

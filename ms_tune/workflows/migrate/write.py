@@ -14,7 +14,8 @@ from ms_tune.workflows.migrate.result import Fate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.source.yaml import KeyPath, SourceFile
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language, Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
     from ms_tune.workflows.migrate.result import KeyFate
