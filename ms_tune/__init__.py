@@ -13,7 +13,7 @@ from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from ms_tune import api
-    from ms_tune.diagnostics import Finding, Severity
+    from ms_tune.diagnostics import Diagnostic, Severity
     from ms_tune.dialects.layer_plan import NormalizedPlan
     from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
     from ms_tune.dryrun.command_result import CommandResult
@@ -41,7 +41,7 @@ _MODULES = {
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
     "RecomputeMode": "dialects.plan_result",
-    "Finding": "diagnostics",
+    "Diagnostic": "diagnostics",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
@@ -66,10 +66,10 @@ __all__ = [
     "CommandResult",
     "ConfigFit",
     "ConfigFitRequest",
+    "Diagnostic",
     "Dialect",
     "DryrunRequest",
     "DryrunResult",
-    "Finding",
     "Fit",
     "FitReport",
     "FitRequest",

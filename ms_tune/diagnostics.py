@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ms_tune.text import Language, lookup
+from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ms_tune.text import Message, Text
+    from ms_tune.text import Language, Text
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
@@ -102,26 +102,11 @@ class Family(NamedTuple):
     name: str  # `impossible-experts`
 
 
-class Wording(NamedTuple):
-    """A text of a checklist with its parameters: what :class:`~ms_tune.text.Message` is for the built-in texts."""
-
-    text: Text
-    params: Mapping[str, str]
-
-    def __str__(self) -> str:
-        return self.say(Language.EN)
-
-    def say(self, language: Language) -> str:
-        """The sentence in a language."""
-        template = self.text.en if language is Language.EN else self.text.zh
-        return template.format_map(self.params)
-
-
 class Related(NamedTuple):
     """Another place that a finding is about, and what it has to do with it."""
 
-    span: Location
-    message: Wording
+    location: Location
+    message: Message
 
 
 class Fix(NamedTuple):
@@ -135,18 +120,18 @@ class Fix(NamedTuple):
     edits: tuple[TextEdit, ...]  # what it does to the text
 
 
-class Finding(NamedTuple):
-    """One violated check.
+class Diagnostic(NamedTuple):
+    """Something that the author of a file should know.
 
     Args:
-        id: ``MST101``.
-        name: ``duplicate-key``.
+        id: ``MST101`` of a check; the name of what layers do otherwise than meant, such as ``offset-repeated``.
         severity: How bad it is.
-        category: What kind of trouble it is.
-        path: The key path that is at fault.
-        span: Where to look first.
         message: What is wrong here.
         help: What to do about it.
+        name: ``duplicate-key``.
+        category: What kind of trouble it is.
+        path: The key path that is at fault.
+        location: Where to look first.
         related: Other places that matter.
         fix: How it can be fixed, if that was proved to change nothing else.
         unfixable: Why there is no fix although the check has one.
@@ -156,13 +141,13 @@ class Finding(NamedTuple):
     """
 
     id: str
-    name: str
     severity: Severity
-    category: Category
-    path: KeyPath
-    span: Location
-    message: Wording
-    help: Wording | None = None
+    message: Message
+    help: Message | None = None
+    name: str = ""
+    category: Category = Category.CORRECTNESS
+    path: KeyPath = ()
+    location: Location = Location(0, 0, 1, 1, 1, 1)
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
@@ -172,11 +157,11 @@ class Finding(NamedTuple):
 
     def sentence(self, language: Language) -> str:
         """What is wrong here and what comes of it, for where there is one line only."""
-        message = self.message.say(language)
         if self.consequence is None:
-            return message
-        params = {"message": message, "consequence": Wording(self.consequence.text, {}).say(language)}
-        return Wording(lookup("consequence.sentence"), params).say(language)
+            return self.message.say(language)
+        return msg(
+            "consequence.sentence", message=self.message, consequence=Message("", {}, self.consequence.text)
+        ).say(language)
 
 
 def dotted(path: Iterable[str | int]) -> str:

@@ -58,13 +58,29 @@ class Text(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A text's id with its parameters. A parameter may itself be a message."""
+    """A text with its parameters. A parameter may itself be a message.
+
+    Args:
+        id: Which text; empty for one of a checklist.
+        params: Its parameters.
+        own_text: The text of a checklist, whose parameters are strings.
+    """
 
     id: str
     params: Mapping[str, object]
+    own_text: Text | None = None
+
+    @property
+    def text(self) -> Text:
+        """The text in both languages, its parameters not filled in."""
+        return self.own_text or lookup(self.id)
 
     def __str__(self) -> str:
         return render(self, Language.EN)
+
+    def say(self, language: Language) -> str:
+        """The sentence in a language."""
+        return render(self, language)
 
 
 def msg(text_id: str, /, **params: object) -> Message:
@@ -101,7 +117,9 @@ def lookup(text_id: str) -> Text:
 
 def render(message: Message, language: Language) -> str:
     """The sentence for a message in the given language."""
-    template = lookup(message.id)[0 if language is Language.EN else 1]
+    template = message.text[0 if language is Language.EN else 1]
+    if message.own_text is not None:
+        return template.format_map(message.params)
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }

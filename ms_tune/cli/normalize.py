@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli.parser import Parser
-from ms_tune.dialects.plan_result import Severity
+from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import names_of
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
@@ -256,7 +257,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
     source: SourceFile,
     text: str,
     count: int,
-    problems: Sequence[Problem],
+    problems: Sequence[Diagnostic],
     arguments: Namespace,
     console: Console,
 ) -> ExitCode:
@@ -290,14 +291,14 @@ def _convert(converted: Converted, arguments: Namespace, console: Console) -> Ex
     return _exit_code(converted.problems)
 
 
-def _warn(problems: Iterable[Problem], console: Console) -> None:
+def _warn(problems: Iterable[Diagnostic], console: Console) -> None:
     for problem in problems:
         console.warn(problem.message)
 
 
-def _matters(problem: Problem) -> bool:
+def _matters(problem: Diagnostic) -> bool:
     return problem.severity is not Severity.INFO
 
 
-def _exit_code(problems: Sequence[Problem]) -> ExitCode:
+def _exit_code(problems: Sequence[Diagnostic]) -> ExitCode:
     return ExitCode.FINDINGS if any(map(_matters, problems)) else ExitCode.OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune import api
-from ms_tune.dialects.plan_result import Severity
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.text import msg
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 
@@ -134,5 +135,5 @@ def _exit_code(programs: Sequence[ProgramPlan]) -> ExitCode:
     return ExitCode.FINDINGS if _matter(problems) else ExitCode.OK
 
 
-def _matter(problems: Iterable[Problem]) -> bool:
+def _matter(problems: Iterable[Diagnostic]) -> bool:
     return any(one.severity is not Severity.INFO for one in problems)

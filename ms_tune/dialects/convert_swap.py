@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ms_tune.dialects.operator_names import ByName
 
 
-def _problem(name: str, severity: Severity, /, **params: object) -> Problem:
-    return Problem(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
+def _problem(name: str, severity: Severity, /, **params: object) -> Diagnostic:
+    return Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
 
 
 def swap_static(
     groups: ByName,
     sections: Iterable[str],
     values: MutableMapping[str, object],
-    problems: list[Problem],
+    problems: list[Diagnostic],
     spelled: Callable[[str], str],
 ) -> None:
     """Entries for whole layers and for operators, each with its own prefetch. Lists of recompute then hold layers."""
@@ -42,7 +42,7 @@ def swap_static(
     problems.append(_problem("swap-numbers", Severity.INFO))
 
 
-def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, object], problems: list[Problem]) -> None:
+def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, object], problems: list[Diagnostic]) -> None:
     """One prefetch for all, one pipeline stage, and never a layer so close to the end that nothing is left to run."""
     if not groups:
         return

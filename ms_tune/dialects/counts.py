@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.facts.models import ModelConfig
 
 
-def second_names(model: ModelConfig) -> Iterator[Problem]:
+def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
     """Second names for a number of layers that the class has in any case: the framework stops when it converts the model's config.
 
     It has placed nothing by then, so that what layers would do is told all the same. Seen in 1.7 to 2.1 of MindFormers
@@ -26,4 +26,4 @@ def second_names(model: ModelConfig) -> Iterator[Problem]:
         for own, field in model.clashes_of(name):
             second = (field.path or (field.name,))[-1]
             message = msg("normalize.second-name", own=own, second=second)
-            yield Problem("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
+            yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.cells import Cells, run_length
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class SettingsDraft:
     choices: Choices
     target: Side | None
     values: dict[str, object] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
 
     def say(self, name: str, severity: Severity, /, **params: object) -> None:
         """Tell of something that is lost or differs."""
-        self.problems.append(Problem(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
+        self.problems.append(Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
 
     def is_there(self, name: str, layer: LayerPlan) -> bool:
         """Whether a name finds something in a layer; where it does not, a count may run over the layer."""

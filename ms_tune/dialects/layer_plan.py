@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan, Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan, RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class NormalizedPlan(NamedTuple):
     placement: tuple[tuple[int, ...], ...] | None
     formative: Mapping[str, object] | None
     layers: tuple[LayerPlan, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Diagnostic, ...]
     log: tuple[str, ...] = ()
     failure: Failure | None = None
     matches: Mapping[str, tuple[str, ...]] | None = None
@@ -86,7 +87,7 @@ def on_devices(plan: NormalizedPlan, devices: int) -> NormalizedPlan:
 
 def unmatched_cells(
     key: str, pattern: str, found: Mapping[tuple[int, int, int], bool], *, everywhere: bool
-) -> Problem | None:
+) -> Diagnostic | None:
     """The problem that tells in which cells a pattern finds nothing, although it is for layers of theirs.
 
     Args:
@@ -107,10 +108,10 @@ def unmatched_cells(
     if not cells:
         return None
     severity = Severity.INFO if everywhere else Severity.WARNING
-    return Problem("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
+    return Diagnostic("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
 
 
-def as_written(layers: Iterable[LayerPlan], known: Callable[[str], bool] | None = None) -> Iterator[Problem]:
+def as_written(layers: Iterable[LayerPlan], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
     """The note that patterns of the layers are shown as written; ``known`` tells those that are not."""
     patterns = dict.fromkeys(
         pattern
@@ -126,7 +127,7 @@ def as_written(layers: Iterable[LayerPlan], known: Callable[[str], bool] | None 
         if pattern and not (known and known(pattern))
     )
     if patterns:
-        yield Problem("as-written", Severity.INFO, msg("plans.as-written", patterns=", ".join(patterns)))
+        yield Diagnostic("as-written", Severity.INFO, msg("plans.as-written", patterns=", ".join(patterns)))
 
 
 def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:
@@ -134,7 +135,7 @@ def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:
     return Failure(stop.exception, stop.text, layer)
 
 
-def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Message | None = None) -> Problem:
+def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Message | None = None) -> Diagnostic:
     """The problem that tells of a failure.
 
     Args:
@@ -152,4 +153,4 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
         message = msg("plans.rejected", framework=framework, where=where, what=what)
     else:
         message = msg("plans.rejected-why", framework=framework, where=where, what=what, why=why)
-    return Problem(f"{step}-rejected", Severity.ERROR, message)
+    return Diagnostic(f"{step}-rejected", Severity.ERROR, message)

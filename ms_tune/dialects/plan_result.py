@@ -8,26 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.text import Message
 
 ENDLESS_LOOP = "endless-loop"
-
-
-class Severity(str, Enum):
-    """How much a problem matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-class Problem(NamedTuple):
-    """Something about the config that its author should know; ``hint`` says what to write instead, if that was proved."""
-
-    id: str
-    severity: Severity
-    message: Message
-    hint: Message | None = None
 
 
 class Failure(NamedTuple):
@@ -234,6 +218,6 @@ class RecomputePlan(NamedTuple):
     # None when the framework raises, whether it does so while it reads the values or when it sets a layer.
     formative: Formative | None
     layers: tuple[LayerPlan, ...]  # one entry a layer, in order; empty when `formative` is None
-    problems: tuple[Problem, ...]  # everything worth saying, the framework's own failure first
+    problems: tuple[Diagnostic, ...]  # everything worth saying, the framework's own failure first
     log: tuple[str, ...]  # what the framework logs while it formats the values, up to where it raises if it does
     failure: Failure | None = None  # where the framework stops, if it does

@@ -120,7 +120,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     loaded = loaded or load(request)
     now = normalize_source(loaded.source)
     if now.failure is not None:
-        hint = now.problems[0].hint if now.problems else None
+        hint = now.problems[0].help if now.problems else None
         raise ConfigError(msg("fitting.refused", error=now.failure.text), hint, path=loaded.source.path)
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))

@@ -18,7 +18,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
 
 VERSION = 1
 
@@ -30,7 +30,7 @@ class Baseline:
     folder: Path
     files: dict[str, Counter[str]]
 
-    def without(self, path: Path, text: str, findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], int]:
+    def without(self, path: Path, text: str, findings: Sequence[Diagnostic]) -> tuple[tuple[Diagnostic, ...], int]:
         """The findings of a file that are new, and how many are old."""
         left = Counter(self.files.get(relative_name(path, self.folder), {}))
         new = []
@@ -69,7 +69,7 @@ def load_baseline(file: Path) -> Baseline:
     return Baseline(file.absolute().parent, files)
 
 
-def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Finding]]]) -> int:
+def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Diagnostic]]]) -> int:
     """Write all findings as the baseline; returns how many they are."""
     folder = file.absolute().parent
     files: dict[str, list[dict[str, object]]] = {}

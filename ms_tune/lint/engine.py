@@ -9,7 +9,7 @@ from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
-from ms_tune.diagnostics import Category, Finding, Related, Severity, Wording, dotted, last_key
+from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.facts.releases import default_release
 from ms_tune.job.includes import BASE, with_bases
@@ -20,7 +20,7 @@ from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.own import TOO_MANY
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import parse_source
-from ms_tune.text import Language, lookup, msg
+from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message, Text
+    from ms_tune.text import Text
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
     from collections.abc import Iterable
@@ -54,7 +54,7 @@ def lint(
     checks: Iterable[Check],
     version: str | None = None,
     profile: str | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[Diagnostic, ...]:
     """The findings in a config, in the order of its text.
 
     Args:
@@ -68,9 +68,9 @@ def lint(
     return found_by((check for check in checks if concerns(check, dialect, target, profile)), source, dialect, target)
 
 
-def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, target: str) -> tuple[Finding, ...]:
+def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, target: str) -> tuple[Diagnostic, ...]:
     """What checks that are all made for a config find, as :func:`lint` does."""
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     whole = cache(partial(_whole, source))
     met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
     for check in checks:
@@ -81,7 +81,7 @@ def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, targ
             found += _run(check, read, dialect, target)
         except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
             found.append(_broken(check, source, error))
-    return proved(source, sorted(found, key=lambda finding: (finding.span.start, finding.id)))
+    return proved(source, sorted(found, key=lambda finding: (finding.location.start, finding.id)))
 
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
@@ -107,7 +107,7 @@ def _whole(source: SourceFile) -> SourceFile | None:
         return None
 
 
-def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Finding]:
+def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Diagnostic]:
     if isinstance(check.test, FunctionTest):
         function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
         context = Context(
@@ -159,7 +159,7 @@ def _fix(
     return fix, unfixable
 
 
-def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
+def _finding(check: Check, source: SourceFile, violation: Violation) -> Diagnostic:
     file = source.saying(violation.path)
     position = file.nearest(violation.path)
     span = position.value
@@ -186,27 +186,27 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
     elif position.value != position.definition and violation.span is None:
         places.append((position.definition, "definition"))
     related = [
-        Related(place, Wording(check.messages[text] if text in check.messages else lookup(f"lint.{text}"), params))
+        Related(place, Message("", params, check.messages[text] if text in check.messages else lookup(f"lint.{text}")))
         for place, text in (*places, *violation.related_spans)
     ]
     fix, unfixable = _fix(check, source, violation, params)
-    finding = Finding(
+    finding = Diagnostic(
         id=check.id,
         name=check.name,
         severity=check.severity,
         category=check.category,
         path=violation.path,
-        span=span,
-        message=Wording(check.messages[violation.message], params),
-        help=Wording(check.help, params),
+        location=span,
+        message=Message("", params, check.messages[violation.message]),
+        help=Message("", params, check.help),
         related=tuple(related),
         fix=fix,
         unfixable=unfixable,
         family=check.family,
         consequence=check.consequences.get(violation.message, check.consequences.get("default")),
     )
-    for wording in (finding.message, Wording(check.help, params), *(one.message for one in related)):
-        _try(wording.text, frozenset(params))
+    for message in (finding.message, Message("", params, check.help), *(one.message for one in related)):
+        _try(message.text, frozenset(params))
     return finding
 
 
@@ -214,35 +214,35 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Finding:
 def _try(text: Text, params: frozenset[str]) -> None:
     """A text with a parameter that is not there must show up here, as a broken check, and not when it is printed."""
     for language in Language:
-        Wording(text, dict.fromkeys(params, "")).say(language)
+        Message("", dict.fromkeys(params, ""), text).say(language)
 
 
-def _broken(check: Check, source: SourceFile, error: Exception) -> Finding:
+def _broken(check: Check, source: SourceFile, error: Exception) -> Diagnostic:
     import traceback  # noqa: PLC0415 - start-up time
 
     params = {"id": check.id, "name": check.name, "error": f"{type(error).__name__}: {error}"}
-    return Finding(
+    return Diagnostic(
         id="MST001",
         name="internal-error",
         severity=Severity.ERROR,
         category=Category.CORRECTNESS,
         path=(),
-        span=source.nearest(()).value,
-        message=Wording(lookup("lint.internal-error"), params),
+        location=source.nearest(()).value,
+        message=Message("", params, lookup("lint.internal-error")),
         trace="".join(traceback.format_exception(error)),
     )
 
 
-def _too_many(check: Check, source: SourceFile) -> Finding:
+def _too_many(check: Check, source: SourceFile) -> Diagnostic:
     """What is said in place of the findings beyond those that are told."""
-    return Finding(
+    return Diagnostic(
         id=TOO_MANY.id,
         name=TOO_MANY.name,
         severity=TOO_MANY.severity,
         category=TOO_MANY.category,
         path=(),
-        span=source.nearest(()).value,
-        message=Wording(lookup("lint.too-many-findings"), {"id": check.id, "name": check.name, "limit": str(_TOLD)}),
+        location=source.nearest(()).value,
+        message=msg("lint.too-many-findings", id=check.id, name=check.name, limit=str(_TOLD)),
     )
 
 

@@ -15,7 +15,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.diagnostics import Finding, TextEdit
+    from ms_tune.diagnostics import Diagnostic, TextEdit
     from ms_tune.lint.checklist import Check, FixRule
     from ms_tune.lint.context import Violation
     from ms_tune.source.yaml import SourceFile
@@ -92,7 +92,7 @@ def _proposed(source: SourceFile, changes: tuple[ValueChange, ...], *, safe: boo
     return Fix(safe, title_of(changes[0]), changes, edits), None
 
 
-def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def proved(source: SourceFile, findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """The findings; a fix that would do anything else than it says is taken away, with a note why."""
     fixes = [finding.fix for finding in findings if finding.fix]
     if not fixes or _together(source, fixes):
@@ -107,7 +107,7 @@ def proved(source: SourceFile, findings: Sequence[Finding]) -> tuple[Finding, ..
 
 def apply_fixes(
     source: SourceFile,
-    check_again: Callable[[SourceFile], Sequence[Finding]],
+    check_again: Callable[[SourceFile], Sequence[Diagnostic]],
     *,
     unsafe: bool = False,
     admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None = None,

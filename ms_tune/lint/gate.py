@@ -20,7 +20,7 @@ from ms_tune.lint.code_source import CodeSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ms_tune.diagnostics import Finding, Fix, KeyPath
+    from ms_tune.diagnostics import Diagnostic, Fix, KeyPath
     from ms_tune.enums import Dialect
     from ms_tune.source.yaml import SourceFile
 
@@ -30,7 +30,7 @@ class Gate(NamedTuple):
 
     dialect: Dialect  # what it is read as
     version: str  # the release that it is read for
-    check: Callable[[SourceFile], Sequence[Finding]]  # finds what is wrong with it
+    check: Callable[[SourceFile], Sequence[Diagnostic]]  # finds what is wrong with it
 
     def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
         """Whether a config with these fixes is no worse, and the same to the framework if all of them are safe."""
@@ -67,8 +67,8 @@ def _layers(source: SourceFile, version: str) -> object:
 
 
 def where_certain(
-    findings: Iterable[Finding], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
-) -> tuple[Finding, ...]:
+    findings: Iterable[Diagnostic], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
+) -> tuple[Diagnostic, ...]:
     """The findings; what is not found for every release has no safe fix.
 
     Args:
@@ -78,7 +78,7 @@ def where_certain(
     """
     asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
 
-    def in_all(finding: Finding) -> bool:
+    def in_all(finding: Diagnostic) -> bool:
         for release in releases:
             key = finding.id, release
             if key not in asked:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.source.yaml import SourceFile
@@ -148,8 +148,8 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
 
 
 def findings_of(
-    commands: tuple[SourceFile, ...], found_in: Callable[[SourceFile], Iterable[Finding]]
-) -> Iterator[Finding]:
+    commands: tuple[SourceFile, ...], found_in: Callable[[SourceFile], Iterable[Diagnostic]]
+) -> Iterator[Diagnostic]:
     """What is found in what a script starts (:func:`ms_tune.lint.launched.findings_of`)."""
     from ms_tune.lint.launched import findings_of as found_of_commands  # noqa: PLC0415 - as above
 

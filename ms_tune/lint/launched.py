@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ms_tune.diagnostics import Fix, Severity, TextEdit, Wording
+from ms_tune.diagnostics import Fix, Severity, TextEdit
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.diagnostics import Finding, Location
+    from ms_tune.diagnostics import Diagnostic, Location
     from ms_tune.lint.checklist import FixRule
     from ms_tune.lint.context import Violation
     from ms_tune.source.shell.read import Launches
@@ -227,8 +227,8 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
 
 
 def findings_of(
-    commands: Iterable[SourceFile], found_in: Callable[[SourceFile], Iterable[Finding]]
-) -> Iterator[Finding]:
+    commands: Iterable[SourceFile], found_in: Callable[[SourceFile], Iterable[Diagnostic]]
+) -> Iterator[Diagnostic]:
     """What is found in the commands of a script, and under which condition.
 
     What only shows where nothing comes from outside says so, fixes nothing and is no error: who starts the script may know better.
@@ -237,7 +237,7 @@ def findings_of(
     for one in commands:
         supposed = one.supposed if isinstance(one, LaunchSource) else ()
         for finding in found_in(one):
-            key = (finding.id, finding.span.start, str(finding.message))
+            key = (finding.id, finding.location.start, str(finding.message))
             if not supposed:
                 known.add(key)
                 yield finding
@@ -245,13 +245,13 @@ def findings_of(
                 yield _unless_set(finding, supposed)
 
 
-def _unless_set(finding: Finding, supposed: tuple[str, ...]) -> Finding:
+def _unless_set(finding: Diagnostic, supposed: tuple[str, ...]) -> Diagnostic:
     text, names = finding.message.text, ", ".join(name for name in supposed if name != "@")
     said = lookup(
         "lint.unless-given" if not names else "lint.unless-set-or-given" if "@" in supposed else "lint.unless-set"
     )
     text = Text(said.en.replace("{message}", text.en), said.zh.replace("{message}", text.zh))
-    message = Wording(text, {**finding.message.params, "supposed": names})
+    message = Message("", {**finding.message.params, "supposed": names}, text)
     severity = Severity.WARNING if finding.severity is Severity.ERROR else finding.severity
     return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
 

@@ -28,7 +28,7 @@ from ms_tune.text import Message, msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.diagnostics import Finding, KeyPath
+    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.facts.releases import Release
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.request import LintRun
@@ -112,7 +112,7 @@ class CheckedFile(NamedTuple):
             return True
         return bool(self.commands) and concerns(check, self.of_commands, self.release.version, profile)
 
-    def findings(self, source: SourceFile) -> tuple[Finding, ...]:
+    def findings(self, source: SourceFile) -> tuple[Diagnostic, ...]:
         """What is wrong and not old or ignored: what may be fixed."""
         findings, _ = self._found(source)
         if self.job.baseline is not None:
@@ -125,8 +125,8 @@ class CheckedFile(NamedTuple):
         return named is not None or self.release.is_installed
 
     def _where_certain(
-        self, found: tuple[Finding, ...], source: SourceFile, checks: Sequence[Check], profile: str
-    ) -> tuple[Finding, ...]:
+        self, found: tuple[Diagnostic, ...], source: SourceFile, checks: Sequence[Check], profile: str
+    ) -> tuple[Diagnostic, ...]:
         by_id = {check.id: check for check in checks}
 
         def found_for(check: str, release: str) -> Iterator[KeyPath]:
@@ -135,7 +135,7 @@ class CheckedFile(NamedTuple):
         others = [one for one in served(self.dialect) if one != self.release.version]
         return where_certain(found, found_for, others)
 
-    def _found(self, source: SourceFile) -> tuple[tuple[Finding, ...], int]:
+    def _found(self, source: SourceFile) -> tuple[tuple[Diagnostic, ...], int]:
         selection = self.selection()
         lists = (*self.settings.checklists, *self.job.request.checklists)
         for names, origin in (
@@ -190,13 +190,15 @@ class CheckedFile(NamedTuple):
         return tuple(_rated(finding, selection) for finding in found if selection.takes(finding)) + broken, ignored
 
 
-def _together(found: tuple[Finding, ...], further: Iterable[Iterable[Finding]]) -> tuple[Finding, ...]:
+def _together(found: tuple[Diagnostic, ...], further: Iterable[Iterable[Diagnostic]]) -> tuple[Diagnostic, ...]:
     """All findings in the order of the text; what two commands of a script share is told once."""
-    every = {(one.id, one.span, str(one.message)): one for one in (*found, *(one for more in further for one in more))}
-    return tuple(sorted(every.values(), key=lambda finding: (finding.span.start, finding.id)))
+    every = {
+        (one.id, one.location, str(one.message)): one for one in (*found, *(one for more in further for one in more))
+    }
+    return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))
 
 
-def _rated(finding: Finding, selection: Selection) -> Finding:
+def _rated(finding: Diagnostic, selection: Selection) -> Diagnostic:
     severity = selection.severity(finding)
     return finding if severity is finding.severity else finding._replace(severity=severity)
 

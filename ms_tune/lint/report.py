@@ -7,7 +7,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.diagnostics import Finding, Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ class FileReport(NamedTuple):
     # What is in it (without a byte order mark); nothing if it is not needed to show the findings.
     text: str
     release: Release  # the framework version that it was checked for
-    findings: tuple[Finding, ...]  # what was found and is reported
+    findings: tuple[Diagnostic, ...]  # what was found and is reported
     ignored: int = 0  # how many findings comments in the file ignore
     baselined: int = 0  # how many findings the baseline holds
     notes: tuple[Message, ...] = ()  # what the user should know about how the file was read
@@ -96,7 +96,7 @@ class LintReport(NamedTuple):
         return self.unreadable + self.unwritten
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Diagnostic, ...]:
         """The findings of all files."""
         return tuple(finding for file in self.files for finding in file.findings)
 

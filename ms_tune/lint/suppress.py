@@ -12,9 +12,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Finding, Fix, Location, TextEdit, Wording
+from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
 from ms_tune.lint.own import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
-from ms_tune.text import lookup, msg
+from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class Directive:
 class Suppressed:
     """The findings that remain, and how many were ignored."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
     ignored: int
 
 
@@ -73,11 +73,11 @@ class Surroundings:
     quoted: Sequence[tuple[int, int]]  # stretches of the text that are strings, where `#` starts no comment
 
 
-def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings) -> Suppressed:
+def suppress(text: str, findings: Sequence[Diagnostic], surroundings: Surroundings) -> Suppressed:
     """Take away what the comments of a file ignore, and complain about comments that ignore nothing."""
     lines = _LineIndex(text)
     directives: list[Directive] = []
-    complaints: list[Finding] = []
+    complaints: list[Diagnostic] = []
     for match in _COMMENT.finditer(text):
         if any(start <= match.start() < end for start, end in surroundings.quoted):
             continue
@@ -90,7 +90,7 @@ def suppress(text: str, findings: Sequence[Finding], surroundings: Surroundings)
     kept = [finding for finding in findings if not _is_ignored(finding, directives, surroundings, used)]
     for directive in directives:
         complaints += _unused(directive, lines, surroundings, used)
-    together = sorted((*kept, *complaints), key=lambda finding: (finding.span.start, finding.id))
+    together = sorted((*kept, *complaints), key=lambda finding: (finding.location.start, finding.id))
     return Suppressed(tuple(together), len(findings) - len(kept))
 
 
@@ -110,7 +110,7 @@ def _directive(match: re.Match[str], lines: _LineIndex) -> Directive | None:
 
 
 def _is_ignored(
-    finding: Finding, directives: Iterable[Directive], surroundings: Surroundings, used: set[tuple[int, int]]
+    finding: Diagnostic, directives: Iterable[Directive], surroundings: Surroundings, used: set[tuple[int, int]]
 ) -> bool:
     """Whether a comment ignores the finding. Every comment that does is in use."""
     ignored = False
@@ -122,10 +122,10 @@ def _is_ignored(
     return ignored
 
 
-def _is_about(directive: Directive, finding: Finding, surroundings: Surroundings) -> bool:
+def _is_about(directive: Directive, finding: Diagnostic, surroundings: Surroundings) -> bool:
     if directive.whole_file:
         return True
-    places = [(finding.span.line, finding.span.end_line)]
+    places = [(finding.location.line, finding.location.end_line)]
     if finding.path:
         node = surroundings.region(finding.path)
         places += [node] if node else []
@@ -135,7 +135,7 @@ def _is_about(directive: Directive, finding: Finding, surroundings: Surroundings
 
 def _unused(
     directive: Directive, lines: _LineIndex, surroundings: Surroundings, used: set[tuple[int, int]]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     names = surroundings.names
     start = directive.span.start
     idle = [
@@ -165,15 +165,15 @@ def _removal(directive: Directive, lines: _LineIndex) -> TextEdit:
 
 def _complaint(
     rule: OwnRule, text_id: str, span: Location, params: Mapping[str, str], fix: Fix | None = None
-) -> Finding:
-    return Finding(
+) -> Diagnostic:
+    return Diagnostic(
         id=rule.id,
         name=rule.name,
         severity=rule.severity,
         category=rule.category,
         path=(),
-        span=span,
-        message=Wording(lookup(text_id), params),
-        help=Wording(rule.text("help"), params),
+        location=span,
+        message=Message("", params, lookup(text_id)),
+        help=Message("", params, rule.text("help")),
         fix=fix,
     )

@@ -12,7 +12,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.job.detect import Recognition
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -68,6 +68,6 @@ def _as(source: SourceFile, values: object, dialect: Dialect, notes: tuple[Messa
     return Told(dialect, None, notes, fragment)
 
 
-def present(source: SourceFile, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def present(source: SourceFile, findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """The findings about what is in a file, and not about what is missing in it."""
     return tuple(one for one in findings if source.position(one.path) is not None)

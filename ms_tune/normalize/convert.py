@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindformers import read
@@ -19,7 +20,6 @@ from ms_tune.dialects.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
 from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Side, as_written, translate
 from ms_tune.dialects.operators import dynamic_model, layer_model
 from ms_tune.dialects.patterns import full_match
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError, closest
 from ms_tune.facts.legacy import is_legacy
@@ -125,7 +125,7 @@ def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | Non
 
 
 def convert_named(
-    plan: NormalizedPlan, here: Side, target: TargetDialect, problems: list[Problem], there: Side | None = None
+    plan: NormalizedPlan, here: Side, target: TargetDialect, problems: list[Diagnostic], there: Side | None = None
 ) -> Converted:
     """The settings that do in another dialect what a plan does.
 
@@ -146,7 +146,7 @@ def convert_named(
     return _with(problems, proved(plan, converted, target, choices, there), target)
 
 
-def _with(problems: Iterable[Problem], converted: Converted, target: TargetDialect) -> Converted:
+def _with(problems: Iterable[Diagnostic], converted: Converted, target: TargetDialect) -> Converted:
     return replace(converted, problems=(*problems, *converted.problems), release=target.release)
 
 
@@ -163,7 +163,7 @@ def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     return f"{section}.num_nextn_predict_layers", usual or 0
 
 
-def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, problems: list[Problem]) -> Side:
+def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]) -> Side:
     """The layers of the config's own model, or of one with the same names where it is not known."""
     dialect = dialect_of(source)
     if dialect is Dialect.MINDSPEED_MS:
@@ -203,7 +203,7 @@ def _or_itself(side: Side) -> Side:
     return replace(side, find=look)
 
 
-def _tell_stand_in(plan: NormalizedPlan, name: str, problems: list[Problem]) -> None:
+def _tell_stand_in(plan: NormalizedPlan, name: str, problems: list[Diagnostic]) -> None:
     if _names_operators(plan):
         note(problems, "stand-in", Severity.WARNING, model=name)
 
@@ -237,7 +237,7 @@ def _by_paths(name: str, paths: Mapping[int, frozenset[str]], ahead: int) -> Sid
     return Side("dynamic", name, {layer: shared[found] for layer, found in paths.items()}, look, ahead)
 
 
-def _target_side(here: Side, target: TargetDialect, plan: NormalizedPlan, problems: list[Problem]) -> Side:
+def _target_side(here: Side, target: TargetDialect, plan: NormalizedPlan, problems: list[Diagnostic]) -> Side:
     """The layers of the model that has the same ones in the target."""
     if target.dialect is Dialect.MINDSPEED_MS:
         return _unknown("mindspeed", "")

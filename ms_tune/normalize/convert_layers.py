@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.cells import cut
 from ms_tune.dialects.draft import KEYS, SettingsDraft, few, shown, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
@@ -26,7 +27,6 @@ from ms_tune.dialects.mindformers.write import to_mindformers
 from ms_tune.dialects.mindformers_pynative.write import to_pynative
 from ms_tune.dialects.mindspeed_ms.write import to_mindspeed_ms
 from ms_tune.dialects.operator_names import SWAP, Choices, Side, as_written
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import default_release
 
@@ -42,7 +42,7 @@ class Converted:
 
     values: Mapping[str, object]  # dotted keys of the other dialect and their values
     # What cannot be said there (errors: it is missing from the values), and what is not quite the same.
-    problems: tuple[Problem, ...]
+    problems: tuple[Diagnostic, ...]
     release: str = ""  # the release that is to read them
 
 

@@ -126,7 +126,7 @@ def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
         if plan.failure is not None:
             problem = plan.problems[0]
             text = msg("megatron_layers.not-written", line=launch.place.span.line, what=problem.message)
-            raise UsageError(text, problem.hint)
+            raise UsageError(text, problem.help)
         found[-1] = plan
     return tuple(found)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.plan import normalize_megatron
@@ -18,7 +19,7 @@ from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms
 from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
-from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.source.shell.read import read_launches
@@ -44,9 +45,9 @@ class TargetDialect:
     release: str
 
 
-def note(problems: list[Problem], name: str, severity: Severity, /, **params: object) -> None:
+def note(problems: list[Diagnostic], name: str, severity: Severity, /, **params: object) -> None:
     """Tell of something about a conversion."""
-    problems.append(Problem(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
+    problems.append(Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
 
 
 def with_experts(side: Side) -> list[int]:
@@ -70,7 +71,7 @@ def proved(
     said = {problem.id for problem in converted.problems}
     if said & _STRUCTURAL:
         return converted
-    problems: list[Problem] = []
+    problems: list[Diagnostic] = []
     try:
         again = _read_back(converted.values, target, side)
     except MsTuneError as error:
@@ -170,7 +171,7 @@ def _acts(layers: Sequence[LayerPlan], choices: Choices, target: TargetDialect, 
     return acts
 
 
-def _tell_differences(before: Mapping[int, _Act], after: Mapping[int, _Act], problems: list[Problem]) -> None:
+def _tell_differences(before: Mapping[int, _Act], after: Mapping[int, _Act], problems: list[Diagnostic]) -> None:
     """Layers that would not do what they do now, told together where they differ in the same way."""
     rows: dict[tuple[str, str], list[int]] = {}
     for layer, act in before.items():

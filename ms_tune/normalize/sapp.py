@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.plan_result import LayerPlan, Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import model_of, names_of
@@ -74,7 +75,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # The operators that the framework chooses for a model whose name SAPP does not tell.
         name = models("core")[0]
-        problems = [Problem("convert-stand-in", Severity.WARNING, msg("plans.convert.stand-in", model=name))]
+        problems = [Diagnostic("convert-stand-in", Severity.WARNING, msg("plans.convert.stand-in", model=name))]
         here = side_of("core", name, plan.framework_version, plan.layers, (), 0)
         return convert_named(plan, here, target, problems)
     converted = convert(plan, target.dialect.value, version=target.release)
@@ -127,7 +128,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     if any(map(any, lists.swap or ())) and dialect is not Dialect.MINDFORMERS:
         raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
     lists = settled(lists, sizes.layers)
-    problems: list[Problem] = []
+    problems: list[Diagnostic] = []
     plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = plan._replace(framework_version=release_of(dialect, version))
     if dialect is Dialect.MINDFORMERS:
@@ -328,17 +329,17 @@ def _numbers(plan: NormalizedPlan, table: Table) -> list[int]:
     return found
 
 
-def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Problem]:
+def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Diagnostic]:
     """Kinds of recompute that SAPP was not asked for, and the config has."""
     for kind in KEYS[1:]:
         path = _PLACES[dialect][kind]
         if getattr(lists, kind) is None and source.get(path) not in (None, False, [], {}, 0):
             message = msg("plans.sapp.own-value", key=".".join(map(str, path)), kind=kind)
-            yield Problem("sapp-own-value", Severity.WARNING, message)
+            yield Diagnostic("sapp-own-value", Severity.WARNING, message)
 
 
 def _others(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     """The values of the dynamic graphs."""
     dialect = dialect_of(source)
@@ -358,7 +359,7 @@ def _others(
 
 
 def _dynamic(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Problem]
+    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     target = TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
     behind = _predicting(source, plan, layers)

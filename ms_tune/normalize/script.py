@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.arguments import command_of, without_unset
 from ms_tune.dialects.megatron.detect import release_taking
 from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, plan_of
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.releases import release_for
@@ -66,7 +66,7 @@ def normalize_script(
 
 def _in_windows(one: ProgramPlan) -> ProgramPlan:
     """What is told of a script whose lines end as in Windows is what is meant, and not what bash makes of it."""
-    problem = Problem("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
+    problem = Diagnostic("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
 
@@ -106,7 +106,7 @@ def _planned(path: Path, command: ProgramArguments, *, supposing: bool) -> Progr
         found = _planned(path, bare, supposing=False) if bare is not None else None
         if found is not None and found.plan is not None:
             variables = ", ".join(f"${name}" for name in names)
-            problem = Problem("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
+            problem = Diagnostic("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
             return replace(found, plan=found.plan._replace(problems=(*found.plan.problems, problem)))
         return ProgramPlan(command.launch.name, line, None, error.argument, error.variable)
     except ConfigError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Problem, Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.job.detect import recognise
@@ -52,12 +52,12 @@ def normalize_source(
         if changes:
             from ms_tune.normalize.suggest import describe  # noqa: PLC0415 - start-up time
 
-            first = plan.problems[0]._replace(hint=describe(changes))
+            first = plan.problems[0]._replace(help=describe(changes))
             plan = plan._replace(problems=(first, *plan.problems[1:]))
     if not source.duplicates:
         return plan
     twice = [
-        Problem(
+        Diagnostic(
             "duplicate-key",
             Severity.WARNING,
             msg(

@@ -40,11 +40,11 @@ def _suite(file: FileReport, console: Console) -> Iterator[str]:
         yield f'    <testcase classname={name} name="ms-tune lint"/>'
     for finding in file.findings:
         message = finding.sentence(console.language)
-        place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
+        place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
         words = [place, message]
         if finding.help is not None:
             words.append(console.labelled(console.text("lint.help-label"), finding.help.say(console.language)))
-        case = _attribute(f"{finding.id} {finding.name} ({finding.span.line}:{finding.span.column})")
+        case = _attribute(f"{finding.id} {finding.name} ({finding.location.line}:{finding.location.column})")
         yield f"    <testcase classname={name} name={case}>"
         if finding.severity is Severity.INFO:
             yield f"      <system-out>{_text(chr(10).join(words))}</system-out>"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.report import LintReport
 
 _STDIN = Path("-")
@@ -18,11 +18,11 @@ def shown_path(path: Path) -> str:
     return "<stdin>" if path == _STDIN else str(path)
 
 
-def statistics_of(report: LintReport) -> list[tuple[Finding, int, int]]:
+def statistics_of(report: LintReport) -> list[tuple[Diagnostic, int, int]]:
     """For each check that found something: one of its findings, how many there are, in how many files; most first."""
     counts: Counter[str] = Counter()
     files: Counter[str] = Counter()
-    example: dict[str, Finding] = {}
+    example: dict[str, Diagnostic] = {}
     for file in report.files:
         counts.update(finding.id for finding in file.findings)
         files.update({finding.id for finding in file.findings})

@@ -21,7 +21,7 @@ def write_github(report: LintReport, console: Console) -> None:
         write_failure(error, "ms-tune lint", console)
     found = [(finding, file) for file in report.files for finding in file.findings]
     for finding, file in sorted(found, key=lambda pair: pair[0].severity.rank):
-        span = finding.span
+        span = finding.location
         places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
         if span.line == span.end_line:  # columns of another line would be refused
             places |= {"col": span.column, "endColumn": span.end_column}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity, Wording
+from ms_tune.diagnostics import Severity
 from ms_tune.report.lint_common import shown_path, statistics_of
-from ms_tune.text import render
+from ms_tune.text import Message, render
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding, Fix, Location
+    from ms_tune.diagnostics import Diagnostic, Fix, Location
     from ms_tune.errors import MsTuneError
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
@@ -58,19 +58,19 @@ def _failed(error: MsTuneError, language: Language) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, language: Language) -> dict[str, object]:
+def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, language: Language) -> dict[str, object]:
     path = shown_path(file.path)
     return {
         "id": finding.id,
         "name": finding.name,
         "severity": finding.severity.value,
         "file": path,
-        **_place(finding.span),
+        **_place(finding.location),
         "key_path": list(finding.path),
         "message": finding.message.say(language),
         "consequence": _consequence(finding, language),
         "related": [
-            {"file": path, **_place(related.span), "message": related.message.say(language)}
+            {"file": path, **_place(related.location), "message": related.message.say(language)}
             for related in finding.related
         ],
         "more": {"command": f"ms-tune rule {finding.name}", "page": settings.page(finding)},
@@ -78,10 +78,10 @@ def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, lang
     }
 
 
-def _consequence(finding: Finding, language: Language) -> dict[str, str] | None:
+def _consequence(finding: Diagnostic, language: Language) -> dict[str, str] | None:
     if finding.consequence is None:
         return None
-    return {"id": finding.consequence.value, "text": Wording(finding.consequence.text, {}).say(language)}
+    return {"id": finding.consequence.value, "text": Message("", {}, finding.consequence.text).say(language)}
 
 
 def _fix(fix: Fix, file: FileReport, language: Language) -> dict[str, object]:

@@ -9,7 +9,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.report.lint_common import shown_path, statistics_of
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding, Location
+    from ms_tune.diagnostics import Diagnostic, Location
     from ms_tune.facts.releases import Release
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
@@ -41,14 +41,14 @@ def write_lint(report: LintReport, console: Console, *, concise: bool = False, s
         console.write(_summary(report, console))
 
 
-def _line(finding: Finding, file: FileReport, console: Console) -> str:
-    place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
+def _line(finding: Diagnostic, file: FileReport, console: Console) -> str:
+    place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
     head = console.paint(_head(finding, console), _COLOURS[finding.severity])
     message = " ".join(finding.sentence(console.language).split())
     return f"{place}: {head} {finding.id}: {message}"
 
 
-def _head(finding: Finding, console: Console) -> str:
+def _head(finding: Diagnostic, console: Console) -> str:
     return f"{console.text(f'lint.severity.{finding.severity.value}')}[{finding.name}]"
 
 
@@ -88,14 +88,16 @@ def _checked_for(release: Release, console: Console) -> str:
     return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
-def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, console: Console) -> str:
+def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
     colour = _COLOURS[finding.severity]
-    labels = [_Label(finding.span, "^", "", colour)]
-    labels += [_Label(related.span, "-", related.message.say(console.language), "cyan") for related in finding.related]
+    labels = [_Label(finding.location, "^", "", colour)]
+    labels += [
+        _Label(related.location, "-", related.message.say(console.language), "cyan") for related in finding.related
+    ]
     margin = len(str(max(label.span.line for label in labels)))
     head = console.paint(_head(finding, console), colour)
     bar = console.paint(f"{'':{margin}} |", "dim")
-    place = f"{shown_path(file.path)}:{finding.span.line}:{finding.span.column}"
+    place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
     lines = [
         f"{head} {finding.id}: {finding.message.say(console.language)}",
         f"{'':{margin}}{console.paint('-->', 'dim')} {place}",
@@ -111,7 +113,7 @@ def _finding(finding: Finding, file: FileReport, settings: ProjectSettings, cons
     return "\n".join(lines)
 
 
-def _remarks(finding: Finding, page: str | None, console: Console) -> list[tuple[str, str]]:
+def _remarks(finding: Diagnostic, page: str | None, console: Console) -> list[tuple[str, str]]:
     """What to do about a finding, and where to read more: each a label's text id and the words."""
     remarks = []
     if finding.consequence is not None:

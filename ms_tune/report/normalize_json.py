@@ -9,8 +9,9 @@ from ms_tune.text import render
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.text import Language
 
@@ -37,14 +38,14 @@ def plan_json(plan: NormalizedPlan, layers: Sequence[LayerPlan], language: Langu
     }
 
 
-def problems_json(problems: Sequence[Problem], language: Language) -> list[dict[str, str | None]]:
+def problems_json(problems: Sequence[Diagnostic], language: Language) -> list[dict[str, str | None]]:
     """Problems, in the language of the user."""
     return [
         {
             "id": problem.id,
             "severity": problem.severity.value,
             "message": render(problem.message, language),
-            "hint": render(problem.hint, language) if problem.hint is not None else None,
+            "hint": render(problem.help, language) if problem.help is not None else None,
         }
         for problem in problems
     ]

@@ -7,15 +7,17 @@ from collections import Counter
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import RecomputeMode, Severity, Warned
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.plan_result import RecomputeMode, Warned
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan, Problem
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.report.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -198,7 +200,7 @@ def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[RecomputeMode
     ]
 
 
-def write_problems(problems: Sequence[Problem], console: Console) -> None:
+def write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
     """What is worth saying about the config."""
     if not problems:
         return
@@ -206,8 +208,8 @@ def write_problems(problems: Sequence[Problem], console: Console) -> None:
     for problem in problems:
         label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")
-        if problem.hint is not None:
-            console.write(f"    {console.text('normalize.help', hint=console.say(problem.hint))}")
+        if problem.help is not None:
+            console.write(f"    {console.text('normalize.help', hint=console.say(problem.help))}")
 
 
 def _heat_map(layers: Sequence[LayerPlan], console: Console, width: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.diagnostics import Finding, Fix, Location
+    from ms_tune.diagnostics import Diagnostic, Fix, Location
     from ms_tune.lint.report import FileReport, LintReport
     from ms_tune.lint.rules import RuleEntry
 
@@ -59,7 +59,7 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleE
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(finding: Finding, rule: RuleEntry | None, page: str | None) -> dict[str, object]:
+def _rule(finding: Diagnostic, rule: RuleEntry | None, page: str | None) -> dict[str, object]:
     where = {"helpUri": page} if page else {}
     if rule is None:
         return {"id": finding.id, "name": finding.name, **where}
@@ -90,7 +90,7 @@ def _rule(finding: Finding, rule: RuleEntry | None, page: str | None) -> dict[st
 
 
 def _result(
-    finding: Finding, print_: tuple[str, int], file: FileReport, index: int, language: Language
+    finding: Diagnostic, print_: tuple[str, int], file: FileReport, index: int, language: Language
 ) -> dict[str, object]:
     artifact = _artifact(file.path)
     result: dict[str, object] = {
@@ -98,12 +98,12 @@ def _result(
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": finding.sentence(language)},
-        "locations": [_location(artifact, finding.span)],
+        "locations": [_location(artifact, finding.location)],
         "partialFingerprints": {"msTuneFinding/v1": f"{print_[0]}:{print_[1]}"},
     }
     if finding.related:
         result["relatedLocations"] = [
-            {"id": number, **_location(artifact, related.span), "message": {"text": related.message.say(language)}}
+            {"id": number, **_location(artifact, related.location), "message": {"text": related.message.say(language)}}
             for number, related in enumerate(finding.related)
         ]
     if finding.fix is not None:

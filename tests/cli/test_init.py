@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_templates_lint_clean(template: Template) -> None:
     outcome = check_file(LintTarget(template.file, named=True), LintRun(settings=ProjectSettings(None, Path("/"))))
     assert outcome.report is not None, outcome.error
-    assert [(finding.name, finding.span.line) for finding in outcome.report.findings] == []
+    assert [(finding.name, finding.location.line) for finding in outcome.report.findings] == []
     assert outcome.report.notes == ()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.layer_plan import (
     MINDFORMERS,
@@ -21,7 +22,7 @@ from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
-from ms_tune.dialects.plan_result import RecomputeMode, Severity
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.sapp_lists import SappLists, parse_sapp

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindformers_pynative.read import normalize_source
-from ms_tune.dialects.plan_result import RecomputeMode, Severity, SwapPlan
+from ms_tune.dialects.plan_result import RecomputeMode, SwapPlan
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
@@ -43,7 +43,7 @@ def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_file, "built_in", few)
 
 
-def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Finding, ...]]) -> None:
+def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Diagnostic, ...]]) -> None:
     """Assert that the fix makes the check's good example of its bad one, once, and only if it is asked for where unsafe."""
     (finding,) = again(bad)
     assert finding.fix is not None

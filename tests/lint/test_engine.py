@@ -21,17 +21,17 @@ from ms_tune.text import Language
 from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
 
 CONFIGS = wheel_configs()
 
 
-def run(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None) -> tuple[Finding, ...]:
+def run(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None) -> tuple[Diagnostic, ...]:
     return lint(parse_source(text, Path("config.yaml")), dialect, built_in(dialect), version)
 
 
 def found(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None) -> list[tuple[str, int, int]]:
-    return [(finding.id, finding.span.line, finding.span.column) for finding in run(text, dialect, version)]
+    return [(finding.id, finding.location.line, finding.location.column) for finding in run(text, dialect, version)]
 
 
 @pytest.mark.skipif(not CONFIGS, reason="mindformers is not installed")
@@ -55,8 +55,8 @@ def test_findings_stand_in_the_order_of_the_text_and_point_at_key_or_value() -> 
 
 def test_aliases_point_at_the_use_and_relate_to_the_definition() -> None:
     (finding,) = run("x-pp: &size 64GB\ncontext:\n  max_device_memory: *size\n")
-    assert (finding.id, finding.span.line, finding.span.column) == ("MST508", 3, 22)
-    assert [(related.span.line, related.span.column) for related in finding.related] == [(1, 13)]
+    assert (finding.id, finding.location.line, finding.location.column) == ("MST508", 3, 22)
+    assert [(related.location.line, related.location.column) for related in finding.related] == [(1, 13)]
     assert finding.message.params["value"] == "64GB"
 
 

@@ -19,7 +19,7 @@ from ms_tune.lint.fix import Fixed, apply_fixes
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.source.yaml import SourceFile
@@ -29,7 +29,7 @@ CASES = [pytest.param(check, id=check.id) for check in environment_checks() if c
 
 
 def fixed(environment: Environment, profile: str | None = "performance", *, unsafe: bool = True) -> Fixed:
-    def again(source: SourceFile) -> tuple[Finding, ...]:
+    def again(source: SourceFile) -> tuple[Diagnostic, ...]:
         assert isinstance(source, EnvironmentSource)
         return lint_environment(source.environment, profile=profile)
 
@@ -42,7 +42,7 @@ def mended(text: str, *, unsafe: bool = True) -> str:
 
 @pytest.mark.parametrize("check", CASES)
 def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
-    def again(source: SourceFile) -> tuple[Finding, ...]:
+    def again(source: SourceFile) -> tuple[Diagnostic, ...]:
         assert isinstance(source, EnvironmentSource)
         return lint_environment(source.environment, (check,), profile_for(check))
 

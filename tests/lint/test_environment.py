@@ -145,8 +145,8 @@ def test_any_text_is_read(text: str) -> None:
 def test_positions_point_into_the_value() -> None:
     text = "# 设置\nexport MS_ALLOC_CONF='enable_vmm:True, memory_trakcer:True'\n"
     (finding,) = lint_environment(parse_shell(text, FILE))
-    assert (finding.id, finding.span.line, finding.span.column) == ("MST802", 2, 40)
-    assert text[finding.span.start : finding.span.end] == "memory_trakcer:True"
+    assert (finding.id, finding.location.line, finding.location.column) == ("MST802", 2, 40)
+    assert text[finding.location.start : finding.location.end] == "memory_trakcer:True"
     assert "memory_tracker" in finding.message.say(Language.ZH)
 
 

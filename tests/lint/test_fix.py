@@ -23,7 +23,7 @@ from tests.lint.few import few, profile_for
 from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.source.yaml import SourceFile
 
 CONFIGS = wheel_configs()
@@ -40,7 +40,7 @@ def version_for(check: Check, dialect: Dialect) -> str:
     return next(version for version in versions if matches(version, check.versions))
 
 
-def find(source: SourceFile, dialect: Dialect, version: str, profile: str | None) -> tuple[Finding, ...]:
+def find(source: SourceFile, dialect: Dialect, version: str, profile: str | None) -> tuple[Diagnostic, ...]:
     return lint(source, dialect, built_in(dialect), version, profile)
 
 
@@ -61,7 +61,7 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, dialect: Dialect
         assert all(fix.messages for fix in check.fixes), "a fix that its own example does not show"
         return
 
-    def only_this(config: SourceFile) -> list[Finding]:
+    def only_this(config: SourceFile) -> list[Diagnostic]:
         return [finding for finding in find(config, dialect, version, profile) if finding.id == check.id]
 
     after, fixed = apply_fixes(source, only_this, unsafe=True)
@@ -103,7 +103,7 @@ def test_a_shared_value_is_not_mended_and_that_is_said() -> None:
     text = "x-eps: &eps 1e-8\noptimizer: {eps: *eps}\ncontext: {save_graphs: &on True}\nprofile: *on\n"
     source = parse_source(text, Path("config.yaml"))
     found = lint(source, Dialect.MINDFORMERS, few(Dialect.MINDFORMERS))
-    findings = {(finding.id, finding.span.line): finding for finding in found}
+    findings = {(finding.id, finding.location.line): finding for finding in found}
     assert findings["MST102", 1].fix is None
     assert findings["MST102", 1].unfixable is not None
     assert findings["MST102", 1].unfixable.id == "edits.unproven"
@@ -239,7 +239,7 @@ def test_a_key_that_holds_an_anchor_is_not_taken_for_a_misspelt_one(line: str, *
 def test_a_finding_in_a_shared_section_is_not_mended_and_that_is_said(text: str, line: int) -> None:
     source = parse_source(text, Path("config.yaml"))
     (finding,) = lint(source, Dialect.MINDFORMERS, few(Dialect.MINDFORMERS))
-    assert (finding.name, finding.path, finding.span.line) == ("save-graphs-on", ("context", "save_graphs"), line)
+    assert (finding.name, finding.path, finding.location.line) == ("save-graphs-on", ("context", "save_graphs"), line)
     assert finding.fix is None
     assert finding.unfixable is not None
     assert finding.unfixable.id in ("edits.shared", "edits.unproven")

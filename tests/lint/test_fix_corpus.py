@@ -25,7 +25,7 @@ from tests.source.corpus import wheel_configs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import Finding, KeyPath
+    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
@@ -96,7 +96,7 @@ def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None
         return
     made: list[ValueChange] = []
 
-    def check(config: SourceFile) -> tuple[Finding, ...]:
+    def check(config: SourceFile) -> tuple[Diagnostic, ...]:
         found = lint(config, dialect, built_in(dialect))
         made.extend(change for one in found if one.fix and (one.fix.safe or unsafe) for change in one.fix.changes)
         return found

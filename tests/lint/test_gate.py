@@ -25,7 +25,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.source.yaml import SourceFile
 
 # What options of the command line put in the place of what a config says (run_mindformer.py; --options takes any key).
@@ -128,12 +128,12 @@ def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str,
     source = parse_source(text, Path("a.yaml"))
     dialect = Dialect.MINDFORMERS
 
-    def check(config: SourceFile) -> tuple[Finding, ...]:
+    def check(config: SourceFile) -> tuple[Diagnostic, ...]:
         return lint(config, dialect, built_in(dialect), "1.9")
 
     wanted = list(changes)
 
-    def made_up(config: SourceFile) -> tuple[Finding, ...]:
+    def made_up(config: SourceFile) -> tuple[Diagnostic, ...]:
         found = lint(parse_source("trainr: 1\n", Path("b.yaml")), dialect, built_in(dialect), "1.9")
         fixes = [Fix(safe, msg("lint.fix.remove-key", key="x"), (one,), one.edits(config)) for one in wanted]
         wanted.clear()

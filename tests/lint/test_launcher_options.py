@@ -16,18 +16,18 @@ from ms_tune.facts.launchers import launcher
 from ms_tune.lint.environment import lint_environment, parse_shell
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
 
 ID = "MST843"
 
 
-def found(text: str) -> list[Finding]:
+def found(text: str) -> list[Diagnostic]:
     return [one for one in lint_environment(parse_shell(text, Path("launch.sh"))) if one.id == ID]
 
 
 def told(line: str) -> list[str]:
     """What is said of the launcher's options in a script of one line."""
-    return [one.message.params.get("name", "more") for one in found(f"{line}\n")]
+    return [str(one.message.params.get("name", "more")) for one in found(f"{line}\n")]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_a_launcher_refuses(line: str, names: list[str]) -> None:
 
 def test_it_is_told_where_the_value_stands() -> None:
     (finding,) = found("N=x\nmsrun --worker_num=$N train.py\n")
-    assert (finding.span.line, finding.span.column) == (1, 3)
+    assert (finding.location.line, finding.location.column) == (1, 3)
 
 
 VALUES = ["8", "16", "0", "-1", "x", "8.0", "1_0", "True", "False", "3", "4", "", "+2", "yes"]

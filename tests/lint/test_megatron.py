@@ -143,7 +143,7 @@ def ids(text: str, release: str = RELEASE) -> list[str]:
         for finding in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), release):
             for language in Language:
                 assert finding.message.say(language)
-            assert text[finding.span.start : finding.span.end]
+            assert text[finding.location.start : finding.location.end]
             found.append(finding.id)
     return found
 
@@ -229,7 +229,7 @@ def test_the_place_is_where_the_value_is_written() -> None:
     text = SOUND.replace("PP=4", "PP=four")
     (source,) = commands_in(Path("pretrain.sh"), text, RELEASE)
     (finding,) = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
-    assert (finding.span.line, finding.span.column) == (6, 4)
+    assert (finding.location.line, finding.location.column) == (6, 4)
     assert finding.path == ("--pipeline-model-parallel-size",)
 
 
@@ -291,7 +291,7 @@ def test_a_script_with_the_line_ends_of_windows_is_read_as_it_was_meant() -> Non
     (finding,) = [
         one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE) if one.id == "MST150"
     ]
-    assert broken[finding.span.start : finding.span.end] == "--hiden-size"
+    assert broken[finding.location.start : finding.location.end] == "--hiden-size"
 
 
 def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:

@@ -263,8 +263,8 @@ def test_optimizers() -> None:
 def test_positions_count_characters() -> None:
     text = "import mindspore as ms\n中文 = '确定'; ms.set_deterministic(True)\n"
     (finding,) = lint_python(parse_python(text, FILE))
-    assert (finding.span.line, finding.span.column) == (2, 12)
-    assert text[finding.span.start : finding.span.end] == "ms.set_deterministic(True)"
+    assert (finding.location.line, finding.location.column) == (2, 12)
+    assert text[finding.location.start : finding.location.end] == "ms.set_deterministic(True)"
 
 
 EVERY_FORM = """\
@@ -326,7 +326,7 @@ def test_files(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_bytes("\ufeffimport mindspore\r\nmindspore.set_deterministic(True)\r\n".encode())
     (finding,) = lint_python(read_python(file))
-    assert (finding.span.line, finding.span.column) == (2, 1)
+    assert (finding.location.line, finding.location.column) == (2, 1)
     file.write_text("import mindspore\nx = (\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"a\.py:2:5: is not valid Python"):
         read_python(file)

@@ -17,7 +17,7 @@ from tests.lint.few import check_the_example, profile_for
 from tests.source.corpus import SITE_PACKAGES
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
 
@@ -34,7 +34,7 @@ def mended(text: str, profile: str | None = "performance", *, unsafe: bool = Tru
 
 @pytest.mark.parametrize("check", CASES)
 def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
-    def again(source: SourceFile) -> tuple[Finding, ...]:
+    def again(source: SourceFile) -> tuple[Diagnostic, ...]:
         return lint_python(source, (check,), profile_for(check))
 
     check_the_example(check, parse_python(check.bad, FILE), again)
@@ -220,7 +220,7 @@ def test_only_what_the_fixes_mean_is_changed(imports: str, lines: list[str], end
     head = ("import mindspore as ms", "import numpy as np", imports)
     source = whole(*lines)
 
-    def again(one: SourceFile) -> tuple[Finding, ...]:
+    def again(one: SourceFile) -> tuple[Diagnostic, ...]:
         return lint_python(one, profile="performance")
 
     after, done = apply_fixes(source, again, unsafe=unsafe)

@@ -30,7 +30,7 @@ def report(text: str, *, fix: Literal["safe", "unsafe"] | None = None) -> FileRe
 
 def found(text: str) -> tuple[list[tuple[str, int]], int]:
     one = report(f"trainer: {{}}\n{text}")
-    return [(finding.name, finding.span.line - 1) for finding in one.findings], one.ignored
+    return [(finding.name, finding.location.line - 1) for finding in one.findings], one.ignored
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_case
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ms_tune.dialects.plan_result import Problem
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.source.yaml import SourceFile
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "answers.json"
@@ -69,7 +69,7 @@ def answer(case: Case) -> Case:
         return refused(error)
 
 
-def converted(case: Case, told_of: Callable[[Sequence[Problem]], list[str]]) -> Case:
+def converted(case: Case, told_of: Callable[[Sequence[Diagnostic]], list[str]]) -> Case:
     """The settings that a config comes to in another dialect."""
     source = parse_source(case["config"], Path("config.yaml"))
     found = api.convert(source, case["target"], framework_version=case["release"])
@@ -100,10 +100,10 @@ def _merged(case: Case, source: SourceFile) -> Case:
     return {"lines": lines, "count": merged.count, "problems": told(merged.plan.problems)}
 
 
-def told(problems: Sequence[Problem]) -> list[str]:
+def told(problems: Sequence[Diagnostic]) -> list[str]:
     """Each problem in one line."""
     return [
-        f"{one.id}: {render(one.message, Language.EN)}" + (f" | {render(one.hint, Language.EN)}" if one.hint else "")
+        f"{one.id}: {render(one.message, Language.EN)}" + (f" | {render(one.help, Language.EN)}" if one.help else "")
         for one in problems
     ]
 

@@ -28,7 +28,7 @@ from tests.oracle.megatron_cases import ALWAYS, random_arguments
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.dialects.plan_result import Problem
+    from ms_tune.diagnostics import Diagnostic
     from tests.normalize.recorded import Case
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "scripts.json"
@@ -71,7 +71,7 @@ def _difference(before: str, after: str) -> str:
     )
 
 
-def _told(problems: Sequence[Problem]) -> list[str]:
+def _told(problems: Sequence[Diagnostic]) -> list[str]:
     return [
         line.replace(one.id, f"{one.id} ({one.severity.value})", 1)
         for one, line in zip(problems, told(problems), strict=True)

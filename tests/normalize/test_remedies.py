@@ -73,7 +73,7 @@ MINDSPEED = "model_config: {num_layers: 8}\nparallel_config:\n  pipeline_model_p
 def test_remedies(text: str, hint: str) -> None:
     plan = normalize_source(parse_source(text, Path("c.yaml")))
     assert plan.failure is not None
-    told = plan.problems[0].hint
+    told = plan.problems[0].help
     assert told is not None
     assert hint in render(told, Language.EN)
     assert render(told, Language.ZH)
@@ -272,7 +272,7 @@ def test_remedies_of_the_others(text: str, hint: str) -> None:
 def assert_hint(text: str, hint: str) -> None:
     plan = normalize_source(parse_source(text, Path("c.yaml")))
     assert plan.failure is not None
-    told = plan.problems[0].hint
+    told = plan.problems[0].help
     assert told is not None
     passes = f"it passes without {hint[1:]}" if hint[0] == "-" else f"this passes: {hint}"
     assert render(told, Language.EN) == passes
@@ -306,7 +306,7 @@ def test_fewer_layers_than_places_for_them(layers: int, stages: int, chunks: int
 def test_lists_under_the_names_of_the_guide_are_kept_under_their_own(lists: str, hint: str) -> None:
     """The framework would do without them, but they are what the author wants."""
     plan = normalize_source(parse_source(MINDSPEED + f"  recompute_config: {lists}\n", Path("c.yaml")))
-    told = plan.problems[0].hint
+    told = plan.problems[0].help
     assert told is not None
     assert f"parallel_config.recompute_config.{hint}" in render(told, Language.EN)
 

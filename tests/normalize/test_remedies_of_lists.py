@@ -79,8 +79,8 @@ def test_who_asks_for_no_remedy_gets_none() -> None:
         f"{STATIC}  recompute: [9, 1, 0]\n".replace("offset: 0", "offset: [1, 1, 0, 0]"), Path("c.yaml")
     )
     told, bare = (normalize_source(source, hints=hints).problems[0] for hints in (True, False))
-    assert told.hint is not None
-    assert bare.hint is None
+    assert told.help is not None
+    assert bare.help is None
     assert bare.message == told.message
 
 
@@ -148,6 +148,6 @@ def test_lists_and_switches_of_the_dynamic_graph(text: str, hint: str) -> None:
 
 def test_operators_to_leave_out_are_a_list_of_names_in_2_0() -> None:
     text = f"{DYNAMIC}recompute: {{mode: full, full_recompute_layer: ['0'], exclude_op: {{mlp: ['99'], ' ': []}}}}\n"
-    hint = normalize_source(parse_source(text, Path("c.yaml")), "2.0").problems[0].hint
+    hint = normalize_source(parse_source(text, Path("c.yaml")), "2.0").problems[0].help
     assert hint is not None
     assert render(hint, Language.EN) == "this passes: recompute.exclude_op: [mlp]"

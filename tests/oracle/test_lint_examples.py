@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from ms_tune.diagnostics import Consequence, Finding, Severity
+from ms_tune.diagnostics import Consequence, Diagnostic, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.releases import VERSIONS
@@ -139,7 +139,7 @@ def answers(framework: Framework, check: Check) -> Iterator[Answer]:
             return
 
 
-def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Finding, ...]:
+def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Diagnostic, ...]:
     return lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, checks, version, profile_for(check))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.diagnostics import Consequence, Finding
+from ms_tune.diagnostics import Consequence, Diagnostic
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
@@ -101,7 +101,7 @@ def refusal(oracle: pynative.Oracle, models: Models, config: dict[str, Any]) -> 
     return ("model", f"{made.error}: {made.text}") if made.error else None
 
 
-def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Finding, ...]:
+def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -> tuple[Diagnostic, ...]:
     return lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS_PYNATIVE, checks, version, profile_for(check))
 
 

@@ -28,7 +28,7 @@ from tests.oracle import planted, wheels
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
 
 MANY = int(os.environ.get("MS_TUNE_ORACLE_PLANTED", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))
@@ -96,12 +96,12 @@ def _programs() -> Iterator[File]:
             yield File(str(path.relative_to(folder or "")), text, planted.PROGRAMS)
 
 
-def told(finding: Finding) -> tuple[str, str]:
+def told(finding: Diagnostic) -> tuple[str, str]:
     """What is said of a place, wherever it stands."""
     return finding.id, finding.message.say(Language.EN)
 
 
-def heard(file: File, text: str, folder: Path) -> tuple[Finding, ...]:
+def heard(file: File, text: str, folder: Path) -> tuple[Diagnostic, ...]:
     """What is found in a text that stands in the place of a file."""
     path = folder / Path(file.name).name
     path.write_text(text, encoding="utf-8")

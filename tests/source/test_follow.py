@@ -96,7 +96,7 @@ def test_the_remedy_of_a_config_with_a_base(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
     config = write(tmp_path / "a.yaml", "base_config: base.yaml\nrecompute_config: {recompute: [3, 3]}\n")
     plan = normalize_source(load_source(config), "1.9")
-    assert plan.failure is None or plan.problems[0].hint is not None
+    assert plan.failure is None or plan.problems[0].help is not None
 
 
 def test_an_error_in_the_base_points_to_the_base(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.placement import has_experts
 from ms_tune.dialects.megatron.recompute import operators
-from ms_tune.dialects.plan_result import LayerKind, Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def find_traps(
     inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Every trap of a program that the frameworks take."""
     yield from _of_placement(inputs, settled, cells, layers)
     yield from _of_recompute(inputs, settled, layers)
@@ -27,7 +28,7 @@ def find_traps(
 
 def _of_placement(
     inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
         yield _problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
@@ -61,7 +62,7 @@ def _other_parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> 
     return any(parts(cell.number + index) != parts(cell.place + index) for index in range(cell.count))
 
 
-def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
     full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
     if settled.granularity == "full" and inputs.swap:
         yield _problem("swap-instead", Severity.WARNING)
@@ -90,5 +91,5 @@ def _named(cells: Sequence[StageChunk]) -> str:
     return "; ".join(shown) + ("; …" if len(cells) > len(shown) else "")
 
 
-def _problem(trap: str, severity: Severity, /, **params: object) -> Problem:
-    return Problem(trap, severity, msg(f"megatron_layers.trap.{trap}", **params))
+def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
+    return Diagnostic(trap, severity, msg(f"megatron_layers.trap.{trap}", **params))

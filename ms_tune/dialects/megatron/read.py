@@ -6,13 +6,14 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import MEGATRON, NormalizedPlan
 from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.parser import ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.remedies import remedy
-from ms_tune.dialects.plan_result import Failure, Problem, Severity
+from ms_tune.dialects.plan_result import Failure
 from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on
 from ms_tune.text import msg
@@ -80,7 +81,7 @@ def plan_of(command: ProgramArguments) -> NormalizedPlan:
     plan = normalize_megatron(inputs)
     if plan.failure is None:
         return plan
-    first = plan.problems[0]._replace(hint=remedy(inputs, normalize_megatron))
+    first = plan.problems[0]._replace(help=remedy(inputs, normalize_megatron))
     return plan._replace(problems=(first, *plan.problems[1:]))
 
 
@@ -98,11 +99,11 @@ def _stops_over_yaml(release: str) -> NormalizedPlan:
     """
     text = "types.SimpleNamespace() got multiple values for keyword argument 'pipeline_model_parallel_size'"
     message = msg("megatron_layers.in-yaml", release=release)
-    problem = Problem("arguments-rejected", Severity.ERROR, message, msg("megatron_layers.in-yaml.hint"))
+    problem = Diagnostic("arguments-rejected", Severity.ERROR, message, msg("megatron_layers.in-yaml.hint"))
     return NormalizedPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
 
 
-def _parser_problem(release: str, one: RefusedArgument) -> Problem:
+def _parser_problem(release: str, one: RefusedArgument) -> Diagnostic:
     known = releases_of(one.name) if one.fault is ParserFault.UNKNOWN else ()
     what = msg(
         f"megatron_layers.parser.{'elsewhere' if known else one.fault.value}",
@@ -112,7 +113,7 @@ def _parser_problem(release: str, one: RefusedArgument) -> Problem:
         known=", ".join(known),
     )
     line = one.word.place.span.line
-    return Problem(
+    return Diagnostic(
         "parser-rejected", Severity.ERROR, msg("megatron_layers.parser", release=release, line=line, what=what)
     )
 

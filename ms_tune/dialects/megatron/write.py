@@ -11,13 +11,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.draft import KEYS, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
 from ms_tune.dialects.operator_names import SWAP
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

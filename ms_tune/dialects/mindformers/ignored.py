@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.recompute import is_counts, is_patterns
 from ms_tune.dialects.mindformers.swap_traps import find_swap_traps
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def find_traps(
     formative: Formative | None,
     layers: Sequence[LayerPlan],
     dropped: Sequence[tuple[str, str]],
-) -> list[Problem]:
+) -> list[Diagnostic]:
     """Every trap that can be told with what is known; without a placement that is the interleave only."""
     problems = [*_interleave_traps(inputs), *_unheard_traps(inputs)]
     if placement is None:
@@ -55,46 +56,46 @@ def find_traps(
         problems += _hidden_traps("select_comm_recompute", formative.select_comm_recompute, placement, comm)
     problems += _ahead_traps(inputs, layers)
     problems += [
-        Problem("pattern-excluded", Severity.INFO, msg("layers.pattern-excluded", key=key, pattern=pattern))
+        Diagnostic("pattern-excluded", Severity.INFO, msg("layers.pattern-excluded", key=key, pattern=pattern))
         for key, pattern in dropped
     ]
     return problems
 
 
-def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
     """Prediction layers behind the others, where lists have no place for them (1.7 to 2.1)."""
     if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not layers:
         return
     last = layers[-1]
     if last.recompute is not RecomputeMode.NONE or last.swap:
         message = msg("layers.ahead-as-last", count=inputs.mtp_layers, layer=last.layer)
-        yield Problem("ahead-as-last", Severity.INFO, message)
+        yield Diagnostic("ahead-as-last", Severity.INFO, message)
 
 
-def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Problem]:
+def _unheard_traps(inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     """Swap settings that reach no layer."""
     section = inputs.swap
     if section.swap is True and not inputs.legacy:
         # `TransformerOpParallelConfig.to_dict`, which such models get their settings through, leaves swap out.
-        yield Problem("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
+        yield Diagnostic("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
     elif section.swap is False:
         unused = [key for key in ("layer_swap", "op_swap") if getattr(section, key)]
         if unused:
-            yield Problem("swap-off", Severity.INFO, msg("layers.swap-off", keys=", ".join(unused)))
+            yield Diagnostic("swap-off", Severity.INFO, msg("layers.swap-off", keys=", ".join(unused)))
 
 
-def _interleave_traps(inputs: RecomputeInputs) -> Iterator[Problem]:
+def _interleave_traps(inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     if not inputs.interleave and inputs.interleave_num not in (None, 1):
         message = msg("layers.interleave-off", chunks=inputs.interleave_num)
-        yield Problem("interleave-off", Severity.WARNING, message)
+        yield Diagnostic("interleave-off", Severity.WARNING, message)
 
 
-def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[Problem]:
+def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     _, used = to_int32(inputs.offset)
     negative = [str(count) for row in placement.counts for count in row if count < 0]
     if negative:
         message = msg("layers.cell-negative", counts=_examples(negative), version=inputs.version)
-        yield Problem("cell-negative", Severity.ERROR, message)
+        yield Diagnostic("cell-negative", Severity.ERROR, message)
     if placement.slots != inputs.placed_layers:
         message = msg(
             "layers.offset-repeated",
@@ -103,22 +104,22 @@ def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[
             slots=placement.slots,
             layers=inputs.placed_layers,
         )
-        yield Problem("offset-repeated", Severity.ERROR, message)
+        yield Diagnostic("offset-repeated", Severity.ERROR, message)
     if any(used) and not any(map(any, placement.offset)):
         message = msg("layers.offset-ignored", offset=inputs.offset)
-        yield Problem("offset-ignored", Severity.INFO, message)
+        yield Diagnostic("offset-ignored", Severity.INFO, message)
     elif leaves(inputs.offset) != used:
         message = msg("layers.offset-rounded", offset=inputs.offset, used=used)
-        yield Problem("offset-rounded", Severity.WARNING, message)
+        yield Diagnostic("offset-rounded", Severity.WARNING, message)
     first = inputs.start_stage
     filled = {cell.stage for cell in placement.cells}
     empty = [stage for stage in range(first, first + inputs.placed_stages) if stage not in filled]
     if empty:
         message = msg("layers.stage-empty", stages=", ".join(map(str, empty)))
-        yield Problem("stage-empty", Severity.INFO, message)
+        yield Diagnostic("stage-empty", Severity.INFO, message)
 
 
-def _value_traps(key: str, inputs: RecomputeInputs, placement: Placement) -> Iterator[Problem]:
+def _value_traps(key: str, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     value = inputs.values.get(key)
     if isinstance(value, dict):
         for pattern, item in value.items():
@@ -127,25 +128,25 @@ def _value_traps(key: str, inputs: RecomputeInputs, placement: Placement) -> Ite
         yield from _list_traps(key, value, inputs, placement)
 
 
-def _list_traps(name: str, value: object, inputs: RecomputeInputs, placement: Placement) -> Iterator[Problem]:
+def _list_traps(name: str, value: object, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     if not isinstance(value, (list, tuple)) or not value:
         return
     if is_patterns(value):
-        yield Problem("strings-mean-all", Severity.WARNING, msg("layers.strings-mean-all", name=name))
+        yield Diagnostic("strings-mean-all", Severity.WARNING, msg("layers.strings-mean-all", name=name))
         return
     stages = len(placement.counts[0])
     if is_counts(value) and len(value) < stages:
         message = msg("layers.list-short", name=name, given=len(value), stages=stages)
-        yield Problem("list-short", Severity.WARNING, message)
+        yield Diagnostic("list-short", Severity.WARNING, message)
     counts = list(_counts_with_limits(value, inputs, placement))
     above = [f"{count} > {limit}" for count, limit in counts if count > limit]
     if above:
         message = msg("layers.count-clamped", name=name, counts=_examples(above))
-        yield Problem("count-clamped", Severity.WARNING, message)
+        yield Diagnostic("count-clamped", Severity.WARNING, message)
     below = [str(count) for count, _ in counts if count < 0]
     if below and not is_counts(value):
         message = msg("layers.count-negative", name=name, counts=_examples(below))
-        yield Problem("count-negative", Severity.WARNING, message)
+        yield Diagnostic("count-negative", Severity.WARNING, message)
 
 
 def _counts_with_limits(
@@ -172,7 +173,7 @@ def _examples(items: Sequence[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
-def _pattern_traps(key: str, value: object) -> Iterator[Problem]:
+def _pattern_traps(key: str, value: object) -> Iterator[Diagnostic]:
     """Patterns that can match nothing, or more than any operator (``LayerSetting.set_pattern_recompute``)."""
     if key == "recompute" or not (isinstance(value, dict) or is_patterns(value)):
         return
@@ -186,7 +187,7 @@ def _pattern_traps(key: str, value: object) -> Iterator[Problem]:
             severity = (
                 Severity.WARNING if trap in {"pattern-dot", "pattern-empty", "pattern-complex"} else Severity.ERROR
             )
-            yield Problem(trap, severity, msg(f"layers.{trap}", key=key, pattern=pattern, meant=meant))
+            yield Diagnostic(trap, severity, msg(f"layers.{trap}", key=key, pattern=pattern, meant=meant))
 
 
 def _segment_trap(segments: Sequence[str]) -> str | None:
@@ -216,7 +217,7 @@ def _hidden_traps(
     patterns: Mapping[object, Sequence[Sequence[int]]],
     placement: Placement,
     seen: AbstractSet[str],
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Patterns that reach layers, but only such layers as are recomputed in full."""
     hidden, reaching = [], 0
     for pattern, rows in patterns.items():
@@ -228,7 +229,7 @@ def _hidden_traps(
         # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.
         severity = Severity.WARNING if len(hidden) == reaching else Severity.INFO
         message = msg("layers.select-hidden", key=key, patterns=_examples(hidden))
-        yield Problem("select-hidden", severity, message)
+        yield Diagnostic("select-hidden", severity, message)
 
 
 def _reaches(rows: Sequence[Sequence[int]], cell: LayerCell) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import as_written, from_recompute_plan, unmatched_cells
 from ms_tune.dialects.mindformers.effect import strongest
 from ms_tune.dialects.mindformers.plan import failure_problem, normalize
@@ -20,7 +21,7 @@ from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
 from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
-from ms_tune.dialects.plan_result import Failure, FrameworkStop, Problem, RecomputeMode, Severity
+from ms_tune.dialects.plan_result import Failure, FrameworkStop, RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _look_up(layer: LayerPlan, tree: Tree, *, timed: bool) -> None:
             check_prefetch(prefetch)
 
 
-def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Problem]:
+def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Diagnostic]:
     """Patterns that find nothing: in any layer of the model, or in a cell that they are for."""
     formative = plan.formative
     if formative is None:
@@ -184,7 +185,7 @@ def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerMod
             yield from _default_problem(plan, model, key, patterns, default_patterns(key, legacy=inputs.legacy))
 
 
-def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str) -> Iterator[Problem]:
+def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
     """What is wrong with a pattern of the config's own."""
     outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
     if outcome == "operator":
@@ -192,22 +193,22 @@ def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str)
     elif outcome != "unknown":
         name = "pattern-cell" if outcome == "cell" else "pattern-unmatched"
         message = msg(f"layers.{name}", key=key, pattern=pattern, model=model.name)
-        yield Problem(name, Severity.WARNING, message)
+        yield Diagnostic(name, Severity.WARNING, message)
 
 
 def _default_problem(
     plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """A model has some of the default patterns at best: those for experts, or those for none."""
     outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
     if "operator" in outcomes:
         yield from _cell_problem(plan, model, key, patterns)
     elif tuple(patterns) == tuple(default):
         message = msg("layers.pattern-unmatched-default", key=key, pattern=", ".join(patterns), model=model.name)
-        yield Problem("pattern-unmatched", Severity.WARNING, message)
+        yield Diagnostic("pattern-unmatched", Severity.WARNING, message)
 
 
-def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Problem]:
+def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Diagnostic]:
     """The cells in which none of the patterns finds anything, although their layers are among those asked for."""
     found: dict[tuple[int, int, int], bool] = {}
     for layer in plan.layers:

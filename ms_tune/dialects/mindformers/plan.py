@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.mindformers.effect import set_layer
 from ms_tune.dialects.mindformers.ignored import find_traps
 from ms_tune.dialects.mindformers.placement import place
@@ -27,16 +28,7 @@ from ms_tune.dialects.mindformers.swap import (
     read_swap,
 )
 from ms_tune.dialects.patterns import drop_excluded
-from ms_tune.dialects.plan_result import (
-    ENDLESS_LOOP,
-    Failure,
-    Formative,
-    FrameworkStop,
-    Problem,
-    RecomputePlan,
-    Severity,
-    stop,
-)
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, Formative, FrameworkStop, RecomputePlan, stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -70,7 +62,7 @@ def normalize(inputs: RecomputeInputs) -> RecomputePlan:
     """
     progress = _Progress()
     failure = None
-    problems: list[Problem] = []
+    problems: list[Diagnostic] = []
     try:
         _go(inputs, progress)
     except FrameworkStop as error:
@@ -87,18 +79,18 @@ def normalize(inputs: RecomputeInputs) -> RecomputePlan:
     )
 
 
-def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Problem:
+def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagnostic:
     """The problem that tells where the framework stops: at a step of its way, with a layer if it got that far."""
     where = msg(f"layers.step.{step}", layer=layer)
     if error.exception == ENDLESS_LOOP:
         message = msg("layers.endless-loop", where=where, why=error.why)
-        return Problem(ENDLESS_LOOP, Severity.ERROR, message)
+        return Diagnostic(ENDLESS_LOOP, Severity.ERROR, message)
     what = f"{error.exception}: {error.text}" if error.text else error.exception
     if error.why is None:
         message = msg("layers.rejected", where=where, what=what)
     else:
         message = msg("layers.rejected-why", where=where, what=what, why=error.why)
-    return Problem(f"{step}-rejected", Severity.ERROR, message)
+    return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
 def _go(inputs: RecomputeInputs, progress: _Progress) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.counts import second_names
 from ms_tune.dialects.layer_plan import from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.legacy import is_legacy
@@ -148,12 +148,12 @@ def passes_over(source: SourceFile, path: KeyPath) -> bool:
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
-def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Problem]:
+def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Diagnostic]:
     if not inputs.reduced:
         return []
     unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
     message = msg("layers.core-drops", keys=", ".join(unheard))
-    return [Problem("core-drops", Severity.WARNING, message)] if unheard else []
+    return [Diagnostic("core-drops", Severity.WARNING, message)] if unheard else []
 
 
 def _asked(inputs: RecomputeInputs) -> Iterator[object]:
@@ -162,19 +162,19 @@ def _asked(inputs: RecomputeInputs) -> Iterator[object]:
     yield inputs.swaps.swap
 
 
-def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Problem]:
+def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     """What decides about all layers and is not what the config seems to say."""
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if not written:
-        yield Problem("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
+        yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
     if written != inputs.stages and not splits(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
-        yield Problem("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
+        yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
     model = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
     yield from second_names(model)
     field = model.field("num_layers")
     if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
-        yield Problem("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
+        yield Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
 
 def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:

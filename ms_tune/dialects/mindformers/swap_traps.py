@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Problem, RecomputeMode, Severity
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ _SHOWN = 8  # layers in one message
 _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 
 
-def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
     """Every trap of a plan with swap on."""
     if not inputs.rules.places_with_swap and inputs.placed_stages > 1:
         message = msg("layers.swap-no-stage", stages=inputs.placed_stages, version=inputs.version)
-        yield Problem("swap-no-stage", Severity.ERROR, message)
+        yield Diagnostic("swap-no-stage", Severity.ERROR, message)
     excludes = [key for key in _EXCLUDES if inputs.values.get(key)]
     if excludes:
         message = msg("layers.swap-no-exclude", keys=", ".join(excludes))
-        yield Problem("swap-no-exclude", Severity.WARNING, message)
+        yield Diagnostic("swap-no-exclude", Severity.WARNING, message)
     for name, ids in _lists(by_id):
         yield from _list_traps(name, ids, inputs.placed_layers)
     yield from _shadow_traps("layer_swap", by_id.layer_swap)
@@ -34,7 +35,7 @@ def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[Layer
         yield from _shadow_traps(f"op_swap[{name!r}]", entries)
         if any(isinstance(entry.prefetch, bool) for entry in entries):
             # It passes the framework's own checks, because a bool is an int there.
-            yield Problem("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
+            yield Diagnostic("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
     if layers:
         yield from _effect_traps(layers)
 
@@ -57,20 +58,20 @@ def _lists(by_id: ById) -> Iterator[tuple[str, LayerIds]]:
             yield f"op_swap[{name!r}]", entry.layers
 
 
-def _list_traps(name: str, ids: LayerIds, count: int) -> Iterator[Problem]:
+def _list_traps(name: str, ids: LayerIds, count: int) -> Iterator[Diagnostic]:
     if isinstance(ids, bool):
         return
     outside = [layer for layer in ids if not 0 <= layer < count]
     if outside:
         message = msg("layers.swap-outside", name=name, layers=_numbers(outside), last=count - 1)
-        yield Problem("swap-outside", Severity.WARNING, message)
+        yield Diagnostic("swap-outside", Severity.WARNING, message)
     repeated = sorted(layer for layer, times in Counter(ids).items() if times > 1)
     if repeated:
         message = msg("layers.swap-repeated", name=name, layers=_numbers(repeated))
-        yield Problem("swap-repeated", Severity.WARNING, message)
+        yield Diagnostic("swap-repeated", Severity.WARNING, message)
 
 
-def _shadow_traps(name: str, entries: Sequence[SwapEntry]) -> Iterator[Problem]:
+def _shadow_traps(name: str, entries: Sequence[SwapEntry]) -> Iterator[Diagnostic]:
     """Layers in a second entry that says something else."""
     first: dict[int, object] = {}
     shadowed = set()
@@ -80,16 +81,16 @@ def _shadow_traps(name: str, entries: Sequence[SwapEntry]) -> Iterator[Problem]:
                 shadowed.add(layer)
     if shadowed:
         message = msg("layers.swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))
-        yield Problem("swap-shadowed", Severity.WARNING, message)
+        yield Diagnostic("swap-shadowed", Severity.WARNING, message)
 
 
-def _effect_traps(layers: Sequence[LayerPlan]) -> Iterator[Problem]:
+def _effect_traps(layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
     """Swap that recompute makes useless: of an operator that is both, recompute wins (the guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
-        yield Problem("swap-nothing", Severity.WARNING, msg("layers.swap-nothing"))
+        yield Diagnostic("swap-nothing", Severity.WARNING, msg("layers.swap-nothing"))
     full = [plan.layer for plan in layers if plan.recompute is RecomputeMode.FULL and plan.swap]
     if full:
-        yield Problem("swap-recomputed", Severity.WARNING, msg("layers.swap-recomputed", layers=_numbers(full)))
+        yield Diagnostic("swap-recomputed", Severity.WARNING, msg("layers.swap-recomputed", layers=_numbers(full)))
     patterns: dict[str, list[int]] = {}
     for plan in layers:
         for swap in plan.swap:
@@ -97,7 +98,7 @@ def _effect_traps(layers: Sequence[LayerPlan]) -> Iterator[Problem]:
                 patterns.setdefault(swap.target, []).append(plan.layer)
     for pattern, found in patterns.items():
         message = msg("layers.swap-select", pattern=pattern, layers=_numbers(found))
-        yield Problem("swap-select", Severity.WARNING, message)
+        yield Diagnostic("swap-select", Severity.WARNING, message)
 
 
 def _numbers(layers: Iterable[int]) -> str:

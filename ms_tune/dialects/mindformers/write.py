@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.convert_swap import swap_static
 from ms_tune.dialects.draft import KEYS, has, never, runs, squeeze
 from ms_tune.dialects.operator_names import SWAP
 from ms_tune.dialects.patterns import drop_excluded
-from ms_tune.dialects.plan_result import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import unmatched_cells
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.patterns import is_risky
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
 
 
-def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     """Every trap that can be told with what is known."""
     yield from _pipeline_traps(inputs)
     if outcome.ranges is not None:
@@ -37,14 +37,14 @@ def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Pro
     yield from _effect_traps(inputs, outcome)
 
 
-def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if inputs.stages == 1 and inputs.chunks != 1:
         yield _problem("interleave-ignored", Severity.WARNING, chunks=inputs.chunks)
     if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
         yield _problem("layers-per-stage-ignored", Severity.WARNING)
 
 
-def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Problem]:
+def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:
     """The framework builds whatever the ranges say, stage by stage."""
     cells = [cell for row in ranges for cell in row]
     beyond = [f"{first}-{last}" for first, last in cells if last >= inputs.layers]
@@ -61,7 +61,7 @@ def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Problem]
         yield _problem("layers-out-of-order", Severity.ERROR)
 
 
-def _off_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     """Settings beside a switch that is off, and the switch that a single device turns off."""
     if inputs.mode == "None":
         given = {
@@ -79,7 +79,7 @@ def _off_traps(inputs: PynativeInputs) -> Iterator[Problem]:
         yield _problem("one-card", Severity.INFO)
 
 
-def _swap_traps(inputs: PynativeInputs) -> Iterator[Problem]:
+def _swap_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if not inputs.swap:
         for key in ("layer_swap", "op_swap"):
             if getattr(inputs, key):
@@ -102,7 +102,7 @@ def _entries(value: object) -> list[dict[object, object]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     for key, pattern, layers in outcome.reaches:
         if not any(layers.values()):
             # The framework gives each match a second; one that could take that long is not started here.
@@ -125,7 +125,7 @@ def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator
                 yield _problem("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
 
 
-def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Problem]:
+def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     covered = {layer for layer in outcome.full if layer < inputs.layers}
     if inputs.mtp_layers and len(covered) == inputs.layers and len(outcome.full) < inputs.total:
         first, last = inputs.layers, inputs.total - 1
@@ -138,5 +138,5 @@ def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[
         yield _problem("ranges-unchecked", Severity.INFO)
 
 
-def _problem(trap: str, severity: Severity, /, **params: object) -> Problem:
-    return Problem(trap, severity, msg(f"plans.{trap}", **params))
+def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
+    return Diagnostic(trap, severity, msg(f"plans.{trap}", **params))

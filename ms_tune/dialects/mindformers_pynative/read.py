@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.counts import second_names
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
-from ms_tune.dialects.plan_result import FrameworkStop, Problem, Severity, stop
+from ms_tune.dialects.plan_result import FrameworkStop, stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import UNKNOWN, ValueOrigin, model_of
@@ -92,7 +93,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     count = model.field("num_layers")
     if layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
-        plan = plan._replace(problems=(*plan.problems, Problem("layers-of-class", Severity.INFO, message)))
+        plan = plan._replace(problems=(*plan.problems, Diagnostic("layers-of-class", Severity.INFO, message)))
     return plan
 
 

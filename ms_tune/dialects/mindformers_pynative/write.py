@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.convert_swap import swap_dynamic
 from ms_tune.dialects.draft import KEYS
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.operator_names import SWAP
-from ms_tune.dialects.plan_result import Severity
 
 if TYPE_CHECKING:
     from ms_tune.dialects.cells import Cells

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.arrays import leaves
-from ms_tune.dialects.plan_result import Problem, Severity
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 
 
-def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Problem]:
+def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Diagnostic]:
     """Every trap that can be told with what is known; ``plans`` is None when the framework stops."""
     if inputs.stages == 1 and inputs.num_layer_list:
         yield _warning("num-layer-list-ignored")
@@ -33,7 +33,7 @@ def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan
         yield from _effect_traps(inputs, plans)
 
 
-def _model_traps(inputs: MindSpeedInputs) -> Iterator[Problem]:
+def _model_traps(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
     """The settings of ``model_config``, beside the lists of ``parallel_config`` or alone."""
     full = inputs.granularity == "full"
     if inputs.recompute_config is not None:
@@ -53,7 +53,7 @@ def _model_traps(inputs: MindSpeedInputs) -> Iterator[Problem]:
         yield _warning("method-without-full")
 
 
-def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> Iterator[Problem]:
+def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> Iterator[Diagnostic]:
     """What is switched on and does nothing."""
     function = inputs.flash_attention and inputs.activation not in _ACTIVATION_CELLS
     if function and any(cell.select for cell in plans.values()):
@@ -65,5 +65,5 @@ def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellP
             yield _warning("comm-no-sequence-parallel")
 
 
-def _warning(trap: str, /, **params: object) -> Problem:
-    return Problem(trap, Severity.WARNING, msg(f"plans.{trap}", **params))
+def _warning(trap: str, /, **params: object) -> Diagnostic:
+    return Diagnostic(trap, Severity.WARNING, msg(f"plans.{trap}", **params))

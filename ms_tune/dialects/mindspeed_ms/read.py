@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.literals import MAX_TEXT, TextTooBigError, literal_list
 from ms_tune.dialects.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
-from ms_tune.dialects.plan_result import FrameworkStop, Problem, Severity, stop
+from ms_tune.dialects.plan_result import FrameworkStop, stop
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
@@ -217,7 +218,7 @@ def _one_of(name: str, value: object) -> str | None:
     return value
 
 
-def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnostic]:
     """Settings that look as if they did something, in places where nothing reads them."""
     parallel, model = sections["parallel_config"], sections["model_config"]
     if "recompute_config" in data:
@@ -235,8 +236,8 @@ def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]
     if "num_layers_per_virtual_pipeline_stage" in parallel:
         yield _trap("per-virtual-stage-ignored")
     if parallel.get("virtual_pipeline_model_parallel_size") == 1:
-        yield Problem("one-chunk", Severity.INFO, msg("plans.one-chunk"))
+        yield Diagnostic("one-chunk", Severity.INFO, msg("plans.one-chunk"))
 
 
-def _trap(trap: str, /, **params: object) -> Problem:
-    return Problem(trap, Severity.WARNING, msg(f"plans.{trap}", **params))
+def _trap(trap: str, /, **params: object) -> Diagnostic:
+    return Diagnostic(trap, Severity.WARNING, msg(f"plans.{trap}", **params))

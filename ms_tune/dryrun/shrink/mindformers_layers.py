@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import default_version, read_recompute
 from ms_tune.dialects.operators import expert_layers
-from ms_tune.dialects.plan_result import RecomputeMode, Severity
+from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect

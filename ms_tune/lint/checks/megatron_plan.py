@@ -18,8 +18,8 @@ from ms_tune.lint.context import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
 
 # Where a trap is shown: the first of these arguments that is written.
@@ -69,7 +69,7 @@ def trap(context: Context) -> Iterator[Violation]:
             yield from _of_trap(command, problem, message)
 
 
-def _of_trap(command: ProgramArguments, problem: Problem, message: str) -> Iterator[Violation]:
+def _of_trap(command: ProgramArguments, problem: Diagnostic, message: str) -> Iterator[Violation]:
     params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
     names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
     if command.open and not any(one.name in names for one in command.given):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import Severity
+from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.releases import release_or_default
@@ -19,9 +19,8 @@ from ms_tune.lint.context import Asked, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import KeyPath
+    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import Problem
     from ms_tune.lint.context import Context
 
 # Where the patterns stand that a problem calls by the name of what they are for.
@@ -67,7 +66,7 @@ def trap(context: Context) -> Iterator[Violation]:
             yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
 
 
-def _place(context: Context, problem: Problem, usual: KeyPath) -> KeyPath:
+def _place(context: Context, problem: Diagnostic, usual: KeyPath) -> KeyPath:
     """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
     params = problem.message.params
     key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))

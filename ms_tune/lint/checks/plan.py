@@ -6,11 +6,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import normalize_source, read_recompute
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Severity
+from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
@@ -20,8 +21,8 @@ from ms_tune.lint.context import Asked, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.plan_result import Problem, RecomputePlan
+    from ms_tune.diagnostics import Diagnostic, KeyPath
+    from ms_tune.dialects.plan_result import RecomputePlan
     from ms_tune.lint.context import Context
 
 _SECTION = "recompute_config"
@@ -141,7 +142,7 @@ def _place_of(context: Context, pattern: str) -> KeyPath:
     return (_SECTION,)
 
 
-def _is_off(context: Context, problem: Problem) -> bool:
+def _is_off(context: Context, problem: Diagnostic) -> bool:
     """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
     return problem.id == "pattern-excluded" and not context.get(f"{_SECTION}.{problem.message.params['key']}")
 
@@ -196,7 +197,7 @@ def _leads(pattern: str, path: str) -> bool:
     return len(parts) <= len(names) and all(map(_stands_for, parts, names))
 
 
-def _params(problem: Problem) -> dict[str, str]:
+def _params(problem: Diagnostic) -> dict[str, str]:
     return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
 
 
@@ -235,7 +236,7 @@ def _blamed(context: Context, text: str) -> KeyPath:
     return (_SECTION, key) if key else (_SECTION,)
 
 
-def _place(context: Context, problem: Problem) -> KeyPath:
+def _place(context: Context, problem: Diagnostic) -> KeyPath:
     """Where the value stands that the problem is about: at its own pattern, if it has patterns."""
     if "at" in context.options:
         return tuple(str(context.options["at"]).split("."))

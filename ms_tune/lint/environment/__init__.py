@@ -18,7 +18,7 @@ from ms_tune.lint.environment.shell import from_process, parse_env, parse_shell,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
 
 __all__ = [
@@ -41,7 +41,7 @@ def environment_checks() -> tuple[Check, ...]:
 
 def lint_environment(
     environment: Environment, checks: Iterable[Check] | None = None, profile: str | None = None
-) -> tuple[Finding, ...]:
+) -> tuple[Diagnostic, ...]:
     """The findings in environment settings, in the order of their text.
 
     Args:

@@ -17,7 +17,7 @@ from ms_tune.lint.python_code.source import parse_python, read_python
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.diagnostics import Finding
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
 
@@ -36,7 +36,7 @@ def uses_mindspore(source: SourceFile) -> bool:
 
 def lint_python(
     source: SourceFile, checks: Iterable[Check] | None = None, profile: str | None = None
-) -> tuple[Finding, ...]:
+) -> tuple[Diagnostic, ...]:
     """The findings in a Python file, in the order of its text; none if it does not import MindSpore.
 
     Args:

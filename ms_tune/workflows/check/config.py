@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.plan_result import Severity as Weight
+from ms_tune.diagnostics import Severity as Weight
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
@@ -174,7 +174,7 @@ def _estimated(request: DryrunRequest, loaded: LoadedConfig) -> Estimated:
 def found(report: LintReport) -> list[Matter]:
     """What the linter found."""
     return [
-        Matter(one.severity, one.message, file.path, one.span.line, one.id, one.name)
+        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
         for file in report.files
         for one in file.findings
     ]

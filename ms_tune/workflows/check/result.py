@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.diagnostics import KeyPath, Wording
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.request import Split
     from ms_tune.estimate.stage import Estimate
     from ms_tune.text import Message
@@ -47,7 +47,7 @@ class Matter:
     """Something that its author should look at."""
 
     severity: Severity  # how bad it is
-    text: Message | Wording  # what it is
+    text: Message  # what it is
     path: Path  # the file
     line: int | None = None  # where in it; None where no line is to blame
     id: str = ""  # the check's id; empty for what layers do

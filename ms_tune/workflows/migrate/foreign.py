@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
-from ms_tune.dialects.plan_result import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.migration import row_for, unset_rows

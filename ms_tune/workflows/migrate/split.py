@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.plan_result import Severity
+from ms_tune.diagnostics import Severity
 from ms_tune.facts.models import facts_of, names_of
 from ms_tune.normalize.convert import convert_source, target_of
 from ms_tune.workflows.migrate.draft import is_off, why
