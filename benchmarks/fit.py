@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort, even_state, search
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -66,7 +66,7 @@ def _random(count: int) -> None:
             continue
         cells = found.costs.cells(found.best.state)
         planned, proved = planned + 1, proved + found.optimal()
-        swaps += any(cell.get(RecomputeKind.SWAP) for cell in cells)
+        swaps += any(cell.get(RecomputeMode.SWAP) for cell in cells)
         keeps = max(naive.peaks_of(table, cells)) <= table.limit_bytes
         step = naive.time_of(table, cells)
         wrong += not (keeps and found.bound * found.costs.unit <= step == found.best.score * found.costs.unit)

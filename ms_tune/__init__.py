@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Diagnostic, Severity
     from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
+    from ms_tune.dialects.plan_result import LayerPlan
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
-    from ms_tune.enums import Dialect
+    from ms_tune.enums import Dialect, RecomputeMode
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit

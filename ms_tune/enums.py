@@ -1,4 +1,4 @@
-"""The families of configs that ms-tune reads."""
+"""What several rooms call by one name: dialects, kinds of layers, what they recompute, what memory holds."""
 
 from __future__ import annotations
 
@@ -17,3 +17,37 @@ class Dialect(str, Enum):
 
 YAML_DIALECTS = tuple(one for one in Dialect if one not in (Dialect.MEGATRON, Dialect.MINDSPEED_MM))
 CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # those whose files can only be checked among them
+
+
+class RecomputeMode(str, Enum):
+    """What a layer does to keep less: the strongest kind of recompute that reaches it, or, in a plan, swap without recompute."""
+
+    NONE = "none"
+    SELECT = "select"
+    COMM = "comm"
+    BOTH = "both"  # selected operators and communication, in a plan
+    FULL = "full"
+    SWAP = "swap"  # activations go to the host, in a plan
+
+
+class LayerKind(str, Enum):
+    """What a layer is, where the dialect's arguments tell."""
+
+    DENSE = "dense"
+    EXPERTS = "experts"
+    NOOP = "noop"  # does nothing: --noop-layers
+    PREDICTION = "prediction"  # predicts further tokens
+
+
+class MemoryCategory(str, Enum):
+    """What a block holds. The order is that of every table, the values are the names in JSON."""
+
+    WEIGHTS = "weights"
+    OPTIMIZER_STATE = "optimizer_state"
+    GRADIENTS = "gradients"
+    ACTIVATIONS = "activations"  # allocated in the forward pass and alive in the backward pass
+    TEMPORARIES = "temporaries"
+    WORKSPACE = "workspace"
+    COMMUNICATION = "communication"
+    CONSTANTS = "constants"  # and what is copied from the host
+    UNATTRIBUTED = "unattributed"

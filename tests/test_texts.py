@@ -13,7 +13,7 @@ import pytest
 
 from ms_tune import text as texts
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.footprint.category import Content
+from ms_tune.enums import MemoryCategory
 from ms_tune.text import Language, Message, Text, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit
 from tests.sources import modules, nodes
@@ -272,7 +272,7 @@ def test_no_text_is_unused() -> None:
 @pytest.mark.parametrize(
     ("family", "members"),
     [
-        ("memory.content.{}", [content.value for content in Content]),
+        ("memory.content.{}", [content.value for content in MemoryCategory]),
         ("dryrun.show.backend.{}", [backend.value for backend in Backend]),
         ("dryrun.check.{}", [backend.value for backend in Backend]),
         ("verdict.word.{}", [*(fit.value for fit in Fit), "none"]),

@@ -144,9 +144,9 @@ class _Searching:
 
 
 def _request(arguments: Namespace) -> ConfigFitRequest:
+    from ms_tune.enums import RecomputeMode  # noqa: PLC0415 - as above
     from ms_tune.fit.request import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
-    from ms_tune.planning.table import RecomputeKind  # noqa: PLC0415 - as above
 
     names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))
     unknown = [name for name in names if name not in (*_KINDS, "swap")]
@@ -155,7 +155,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         raise UsageError(msg("cli.usage.choice", **choices))
     return ConfigFitRequest(
         dryrun=_job(arguments),
-        kinds=tuple(map(RecomputeKind, names)),
+        kinds=tuple(map(RecomputeMode, names)),
         effort=Effort(arguments.effort),
         seed=arguments.seed,
         verify=not arguments.no_verify,

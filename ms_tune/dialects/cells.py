@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MINDFORMERS
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan, RecomputeMode
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

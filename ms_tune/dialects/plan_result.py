@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.enums import LayerKind, RecomputeMode
     from ms_tune.text import Message
 
 ENDLESS_LOOP = "endless-loop"
@@ -163,24 +163,6 @@ def _plain(value: object) -> object:
 
 def _plain_each(values: Mapping[object, object]) -> dict[str, object]:
     return {str(pattern): _plain(value) for pattern, value in values.items()}
-
-
-class RecomputeMode(str, Enum):
-    """The strongest kind of recompute that reaches a layer."""
-
-    FULL = "full"
-    SELECT = "select"
-    COMM = "comm"
-    NONE = "none"
-
-
-class LayerKind(str, Enum):
-    """What a layer is, where the dialect's arguments tell."""
-
-    DENSE = "dense"
-    EXPERTS = "experts"
-    NOOP = "noop"  # does nothing: --noop-layers
-    PREDICTION = "prediction"  # predicts further tokens
 
 
 class SwapPlan(NamedTuple):

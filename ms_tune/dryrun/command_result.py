@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.processes import ProgramProcess
     from ms_tune.dryrun.result import Extrapolation, Reading
     from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
-    from ms_tune.footprint.category import Content
     from ms_tune.text import Message
 
 
@@ -62,7 +62,7 @@ class RankResult:
         return whole.need.footprint_bytes if whole is not None else self.reading.footprint_bytes
 
     @property
-    def contents(self) -> Mapping[Content, int]:
+    def contents(self) -> Mapping[MemoryCategory, int]:
         """What the peak that the verdict is about is made of."""
         return self.extrapolation.contents if self.extrapolation is not None else self.reading.contents
 

@@ -10,7 +10,8 @@ from ms_tune.dryrun.extrapolate import combined, counts_of
 from ms_tune.dryrun.fragments import need_of
 from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.result import Extrapolation
-from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import CONTENTS
 from ms_tune.memory.judgement import communicators_in, doubts_of
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, judge
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import RankReport
     from ms_tune.verdict.outcome import Verdict
 
-_KEPT = Content.ACTIVATIONS
+_KEPT = MemoryCategory.ACTIVATIONS
 
 
 def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.request import PreparedRun, Setting
     from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
-    from ms_tune.footprint.category import Content
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
     from ms_tune.text import Message
@@ -56,7 +56,7 @@ class Reading:
         return self.report.curve.footprint_bytes
 
     @property
-    def contents(self) -> Mapping[Content, int]:
+    def contents(self) -> Mapping[MemoryCategory, int]:
         """What the peak is made of; the bytes add up to it."""
         return self.report.peak.contents
 
@@ -76,7 +76,7 @@ class Extrapolation:
     from_layers: tuple[int, ...]  # layers of the runs that it is derived from
     peak_bytes: int
     need: Need  # the peak with its fragments, or the range in which they are
-    contents: Mapping[Content, int]  # what the peak is made of; empty if nothing tells
+    contents: Mapping[MemoryCategory, int]  # what the peak is made of; empty if nothing tells
     layer_bytes: int  # what one more layer, of the kind that the runs differ by, adds to it
     # What of it are activations, of all micro-batches in flight; 0 for a layer that keeps only its input.
     layer_activations: int
@@ -97,7 +97,7 @@ class StageResult:
     layer_activations: int | None
 
     @property
-    def contents(self) -> Mapping[Content, int]:
+    def contents(self) -> Mapping[MemoryCategory, int]:
         """What the peak that the verdict is about is made of; empty if nothing tells."""
         return self.extrapolation.contents if self.extrapolation else self.reading.contents
 

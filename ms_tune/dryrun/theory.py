@@ -11,7 +11,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ms_tune.footprint.category import Content
+    from ms_tune.enums import MemoryCategory
     from ms_tune.text import Message
 
 _SHARE = 0.001
@@ -22,7 +22,7 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 class BesideTheory:
     """One content of a rank's memory."""
 
-    content: str  # its name, as `ms_tune.footprint.category.Content` has it
+    content: str  # its name, as `ms_tune.enums.MemoryCategory` has it
     measured: int  # bytes at the peak
     expected: int  # bytes by theory
 
@@ -37,7 +37,7 @@ class BesideTheory:
         return abs(self.measured - self.expected) <= max(_SHARE * self.expected, _PADDING)
 
 
-def beside_theory(theory: Mapping[str, int], contents: Mapping[Content, int]) -> tuple[BesideTheory, ...]:
+def beside_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]) -> tuple[BesideTheory, ...]:
     """Theory and measurement side by side; empty where theory tells nothing.
 
     Args:

@@ -39,7 +39,7 @@ class _UnknownError(Exception):
 
 
 def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int]:
-    """Bytes by content (the names of :class:`ms_tune.footprint.category.Content`) of one rank; empty where they are unknown.
+    """Bytes by content (the names of :class:`ms_tune.enums.MemoryCategory`) of one rank; empty where they are unknown.
 
     Gradients are left out: those that are accumulated over micro-batches live for the whole run, but a trace counts
     others with them that are alive at the peak.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.job import full_first
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.verify import NEAR
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
@@ -54,7 +54,7 @@ def foretold(job: PlannedJob, table: CostTable, stage: int) -> int:
     """The peak of the check run's stage by the table, in bytes."""
     costs = costs_of(table)
     cells = [
-        {RecomputeKind.FULL: count - count // 2, RecomputeKind.NONE: count // 2}
+        {RecomputeMode.FULL: count - count // 2, RecomputeMode.NONE: count // 2}
         for row in job.placement
         for count in row
     ]

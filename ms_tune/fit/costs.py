@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
@@ -12,7 +13,6 @@ from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import layout_of
 from ms_tune.job.includes import followed
 from ms_tune.normalize.source import dialect_of
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # How much longer a backward pass takes: SAPP's shares of it (pipeline_balance/utils/recompute.py), which are within 2 % of the
 # published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).
 EXTRA = {
-    RecomputeKind.NONE: 0.0,
-    RecomputeKind.SELECT: 0.04,
-    RecomputeKind.COMM: 0.125,
-    RecomputeKind.BOTH: 0.165,
-    RecomputeKind.FULL: 0.5,
-    RecomputeKind.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
+    RecomputeMode.NONE: 0.0,
+    RecomputeMode.SELECT: 0.04,
+    RecomputeMode.COMM: 0.125,
+    RecomputeMode.BOTH: 0.165,
+    RecomputeMode.FULL: 0.5,
+    RecomputeMode.SWAP: 0.0,  # what the link takes beside the passes is added by a bandwidth
 }
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import uniform
 from ms_tune.fit.lines import phases_alike
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.probes import of_most, sizes
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def _written(job: PlannedJob, stage: int) -> LoadedConfig | None:
     if job.stages == 1:
         return None
     try:
-        return of_most(job, uniform(_emptied(job, stage), RecomputeKind.NONE.value))
+        return of_most(job, uniform(_emptied(job, stage), RecomputeMode.NONE.value))
     except MsTuneError:
         return None
 
@@ -79,8 +79,8 @@ def with_ends(table: CostTable, job: PlannedJob, measured: Measured, runs: Seque
     table = replace(table, head=replace(table.head, filled=head), tail=replace(table.tail, filled=tail))
     costs = costs_of(replace(table, update=None))
     for figures in runs:
-        plain = measured.highest(measured.model.main, RecomputeKind.NONE, figures.stage)
-        few = measured.few(measured.model.main, RecomputeKind.NONE, figures.stage)
+        plain = measured.highest(measured.model.main, RecomputeMode.NONE, figures.stage)
+        few = measured.few(measured.model.main, RecomputeMode.NONE, figures.stage)
         if plain is None or few is None:
             continue
         # While weights are updated other things are there; that moment has a row of its own.
@@ -93,7 +93,7 @@ def with_ends(table: CostTable, job: PlannedJob, measured: Measured, runs: Seque
         for chunk, count in there.items():  # the layers that the run does not have lie elsewhere
             counts[chunk][beside] += counts[chunk][figures.stage] - count
             counts[chunk][figures.stage] = count
-        state = costs.state([{RecomputeKind.NONE: count} for row in counts for count in row])
+        state = costs.state([{RecomputeMode.NONE: count} for row in counts for count in row])
         foretold = int(costs.peaks(state[None])[0, figures.stage])
         less = max(foretold - max(seen, default=foretold), 0)
         if figures.stage == 0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dialects.stage import DENSE
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
 from ms_tune.fit.job import check_plannable, read_job
@@ -15,7 +15,7 @@ from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.clock import timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerKind, RecomputeKind, check
+from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerGroup, check
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TimeExplanation:
     """Where a config's time goes."""
 
     table: CostTable  # its pipeline and what its layers cost; there are no sizes in it
-    cells: tuple[dict[RecomputeKind, int], ...]  # how many layers of each kind of recompute every cell has
+    cells: tuple[dict[RecomputeMode, int], ...]  # how many layers of each kind of recompute every cell has
     parts: StepTimeBreakdown  # where the time goes
     costs: RelativeCosts  # what the parts of the model cost beside each other
     seconds: float | None  # a step; None where nothing was measured
@@ -77,27 +77,27 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
         limit_bytes=MOST_BYTES,
         order=pipeline.schedule,
         layers=tuple(
-            LayerKind(made, count, round(DENSE_UNITS * (costs.dense if made == DENSE else costs.experts)), 0, kept)
+            LayerGroup(made, count, round(DENSE_UNITS * (costs.dense if made == DENSE else costs.experts)), 0, kept)
             for made, count in model_in(job).counts.items()
         ),
         tail=End(round(DENSE_UNITS * costs.head)),
     )
 
 
-def _cells(job: PlannedJob) -> tuple[dict[RecomputeKind, int], ...]:
+def _cells(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
     """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
-    found = [dict.fromkeys(RecomputeKind, 0) for _ in range(job.stages * job.chunks)]
+    found = [dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks)]
     for layer in job.now.layers[: job.layers]:
         found[layer.chunk * job.stages + layer.stage][_kind(layer)] += 1
     return tuple(found)
 
 
-def _kind(layer: LayerPlan) -> RecomputeKind:
+def _kind(layer: LayerPlan) -> RecomputeMode:
     if layer.recompute is RecomputeMode.FULL:
-        return RecomputeKind.FULL
+        return RecomputeMode.FULL
     select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)
     if layer.swap and not select and not comm:
-        return RecomputeKind.SWAP
+        return RecomputeMode.SWAP
     if select and comm:
-        return RecomputeKind.BOTH
-    return RecomputeKind.SELECT if select else RecomputeKind.COMM if comm else RecomputeKind.NONE
+        return RecomputeMode.BOTH
+    return RecomputeMode.SELECT if select else RecomputeMode.COMM if comm else RecomputeMode.NONE

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import on_devices, recomputes
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists

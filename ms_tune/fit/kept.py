@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import keep, kept_at
-from ms_tune.planning.table import MOST_BYTES, RecomputeKind
+from ms_tune.planning.table import MOST_BYTES
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 
 if TYPE_CHECKING:
@@ -74,5 +75,5 @@ def _file(job: PlannedJob) -> Path:
         MsTuneError: This machine cannot simulate, or the config cannot say that layers recompute nothing.
     """
     here = simulated_by()
-    bare = job.with_lists(uniform(job.placement, RecomputeKind.NONE.value))
+    bare = job.with_lists(uniform(job.placement, RecomputeMode.NONE.value))
     return kept_at(prepare(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)

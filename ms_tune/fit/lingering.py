@@ -19,16 +19,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.probes import middle_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Again, RecomputeKind
+from ms_tune.planning.table import Again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.fit.measure import RunFigures
     from ms_tune.fit.measured import Measured
-    from ms_tune.planning.table import CostTable, LayerCost, LayerKind
+    from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 
 _WORTH = Fraction(1, 20)  # of what a layer keeps of a micro-batch; less is no tensor that stays
 
@@ -47,9 +48,9 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
     first, *others = (again.layer_bytes[chunk * table.stages + known] for chunk in range(table.chunks))
     left = first - max(others)
     (row,) = (layer for layer in table.layers if layer.name == main)
-    if left <= row.recompute[RecomputeKind.NONE].activation_bytes * _WORTH:
+    if left <= row.recompute[RecomputeMode.NONE].activation_bytes * _WORTH:
         return table
-    full = row.recompute[RecomputeKind.FULL]
+    full = row.recompute[RecomputeMode.FULL]
     row = _with(row, full._replace(once_bytes=full.once_bytes + max(others), again_bytes=left))
     nothing = (0,) * table.cells
     made = replace(
@@ -61,7 +62,7 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
     alone = measured.of_first_chunk_alone(known)
     if alone is None:
         return table
-    phases = measured.usual(main, RecomputeKind.NONE, known)
+    phases = measured.usual(main, RecomputeMode.NONE, known)
     peak = max((alone.peaks[phase] for phase in phases if phase in alone.peaks), default=0)
     nearer = abs(_foretold(made, alone) - peak) < abs(_foretold(table, alone) - peak)
     return made if peak and nearer else table
@@ -72,26 +73,26 @@ def telling_stage(stages: int) -> int:
     return middle_of(stages - 1) if stages > 2 else stages - 1  # noqa: PLR2004 - the first, one between, the last
 
 
-def _with(row: LayerKind, full: LayerCost) -> LayerKind:
-    return replace(row, recompute={**row.recompute, RecomputeKind.FULL: full})
+def _with(row: LayerGroup, full: LayerCost) -> LayerGroup:
+    return replace(row, recompute={**row.recompute, RecomputeMode.FULL: full})
 
 
-def _dense(row: LayerKind, main: LayerKind, in_flight: Fraction) -> LayerKind:
+def _dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
     """The row of layers that one stage alone was run with, so that all that they hold was taken for activations.
 
     Gradients and gathered copies are to weights what they are in the layers that most are; a recomputed layer keeps what enters it, as
     one of those does, and leaves the rest.
     """
     kept, of_main = row.recompute, main.recompute
-    once = round(Fraction(row.bytes * of_main[RecomputeKind.NONE].once_bytes, main.bytes)) if main.bytes else 0
+    once = round(Fraction(row.bytes * of_main[RecomputeMode.NONE].once_bytes, main.bytes)) if main.bytes else 0
     each = round(once / in_flight)
     found = {
         kind: one._replace(activation_bytes=max(0, one.activation_bytes - each), once_bytes=once)
         for kind, one in kept.items()
     }
-    full, entering = found[RecomputeKind.FULL], of_main[RecomputeKind.FULL].activation_bytes
+    full, entering = found[RecomputeMode.FULL], of_main[RecomputeMode.FULL].activation_bytes
     left = round(max(Fraction(0), (full.activation_bytes - entering) * in_flight))
-    most = found[RecomputeKind.NONE].activation_bytes
+    most = found[RecomputeMode.NONE].activation_bytes
     again = max(0, most - entering - left)  # while it is computed once more it is all there
     full = full._replace(activation_bytes=min(entering, most), again_bytes=left, transient_bytes=again)
     return _with(replace(row, recompute=found), full)
@@ -101,7 +102,7 @@ def _held_to(table: CostTable, measured: Measured) -> CostTable:
     """The table with what stages hold anyhow, and on top while layers are computed once more, as the small runs have it."""
     main, last = measured.model.main, table.stages - 1
 
-    def lacking(table: CostTable, kind: RecomputeKind, runs: Callable[[int], RunFigures | None]) -> tuple[int, ...]:
+    def lacking(table: CostTable, kind: RecomputeMode, runs: Callable[[int], RunFigures | None]) -> tuple[int, ...]:
         found: dict[int, int] = {}
         for stage in measured.stages(main):
             figures, phases = runs(stage), measured.usual(main, kind, stage)
@@ -109,19 +110,19 @@ def _held_to(table: CostTable, measured: Measured) -> CostTable:
                 found[stage] = max(figures.peaks[phase] for phase in phases) - _foretold(table, figures)
         return tuple(found.get(stage, found.get(middle_of(last), 0)) for stage in range(table.stages))
 
-    anyhow = lacking(table, RecomputeKind.NONE, lambda stage: measured.few(main, RecomputeKind.NONE, stage))
+    anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.few(main, RecomputeMode.NONE, stage))
     held = [table.held_by(stage) - _ends(table, stage) + more for stage, more in enumerate(anyhow)]
     table = replace(table, constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
     again = table.again
     assert again is not None  # noqa: S101 - it lingers
-    on_top = lacking(table, RecomputeKind.FULL, lambda stage: measured.many(main, RecomputeKind.FULL, stage))
+    on_top = lacking(table, RecomputeMode.FULL, lambda stage: measured.many(main, RecomputeMode.FULL, stage))
     transients = tuple(max(0, one) for one in on_top) * table.chunks
     layers = [
         _with(one, full._replace(transient_bytes=max(0, full.transient_bytes - transients[0])))
         if one.name == DENSE
         else one
         for one in table.layers
-        for full in (one.recompute[RecomputeKind.FULL],)
+        for full in (one.recompute[RecomputeMode.FULL],)
     ]
     return replace(table, layers=tuple(layers), again=replace(again, transient_bytes=transients))
 
@@ -134,7 +135,7 @@ def _ends(table: CostTable, stage: int) -> int:
 def _foretold(table: CostTable, figures: RunFigures) -> int:
     """The peak of a small run by the table, in bytes."""
     counts = dict.fromkeys((layer.name for layer in table.layers), 0)
-    cells: list[dict[RecomputeKind, int]] = [{RecomputeKind.NONE: 0} for _ in range(table.cells)]
+    cells: list[dict[RecomputeMode, int]] = [{RecomputeMode.NONE: 0} for _ in range(table.cells)]
     for kind, count in figures.kinds.items():
         chunk, made_of = cell_of(kind)
         counts[made_of] += count
@@ -145,5 +146,5 @@ def _foretold(table: CostTable, figures: RunFigures) -> int:
     return int(costs.peaks(costs.state(cells)[None])[0, figures.stage])
 
 
-def _of(kind: str) -> RecomputeKind:
-    return RecomputeKind.FULL if FULL_RECOMPUTE in kind else RecomputeKind.NONE
+def _of(kind: str) -> RecomputeMode:
+    return RecomputeMode.FULL if FULL_RECOMPUTE in kind else RecomputeMode.NONE

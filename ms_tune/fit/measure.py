@@ -15,8 +15,8 @@ from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
+from ms_tune.enums import MemoryCategory
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.footprint.category import Content
 from ms_tune.native.cache import cache_root
 from ms_tune.text import msg
 from ms_tune.version import __version__
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FOLDER, _FORM = "fit", 5  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
 _OF_LAYERS = ("dryrun.cut", "dryrun.layers-chunks")  # refusals that speak of --layers, which nobody gave
-_LASTING = (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS)
+_LASTING = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
 
 

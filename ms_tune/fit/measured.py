@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import DENSE
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.lines import (
     LayerBytes,
     lasting_of,
@@ -18,7 +19,6 @@ from ms_tune.fit.lines import (
     phases_alike,
 )
 from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -55,7 +55,7 @@ class Measured:
 
     def __init__(self, seen: Sequence[Seen], model: ProbedModel) -> None:
         self.model = model
-        self._runs: dict[tuple[str, RecomputeKind, int], list[RunFigures]] = {}
+        self._runs: dict[tuple[str, RecomputeMode, int], list[RunFigures]] = {}
         for one in seen:
             key = (one.asked.made_of, one.asked.kind, one.asked.probe.stage)
             self._runs.setdefault(key, []).append(one.figures)
@@ -68,18 +68,18 @@ class Measured:
 
     def stages(self, made_of: str) -> list[int]:
         """The stages that have lines."""
-        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, RecomputeKind.NONE))
+        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, RecomputeMode.NONE))
 
-    def kinds(self) -> list[RecomputeKind]:
+    def kinds(self) -> list[RecomputeMode]:
         """The kinds of recompute that were measured."""
         return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
 
-    def few(self, made_of: str, kind: RecomputeKind, stage: int) -> RunFigures | None:
+    def few(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The smallest run."""
         runs = self._runs.get((made_of, kind, stage))
         return runs[0] if runs else None
 
-    def many(self, made_of: str, kind: RecomputeKind, stage: int) -> RunFigures | None:
+    def many(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The largest run."""
         runs = self._runs.get((made_of, kind, stage))
         return runs[-1] if runs else None
@@ -87,14 +87,14 @@ class Measured:
     def lasting(self, made_of: str) -> Fraction:
         """What one layer holds all the time."""
         stages = self.stages(made_of)
-        return lasting_of([line for stage in stages for line in self._lines[made_of, RecomputeKind.NONE, stage]])
+        return lasting_of([line for stage in stages for line in self._lines[made_of, RecomputeMode.NONE, stage]])
 
-    def usual(self, made_of: str, kind: RecomputeKind, stage: int) -> dict[str, Line]:
+    def usual(self, made_of: str, kind: RecomputeMode, stage: int) -> dict[str, Line]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
-        plain = self._lines[made_of, RecomputeKind.NONE, stage]
+        plain = self._lines[made_of, RecomputeMode.NONE, stage]
         lines = self._lines.get((made_of, kind, stage))
         if lines is None:
-            few, one = self.few(made_of, RecomputeKind.NONE, stage), self.few(made_of, kind, stage)
+            few, one = self.few(made_of, RecomputeMode.NONE, stage), self.few(made_of, kind, stage)
             lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
         found, _ = parted(lines, self.lasting(made_of))
         return {line.phase: line for line in found}
@@ -102,14 +102,14 @@ class Measured:
     def updates(self, made_of: str, stage: int) -> list[Line]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
-        for kind in (RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.SWAP):
+        for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
             usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
             found += others
-            if kind is RecomputeKind.FULL and self.hidden:
+            if kind is RecomputeMode.FULL and self.hidden:
                 found += usual
         return found
 
-    def highest(self, made_of: str, kind: RecomputeKind, stage: int) -> Line | None:
+    def highest(self, made_of: str, kind: RecomputeMode, stage: int) -> Line | None:
         """The line that decides with all layers of the stage."""
         lines = self.usual(made_of, kind, stage).values()
         whole = self.model.whole[stage]
@@ -126,10 +126,10 @@ class Measured:
 
     def phase(self, made_of: str, stage: int) -> str:
         """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
-        highest = self.highest(made_of, RecomputeKind.NONE, stage)
+        highest = self.highest(made_of, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding(self, made_of: str, kind: RecomputeKind) -> list[Line]:
+    def deciding(self, made_of: str, kind: RecomputeMode) -> list[Line]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
         stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
         lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
@@ -137,7 +137,7 @@ class Measured:
             lines = [self.highest(made_of, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
-    def kept(self, made_of: str, kind: RecomputeKind) -> LayerBytes | None:
+    def kept(self, made_of: str, kind: RecomputeMode) -> LayerBytes | None:
         """What a layer adds to any stage."""
         runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
         if not any((made_of, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
@@ -145,20 +145,20 @@ class Measured:
         ):
             return self._beside_plain(made_of, kind, runs)
         lines = self.deciding(made_of, kind)
-        if kind is RecomputeKind.FULL and made_of == self.model.main and self.freed:
+        if kind is RecomputeMode.FULL and made_of == self.model.main and self.freed:
             lines = [freed.line for freed in self.freed.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, made_of: str, kind: RecomputeKind, stages: Sequence[int]) -> LayerBytes | None:
+    def _beside_plain(self, made_of: str, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
         """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
 
         Where two stages tell, what is less however many are in flight is told apart.
         """
-        plain, freed = self.kept(made_of, RecomputeKind.NONE), []
+        plain, freed = self.kept(made_of, RecomputeMode.NONE), []
         for stage in stages:
-            usual = self.usual(made_of, RecomputeKind.NONE, stage)
+            usual = self.usual(made_of, RecomputeMode.NONE, stage)
             phase = self.phase(made_of, stage)
             line = self.usual(made_of, kind, stage).get(phase) or self.highest(made_of, kind, stage)
             if line is not None and line.phase in usual:
@@ -174,22 +174,22 @@ class Measured:
 
         Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
-        lines = self.deciding(self.model.main, RecomputeKind.FULL) if RecomputeKind.FULL in self.kinds() else []
+        lines = self.deciding(self.model.main, RecomputeMode.FULL) if RecomputeMode.FULL in self.kinds() else []
         return bool(lines) and not layer_bytes(lines).plausible
 
     def swapped(self, made_of: str) -> int:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
-            if (made, kind) == (made_of, RecomputeKind.SWAP) and len(runs) > 1:
+            if (made, kind) == (made_of, RecomputeMode.SWAP) and len(runs) > 1:
                 return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
         return 0
 
     def fetched(self, made_of: str) -> int:
         """What stages hold on top while a layer that swaps is at its backward pass."""
         more = [
-            self.base(made_of, RecomputeKind.SWAP, stage) - self.base(made_of, RecomputeKind.NONE, stage)
+            self.base(made_of, RecomputeMode.SWAP, stage) - self.base(made_of, RecomputeMode.NONE, stage)
             for stage in self.stages(made_of)
-            if self.highest(made_of, RecomputeKind.SWAP, stage) is not None
+            if self.highest(made_of, RecomputeMode.SWAP, stage) is not None
         ]
         return max(0, round(max(more, default=Fraction(0))))
 
@@ -215,8 +215,8 @@ class Measured:
         """What full recomputation frees, by stage; of all stages with lines, or of none."""
         main = self.model.main
         found: dict[int, Freed] = {}
-        for stage in self.stages(main) if RecomputeKind.FULL in self.kinds() else ():
-            plain = self.highest(main, RecomputeKind.NONE, stage)
+        for stage in self.stages(main) if RecomputeMode.FULL in self.kinds() else ():
+            plain = self.highest(main, RecomputeMode.NONE, stage)
             one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
             if one is None or plain is None:
                 return {}
@@ -228,10 +228,10 @@ class Measured:
         if self.model.main == DENSE:
             return Fraction(0)
         phase = self.phase(self.model.main, stage)
-        kinds = (RecomputeKind.NONE, RecomputeKind.FULL)
+        kinds = (RecomputeMode.NONE, RecomputeMode.FULL)
         lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
         plain, full = lines
-        few = self.few(DENSE, RecomputeKind.NONE, stage)
+        few = self.few(DENSE, RecomputeMode.NONE, stage)
         if plain is None or full is None or few is None:
             return Fraction(0)
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
@@ -239,43 +239,43 @@ class Measured:
     def on_top(self, stage: int) -> OnTop:
         """What a stage holds on top while its layers are computed once more."""
         main = self.model.main
-        freed, plain = self.freed.get(stage), self.highest(main, RecomputeKind.NONE, stage)
-        runs = self._runs.get((main, RecomputeKind.FULL, stage), [])
+        freed, plain = self.freed.get(stage), self.highest(main, RecomputeMode.NONE, stage)
+        runs = self._runs.get((main, RecomputeMode.FULL, stage), [])
         if freed is None or plain is None:
             return OnTop()
         if self.hidden:
             return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
-        full = self.kept(main, RecomputeKind.FULL)
-        phases = self.usual(main, RecomputeKind.FULL, stage)
+        full = self.kept(main, RecomputeMode.FULL)
+        phases = self.usual(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
             return OnTop()
         whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
         return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
 
     def on_top_of_first_chunk(
-        self, stage: int, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]]
+        self, stage: int, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
         """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
         main, figures = self.model.main, self._alone.get(stage)
-        plain, few = self.highest(main, RecomputeKind.NONE, stage), self.few(main, RecomputeKind.NONE, stage)
+        plain, few = self.highest(main, RecomputeMode.NONE, stage), self.few(main, RecomputeMode.NONE, stage)
         if figures is None or plain is None or few is None:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
         for made_of, count in recomputed_kinds(figures):
             rows = layers.get(made_of, layers[main])
-            freed += count * (rows[RecomputeKind.NONE].in_flight(held) - rows[RecomputeKind.FULL].in_flight(held))
+            freed += count * (rows[RecomputeMode.NONE].in_flight(held) - rows[RecomputeMode.FULL].in_flight(held))
         usual = phases_alike(figures, few, plain.lasting)
         return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
 
-    def base(self, made_of: str, kind: RecomputeKind, stage: int) -> Fraction:
+    def base(self, made_of: str, kind: RecomputeMode, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
         highest = self.highest(made_of, kind, stage)
         return highest.base if highest else Fraction(0)
 
     def lasting_base(self, made_of: str, stage: int) -> Fraction:
         """What of that is weights, optimizer state and gradients."""
-        few, highest = self.few(made_of, RecomputeKind.NONE, stage), self.highest(made_of, RecomputeKind.NONE, stage)
+        few, highest = self.few(made_of, RecomputeMode.NONE, stage), self.highest(made_of, RecomputeMode.NONE, stage)
         if few is None or highest is None:
             return Fraction(0)
         return few.lasting[highest.phase] - highest.lasting * few.layers

@@ -9,12 +9,12 @@ from ms_tune.dialects.stage import DENSE, cell_of, shares
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts.models import model_of
 from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
 from ms_tune.job.includes import followed
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _TWO_SIZES = (
-    RecomputeKind.NONE,
-    RecomputeKind.FULL,
-    RecomputeKind.SWAP,
+    RecomputeMode.NONE,
+    RecomputeMode.FULL,
+    RecomputeMode.SWAP,
 )  # the others need one: what a stage holds anyhow is known by then
 _LEAST = 2  # layers of a cell, if it has so many
 _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
@@ -41,7 +41,7 @@ class ProbeRun:
     """A probe and what it is for."""
 
     made_of: str  # the layers that it is about, as a stage's kinds name them
-    kind: RecomputeKind  # what they recompute
+    kind: RecomputeMode  # what they recompute
     probe: Probe
 
 
@@ -142,7 +142,7 @@ def sizes(chunks: int, whole: int, least: int) -> tuple[int, int]:
     return few, few + chunks
 
 
-def asked(job: PlannedJob, model: ProbedModel, kinds: Sequence[RecomputeKind]) -> tuple[list[ProbeRun], list[Message]]:
+def asked(job: PlannedJob, model: ProbedModel, kinds: Sequence[RecomputeMode]) -> tuple[list[ProbeRun], list[Message]]:
     """The probes of a job, and what to tell of kinds of recompute that its config cannot say.
 
     Args:
@@ -155,34 +155,34 @@ def asked(job: PlannedJob, model: ProbedModel, kinds: Sequence[RecomputeKind]) -
     """
     found: list[ProbeRun] = []
     notes = []
-    for kind in dict.fromkeys((RecomputeKind.NONE, *kinds)):
+    for kind in dict.fromkeys((RecomputeMode.NONE, *kinds)):
         try:
             loaded = of_most(job, uniform(job.placement, kind.value))
         except MsTuneError as error:
-            if kind is RecomputeKind.NONE:
+            if kind is RecomputeMode.NONE:
                 raise
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in stages_to_probe(job.stages):
             both = sizes(job.chunks, model.whole[stage], model.least[stage])
             wanted = both[: _runs(job, kind, stage, alike=model.alike)]
-            needed = kind is RecomputeKind.NONE
+            needed = kind is RecomputeMode.NONE
             found += [ProbeRun(model.main, kind, Probe(kind.value, loaded, stage, layers, needed)) for layers in wanted]
         found += _dense(job, model, kind)
     return found, notes
 
 
-def _runs(job: PlannedJob, kind: RecomputeKind, stage: int, *, alike: bool) -> int:
+def _runs(job: PlannedJob, kind: RecomputeMode, stage: int, *, alike: bool) -> int:
     """How many sizes of a stage are run with a kind of recompute.
 
     In a static graph whose layers are all alike what a layer keeps of a micro-batch is the same on every stage, to the last kilobyte,
     and a run takes long: the first stage tells it, and the last one whether another moment decides there. What comes on top in the
     middle is told by :func:`first_chunk_recomputed`, if there is more than one chunk.
     """
-    full = kind is RecomputeKind.FULL
+    full = kind is RecomputeMode.FULL
     if kind in _TWO_SIZES and stage in ((0,) if full and alike and job.chunks > 1 else _ends(job.stages)):
         return 2
-    return int(kind is RecomputeKind.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
+    return int(kind is RecomputeMode.NONE or stage == 0 or (stage == job.stages - 1 and (full or not alike)))
 
 
 def some_recomputed(job: PlannedJob) -> list[Probe]:
@@ -251,7 +251,7 @@ def _ends(stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, min(1, stages - 1), stages - 1)))
 
 
-def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeKind) -> Iterator[ProbeRun]:
+def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeMode) -> Iterator[ProbeRun]:
     """Layers without experts, where most have them: the first stage with nothing else."""
     if model.main == DENSE or DENSE not in model.counts:
         return
@@ -265,7 +265,7 @@ def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeKind) -> Iterator
         return  # the kind is of what experts do
     both = sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
-        yield ProbeRun(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is RecomputeKind.NONE))
+        yield ProbeRun(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is RecomputeMode.NONE))
 
 
 def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:

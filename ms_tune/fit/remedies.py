@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.prepare import prepare
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.estimate.activations import RankShare, layer_activations
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.models import model_of
@@ -14,7 +14,6 @@ from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
 from ms_tune.job.includes import followed
 from ms_tune.planning.explain import PlanRemedy
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,12 +54,12 @@ def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iter
     cells = report.nearest.cells[stage :: job.stages]
     held = [in_flight_of(job, stage, chunk) for chunk in range(job.chunks)]
     kinds = {
-        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeKind
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeMode
     }
     if run.split.tensor > 1 and not sequence_parallel(job.loaded):
         yield (
             "sequence",
-            _by_sequence(job, float(kinds[RecomputeKind.FULL]), float(sum(kinds.values()) - kinds[RecomputeKind.FULL])),
+            _by_sequence(job, float(kinds[RecomputeMode.FULL]), float(sum(kinds.values()) - kinds[RecomputeMode.FULL])),
         )
     if _can_swap(report, job):
         # What is kept of micro-batches that are not at their backward pass can wait on the host.
@@ -77,7 +76,7 @@ def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iter
 
 def _can_swap(report: FitReport, job: PlannedJob) -> bool:
     """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
-    if RecomputeKind.SWAP in report.table.kinds:
+    if RecomputeMode.SWAP in report.table.kinds:
         return False
     return job.loaded.dialect is Dialect.MINDFORMERS or (
         job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.planning.clock import Clock
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 
 
@@ -28,7 +28,7 @@ class ConfigFitRequest:
     """
 
     dryrun: DryrunRequest = field(default_factory=DryrunRequest)
-    kinds: tuple[RecomputeKind, ...] = tuple(kind for kind in RecomputeKind if kind is not RecomputeKind.SWAP)
+    kinds: tuple[RecomputeMode, ...] = tuple(kind for kind in RecomputeMode if kind is not RecomputeMode.SWAP)
     effort: Effort = Effort.NORMAL
     seed: int = 1
     verify: bool = True
@@ -42,7 +42,7 @@ class ConfigFitRequest:
         Raises:
             UsageError: Swap is one of the kinds and no bandwidth is given, or the other way round.
         """
-        if RecomputeKind.SWAP in self.kinds and self.swap_bandwidth is None:
+        if RecomputeMode.SWAP in self.kinds and self.swap_bandwidth is None:
             raise UsageError(msg("fitting.swap.bandwidth"), msg("fitting.swap.bandwidth.hint"))
-        if RecomputeKind.SWAP not in self.kinds and self.swap_bandwidth is not None:
+        if RecomputeMode.SWAP not in self.kinds and self.swap_bandwidth is not None:
             raise UsageError(msg("fitting.swap.kind"), msg("fitting.swap.kind.hint"))

@@ -11,11 +11,12 @@ from ms_tune.verdict.outcome import Fit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.enums import RecomputeMode
     from ms_tune.fit.check import Checked
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.verify import Verified
     from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.table import CostTable, RecomputeKind
+    from ms_tune.planning.table import CostTable
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
@@ -28,8 +29,8 @@ class Relief:
 
     stage: int
     verdict: Verdict  # of that dryrun
-    before: tuple[Mapping[RecomputeKind, int], ...]  # how many layers of each kind of recompute its chunks had
-    after: tuple[Mapping[RecomputeKind, int], ...]  # how many they have
+    before: tuple[Mapping[RecomputeMode, int], ...]  # how many layers of each kind of recompute its chunks had
+    after: tuple[Mapping[RecomputeMode, int], ...]  # how many they have
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class ConfigFit:
     reserve_bytes: int
     fragment_bytes: tuple[int, ...]
     costs: RelativeCosts
-    idle: tuple[RecomputeKind, ...]
+    idle: tuple[RecomputeMode, ...]
     checked: Checked | None
     rounds: tuple[Round, ...]
     chosen: Round | None

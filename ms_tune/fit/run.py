@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.limits import limit_before
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.fit.check import Checked, check_probe, foretold
 from ms_tune.fit.costs import DENSE_UNITS, costs_of
@@ -38,7 +39,7 @@ from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
 from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import LayerCost, RecomputeKind, check
+from ms_tune.planning.table import LayerCost, check
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def fit_config(
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
-    keep_table(job, without(raw, [RecomputeKind.SWAP]) if RecomputeKind.SWAP in raw.kinds else raw, fragments)
+    keep_table(job, without(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
     rounds, chosen, lacking, lost = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
     if lacking is not None:
@@ -140,8 +141,8 @@ def _linked(
         return linked_by(table, request.swap_bandwidth, request.clock, shortest, source), []
     except ConfigError as error:  # what was measured is worth a plan without swap
         kept = table.present if table.present is None or not table.present.swap else None
-        failed = msg("fitting.kind-fails", kind=RecomputeKind.SWAP.value, reason=error.message)
-        return replace(without(table, [RecomputeKind.SWAP]), present=kept), [failed]
+        failed = msg("fitting.kind-fails", kind=RecomputeMode.SWAP.value, reason=error.message)
+        return replace(without(table, [RecomputeMode.SWAP]), present=kept), [failed]
 
 
 def _measured(
@@ -158,7 +159,7 @@ def _measured(
     model = model_in(job)
     probes, notes = asked(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    beside = _beside(job, model, request, full=any(one.kind is RecomputeKind.FULL for one in probes))
+    beside = _beside(job, model, request, full=any(one.kind is RecomputeMode.FULL for one in probes))
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
@@ -171,7 +172,7 @@ def _measured(
     seen, failed = _seen(probes, found)
     notes += [msg("fitting.kind-fails", kind=kind.value, reason=error.message) for kind, error in failed.items()]
     lost = [one for group in runs.values() for one in group if isinstance(one, MsTuneError)]
-    if lost and RecomputeKind.FULL not in failed:
+    if lost and RecomputeMode.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
     measured = Measured(seen, model)
@@ -201,17 +202,17 @@ def _beside(job: PlannedJob, model: ProbedModel, request: ConfigFitRequest, *, f
 
 def _seen(
     probes: Sequence[ProbeRun], found: Sequence[RunFigures | MsTuneError]
-) -> tuple[list[Seen], dict[RecomputeKind, MsTuneError]]:
+) -> tuple[list[Seen], dict[RecomputeMode, MsTuneError]]:
     """What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
 
     Raises:
         MsTuneError: A run of layers that recompute nothing failed.
     """
     pairs = tuple(zip(probes, found, strict=True))
-    failed: dict[RecomputeKind, MsTuneError] = {}
+    failed: dict[RecomputeMode, MsTuneError] = {}
     for one, figures in pairs:
         if isinstance(figures, MsTuneError):
-            if one.kind is RecomputeKind.NONE:
+            if one.kind is RecomputeMode.NONE:
                 raise figures
             failed.setdefault(one.kind, figures)
     return [
@@ -225,10 +226,10 @@ def _communication_last(
     """The probes, and apart from them those of recomputed communication that others may make needless."""
     kinds = {one.kind for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
-    if not model.alike or used or not {RecomputeKind.SELECT, RecomputeKind.BOTH} <= kinds:
+    if not model.alike or used or not {RecomputeMode.SELECT, RecomputeMode.BOTH} <= kinds:
         return probes, []
-    late = [one for one in probes if one.kind is RecomputeKind.COMM]
-    return [one for one in probes if one.kind is not RecomputeKind.COMM], late
+    late = [one for one in probes if one.kind is RecomputeMode.COMM]
+    return [one for one in probes if one.kind is not RecomputeMode.COMM], late
 
 
 def _with_communication(
@@ -244,24 +245,24 @@ def _with_communication(
     both is of use, and that is told.
     """
     seen = {one.kind: figures for one, figures in zip(probes, found, strict=True)}
-    select, both = seen[RecomputeKind.SELECT], seen[RecomputeKind.BOTH]
+    select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
         probes += late
         found += measure(job.request, [one.probe for one in late], observer)
         return []
-    kept = [one.kind is not RecomputeKind.BOTH for one in probes]
+    kept = [one.kind is not RecomputeMode.BOTH for one in probes]
     probes[:], found[:] = compress(probes, kept), compress(found, kept)
     return [msg("fitting.comm-no-more")]
 
 
 def _checked(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Checked | None:
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
-    if run is None or RecomputeKind.FULL not in table.kinds:
+    if run is None or RecomputeMode.FULL not in table.kinds:
         return None
     return Checked(run.stage, run.layers, foretold(job, table, run.stage), run.peak)
 
 
-def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeKind, ...]]:
+def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
     """The table without kinds of recompute that free nothing: a plan would pay for them all the same.
 
     Returns:
@@ -270,19 +271,19 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeKind, ...
     used = {
         kind
         for kind, rows in (
-            (RecomputeKind.SELECT, "select_recompute"),
-            (RecomputeKind.COMM, "select_comm_recompute"),
+            (RecomputeMode.SELECT, "select_recompute"),
+            (RecomputeMode.COMM, "select_comm_recompute"),
         )
         if table.present is not None and any(map(any, getattr(table.present, rows)))
     }
     if len(used) > 1:
-        used.add(RecomputeKind.BOTH)
+        used.add(RecomputeMode.BOTH)
     idle = tuple(
         kind
         for kind in table.kinds
-        if kind is not RecomputeKind.NONE
+        if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(_frees(layer.recompute[RecomputeKind.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+        and all(_frees(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
     )
     layers = tuple(
         replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import DENSE
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA
 from ms_tune.fit.lines import (
     LayerBytes,
@@ -15,7 +16,7 @@ from ms_tune.fit.lines import (
 from ms_tune.fit.lingering import with_lingering
 from ms_tune.fit.probes import middle_of
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import Again, CostTable, End, LayerCost, LayerKind, RecomputeKind, Update
+from ms_tune.planning.table import Again, CostTable, End, LayerCost, LayerGroup, Update
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: RelativeCosts, limit_by
     return with_lingering(table, measured, in_flight_of(job, 0))
 
 
-def _layers(measured: Measured, made_of: str) -> dict[RecomputeKind, LayerBytes]:
+def _layers(measured: Measured, made_of: str) -> dict[RecomputeMode, LayerBytes]:
     """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.kinds():
@@ -83,24 +84,24 @@ def _layers(measured: Measured, made_of: str) -> dict[RecomputeKind, LayerBytes]
     return found
 
 
-def _kind(made_of: str, count: int, forward: int, layers: Mapping[RecomputeKind, LayerBytes], left: int) -> LayerKind:
-    lasting = round(layers[RecomputeKind.NONE].lasting)
-    most = layers[RecomputeKind.NONE].activations
+def _kind(made_of: str, count: int, forward: int, layers: Mapping[RecomputeMode, LayerBytes], left: int) -> LayerGroup:
+    lasting = round(layers[RecomputeMode.NONE].lasting)
+    most = layers[RecomputeMode.NONE].activations
     kept = {}
     for kind, layer in layers.items():
         activations = max(0, round(min(layer.activations, most)))
-        stays = left if kind is RecomputeKind.FULL else 0
+        stays = left if kind is RecomputeMode.FULL else 0
         kept[kind] = LayerCost(activations, EXTRA[kind], 0, round(layer.once), stays)
-    return LayerKind(made_of, count, forward, lasting, kept)
+    return LayerGroup(made_of, count, forward, lasting, kept)
 
 
-def _swapping(layer: LayerKind, measured: Measured, made_of: str) -> LayerKind:
+def _swapping(layer: LayerGroup, measured: Measured, made_of: str) -> LayerGroup:
     """The row with what goes to the host, and is back while a layer is at its backward pass."""
-    kept = layer.recompute.get(RecomputeKind.SWAP)
+    kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer
     kept = kept._replace(swapped_bytes=measured.swapped(made_of), transient_bytes=measured.fetched(made_of))
-    return replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: kept})
+    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept})
 
 
 def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fraction:
@@ -115,12 +116,12 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
     """
     main, last = measured.model.main, job.stages - 1
     if not last:
-        highest, lines = measured.highest(main, RecomputeKind.NONE, 0), measured.usual(main, RecomputeKind.NONE, 0)
+        highest, lines = measured.highest(main, RecomputeMode.NONE, 0), measured.usual(main, RecomputeMode.NONE, 0)
         late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
         return max(late, Fraction(0))
     other = middle_of(last)
-    here = measured.base(main, RecomputeKind.NONE, last) - measured.lasting_base(main, last)
-    there = measured.base(main, RecomputeKind.NONE, other) - measured.lasting_base(main, other)
+    here = measured.base(main, RecomputeMode.NONE, last) - measured.lasting_base(main, last)
+    there = measured.base(main, RecomputeMode.NONE, other) - measured.lasting_base(main, other)
     fewer, more = (in_flight_of(job, stage) for stage in (last - 1, other))
     if fewer < more:
         there -= (bases[other] - bases[last - 1]) / (more - fewer) * (more - in_flight_of(job, last))
@@ -128,7 +129,7 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
 
 
 def _of_first_chunk(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]], stage: int
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]], stage: int
 ) -> int | None:
     """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
 
@@ -141,19 +142,19 @@ def _of_first_chunk(
 
 
 def _again(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]], late: Fraction
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]], late: Fraction
 ) -> tuple[Again | None, int]:
     """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
     main, last = measured.model.main, job.stages - 1
-    if RecomputeKind.FULL not in layers[main]:
+    if RecomputeMode.FULL not in layers[main]:
         return None, 0
     if not measured.freed:
         # No run tells of some layers that are recomputed: those in which all are must do.
         sizes = [
-            _base(job, measured, layers, RecomputeKind.FULL, stage)
-            - _base(job, measured, layers, RecomputeKind.NONE, stage)
+            _base(job, measured, layers, RecomputeMode.FULL, stage)
+            - _base(job, measured, layers, RecomputeMode.NONE, stage)
             for stage in ([] if measured.hidden else measured.stages(main))
-            if measured.usual(main, RecomputeKind.FULL, stage)
+            if measured.usual(main, RecomputeMode.FULL, stage)
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
@@ -178,9 +179,9 @@ def _again(
     return Again(first, by_cell, transients * job.chunks), left
 
 
-def _beside(job: PlannedJob, freed: Freed, layers: Mapping[RecomputeKind, LayerBytes], stage: int) -> Iterator[int]:
+def _beside(job: PlannedJob, freed: Freed, layers: Mapping[RecomputeMode, LayerBytes], stage: int) -> Iterator[int]:
     """What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the mean."""
-    full, none = layers[RecomputeKind.FULL], layers[RecomputeKind.NONE]
+    full, none = layers[RecomputeMode.FULL], layers[RecomputeMode.NONE]
     mean = first = freed.line.slope - full.in_flight(in_flight_of(job, stage))
     if freed.in_first_chunk is not None:
         held = in_flight_of(job, stage, 0)
@@ -197,10 +198,10 @@ def _phase(measured: Measured, stage: int, last: int) -> str:
 
 
 def _bases(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]]
+    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]]
 ) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
-    every, none = range(job.stages), RecomputeKind.NONE
+    every, none = range(job.stages), RecomputeMode.NONE
     runs = [stage for stage in every if measured.few(measured.model.main, none, stage) is not None]
     seen = {stage: _base(job, measured, layers, none, stage) for stage in runs}
     middle = [(in_flight_of(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
@@ -210,8 +211,8 @@ def _bases(
 def _base(
     job: PlannedJob,
     measured: Measured,
-    layers: Mapping[str, Mapping[RecomputeKind, LayerBytes]],
-    kind: RecomputeKind,
+    layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]],
+    kind: RecomputeMode,
     stage: int,
 ) -> Fraction:
     """What a stage holds beside its layers where all of them do the same, by its smallest run."""
@@ -225,7 +226,7 @@ def _base(
         ),
         Fraction(0),
     )
-    if kind is RecomputeKind.NONE:
+    if kind is RecomputeMode.NONE:
         return few.peaks.get(_phase(measured, stage, job.stages - 1), few.peak) - held
     return max(few.peaks[phase] for phase in measured.usual(main, kind, stage)) - held
 

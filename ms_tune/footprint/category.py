@@ -10,11 +10,11 @@ allocated it (:mod:`ms_tune.footprint.phases`). Seen in MindSpore 2.10 and not f
 from __future__ import annotations
 
 import re
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.megatron import lasting, received
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, number
 from ms_tune.readers.memory_block import NEVER_FREED, users_of
@@ -27,25 +27,11 @@ if TYPE_CHECKING:
     from ms_tune.readers.tensor_list import TensorList
 
 
-class Content(str, Enum):
-    """What a block holds. The order is that of every table, the values are the names in JSON."""
-
-    WEIGHTS = "weights"
-    OPTIMIZER_STATE = "optimizer_state"
-    GRADIENTS = "gradients"
-    ACTIVATIONS = "activations"  # allocated in the forward pass and alive in the backward pass
-    TEMPORARIES = "temporaries"
-    WORKSPACE = "workspace"
-    COMMUNICATION = "communication"
-    CONSTANTS = "constants"  # and what is copied from the host
-    UNATTRIBUTED = "unattributed"
-
-
-CONTENTS = tuple(Content)
+CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # as long as no rule has spoken
 
 
-def code(content: Content) -> int:
+def code(content: MemoryCategory) -> int:
     """A content's place in :data:`CONTENTS`: how arrays hold it."""
     return CONTENTS.index(content)
 
@@ -67,10 +53,10 @@ _STATE_OPERATOR = re.compile(
 )
 # The types of hyper-parallel's emulator of the tracker.
 _EMULATED = {
-    "Parameter": Content.WEIGHTS,
-    "Gradient": Content.GRADIENTS,
-    "Optstate": Content.OPTIMIZER_STATE,
-    "Activation": Content.ACTIVATIONS,
+    "Parameter": MemoryCategory.WEIGHTS,
+    "Gradient": MemoryCategory.GRADIENTS,
+    "Optstate": MemoryCategory.OPTIMIZER_STATE,
+    "Activation": MemoryCategory.ACTIVATIONS,
 }
 _OUTPUTS = frozenset({"PyNativeOutput", "Kernel", "SomasOutput"})
 _TEMPORARY = frozenset({"GraphOutput", "BatchMemory", "PyNativeOutput", "Kernel", "SomasOutput"})
@@ -124,7 +110,7 @@ class Contents:
         eager = int(self._eager.sum())
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
         named = self._by_name()
-        self.phases = Phases(table, named == code(Content.OPTIMIZER_STATE))
+        self.phases = Phases(table, named == code(MemoryCategory.OPTIMIZER_STATE))
         self.codes = self._all(self._known(named))
 
     def _by_name(self) -> NDArray[np.int8]:
@@ -145,57 +131,58 @@ class Contents:
         table, update = self._table, self.phases.is_(Phase.UPDATE)
         known = named.copy()
 
-        def settle(rows: NDArray[np.bool_], content: Content) -> None:
+        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
             known[rows & (known == _UNKNOWN)] = code(content)
 
         endless = self._eager & (table.end == NEVER_FREED)
         by_megatron = np.array(
-            [_UNKNOWN if found is None else code(Content(found.value)) for found in lasting(table.stack.values)] or [0],
+            [_UNKNOWN if found is None else code(MemoryCategory(found.value)) for found in lasting(table.stack.values)]
+            or [0],
             np.int8,
         )[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
-        self._buffered = bool((endless & (by_megatron == code(Content.GRADIENTS))).any())
-        for content in (Content.WEIGHTS, Content.OPTIMIZER_STATE, Content.GRADIENTS):
+        self._buffered = bool((endless & (by_megatron == code(MemoryCategory.GRADIENTS))).any())
+        for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
             settle(endless & (by_megatron == code(content)), content)
         for kind, content in _EMULATED.items():
             settle(table.kind.where([kind]), content)
         # The optimizer is the first to use its state.
         by_operator = np.array([bool(_STATE_OPERATOR.search(name)) for name in table.node.values] or [False])
         state = np.where(self._useful, update, by_operator[table.node.codes])
-        settle(self._weight & state, Content.OPTIMIZER_STATE)
-        settle(self._weight, Content.WEIGHTS)
+        settle(self._weight & state, MemoryCategory.OPTIMIZER_STATE)
+        settle(self._weight, MemoryCategory.WEIGHTS)
         in_init = [any(frame.function == "__init__" for frame in stack) for stack in table.stack.values]
         created = table.kind.where(["PyNativeOutput"]) & np.array(in_init or [False], np.bool_)[table.stack.codes]
-        settle(created & update, Content.OPTIMIZER_STATE)
+        settle(created & update, MemoryCategory.OPTIMIZER_STATE)
         return known
 
     def _all(self, known: NDArray[np.int8]) -> NDArray[np.int8]:
         table = self._table
         codes = known
 
-        def settle(rows: NDArray[np.bool_], content: Content) -> None:
+        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
             codes[rows & (codes == _UNKNOWN)] = code(content)
 
         unbound = table.kind.where([""])
         # aclnn kernels' scratch is unbound and lives for one tick
-        settle(table.kind.where(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), Content.WORKSPACE)
-        settle(table.kind.where(["ContinuousMemory"]), Content.COMMUNICATION)
-        updates = self.updates = self._update_ticks(codes == code(Content.OPTIMIZER_STATE))
+        settle(table.kind.where(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
+        settle(table.kind.where(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
+        updates = self.updates = self._update_ticks(codes == code(MemoryCategory.OPTIMIZER_STATE))
         phase = self._phase()
         outputs = table.kind.where(_OUTPUTS)
         forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
-        settle(forward & self._meets_backward(), Content.ACTIVATIONS)
+        settle(forward & self._meets_backward(), MemoryCategory.ACTIVATIONS)
         stacks = np.array([received(stack) for stack in table.stack.values] or [False], np.bool_)
-        settle(outputs & self._eager & stacks[table.stack.codes], Content.ACTIVATIONS)
+        settle(outputs & self._eager & stacks[table.stack.codes], MemoryCategory.ACTIVATIONS)
         passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
         if not self._buffered:
-            settle(outputs & passing & self._lives_to(updates), Content.GRADIENTS)
+            settle(outputs & passing & self._lives_to(updates), MemoryCategory.GRADIENTS)
         collective = np.array([is_collective(name) for name in table.node.values] or [False])[table.node.codes]
-        settle(table.kind.where(_TEMPORARY) & collective, Content.COMMUNICATION)
-        settle(table.kind.where(_CONSTANTS), Content.CONSTANTS)
+        settle(table.kind.where(_TEMPORARY) & collective, MemoryCategory.COMMUNICATION)
+        settle(table.kind.where(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
-        settle(table.kind.where(_TEMPORARY) & told, Content.TEMPORARIES)
-        codes[codes == _UNKNOWN] = code(Content.UNATTRIBUTED)
+        settle(table.kind.where(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
+        codes[codes == _UNKNOWN] = code(MemoryCategory.UNATTRIBUTED)
         return codes
 
     def _phase(self) -> NDArray[np.int8]:
@@ -252,7 +239,7 @@ def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
 
 
-def _named_content(name: str, weights: set[str], *, unnamed: bool) -> Content:
+def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
     """The content of a parameter by its name.
 
     Args:
@@ -262,22 +249,22 @@ def _named_content(name: str, weights: set[str], *, unnamed: bool) -> Content:
     """
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
-        return Content.GRADIENTS
+        return MemoryCategory.GRADIENTS
     clone = rest in weights or (unnamed and "." in rest and prefix in _UNLIKELY_LAYER)
     if prefix in _STATE or (prefix in _STATE_IF_CLONE and clone):
-        return Content.OPTIMIZER_STATE
-    return Content.WEIGHTS
+        return MemoryCategory.OPTIMIZER_STATE
+    return MemoryCategory.WEIGHTS
 
 
-def listed_rows(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[Content, str]], int]:
+def listed_rows(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[MemoryCategory, str]], int]:
     """Content and name of the rows that hold listed tensors, and how many tensors no row holds.
 
     The list was written after the last step, so of all blocks that ever held an address the last one is meant.
     """
     groups = (
-        (Content.WEIGHTS, tensors.weights),
-        (Content.OPTIMIZER_STATE, tensors.optimizer_state),
-        (Content.GRADIENTS, tensors.gradients),
+        (MemoryCategory.WEIGHTS, tensors.weights),
+        (MemoryCategory.OPTIMIZER_STATE, tensors.optimizer_state),
+        (MemoryCategory.GRADIENTS, tensors.gradients),
     )
     wanted = [(tensor, content) for content, group in groups for tensor in group]
     wanted.sort(key=lambda entry: entry[0].address)
@@ -288,7 +275,7 @@ def listed_rows(table: Table, tensors: TensorList) -> tuple[dict[int, tuple[Cont
     held = np.full(len(wanted), NONE, np.int64)
     for row in hit[np.argsort(table.start[hit], kind="stable")].tolist():
         held[first[row] : last[row]] = row
-    found: dict[int, tuple[Content, str]] = {}
+    found: dict[int, tuple[MemoryCategory, str]] = {}
     missing = 0
     order = [content for content, _ in groups]  # tensors may share a block (tied weights, flat buffers)
     for (tensor, content), row in zip(wanted, held.tolist(), strict=True):

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import operator_at, where_at, without_layer
-from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.footprint.category import CONTENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +33,11 @@ class BlockKind(str, Enum):
 
 
 _KINDS = {
-    Content.WEIGHTS: BlockKind.KEPT,
-    Content.OPTIMIZER_STATE: BlockKind.KEPT,
-    Content.GRADIENTS: BlockKind.GRADIENTS,
-    Content.ACTIVATIONS: BlockKind.PASSING,
-    Content.TEMPORARIES: BlockKind.PASSING,
+    MemoryCategory.WEIGHTS: BlockKind.KEPT,
+    MemoryCategory.OPTIMIZER_STATE: BlockKind.KEPT,
+    MemoryCategory.GRADIENTS: BlockKind.GRADIENTS,
+    MemoryCategory.ACTIVATIONS: BlockKind.PASSING,
+    MemoryCategory.TEMPORARIES: BlockKind.PASSING,
 }
 
 

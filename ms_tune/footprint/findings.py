@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.footprint.category import Content
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.result import MemoryCheck, MemoryFinding, Severity
 from ms_tune.resources import data_folder
 from ms_tune.text import Text, msg
@@ -142,6 +142,6 @@ def _about_the_memory(report: RankReport) -> Iterator[MemoryFinding]:
     if footprint and lost / footprint > known["fragmentation"].limit:
         params = {"footprint": size_text(footprint), "peak": size_text(peak), "share": f"{lost / footprint:.0%}"}
         yield _finding(report, "fragmentation", lost, **params, hole=size_text(report.map.largest_hole))
-    untold = report.peak.contents[Content.UNATTRIBUTED]
+    untold = report.peak.contents[MemoryCategory.UNATTRIBUTED]
     if untold / peak > known["unattributed"].limit:
         yield _finding(report, "unattributed", untold, size=size_text(untold), share=f"{untold / peak:.0%}")

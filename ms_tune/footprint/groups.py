@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import layer_at, operator_at, parameter_of, where_at, without_layer
-from ms_tune.footprint.category import CONTENTS, Content, code
+from ms_tune.footprint.category import CONTENTS, code
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class BlockGroup:
     key: str  # what they share
     bytes: int  # the sum of their sizes
     count: int  # how many they are
-    contents: Mapping[Content, int]  # bytes by content, without zeros
+    contents: Mapping[MemoryCategory, int]  # bytes by content, without zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Holder:
 
     operator: str
     where: str
-    content: Content
+    content: MemoryCategory
     bytes: int
     count: int
     tensor: str  # number format and shape, if all have the same and it is known
@@ -52,7 +53,7 @@ class PeakBreakdown:
 
     tick: int
     rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
-    contents: Mapping[Content, int]  # bytes by content: all nine, in their order; they add up, too
+    contents: Mapping[MemoryCategory, int]  # bytes by content: all nine, in their order; they add up, too
     holders: tuple[Holder, ...]  # by operator and place, the largest first
     parameters: tuple[BlockGroup, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
     operators: tuple[BlockGroup, ...]  # by operator
@@ -96,7 +97,7 @@ def breakdown(
 def _grouped(
     table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
 ) -> tuple[BlockGroup, ...]:
-    found: dict[str, tuple[int, int, dict[Content, int]]] = {}
+    found: dict[str, tuple[int, int, dict[MemoryCategory, int]]] = {}
     sizes, codes = table.size[rows].tolist(), contents.codes[rows].tolist()
     for row, size, place in zip(rows.tolist(), sizes, codes, strict=True):
         key = key_of(row)
@@ -110,7 +111,7 @@ def _grouped(
 def _holders(
     table: Table, contents: Contents, rows: NDArray[np.int64], tensor_of: Callable[[int], str] | None
 ) -> tuple[Holder, ...]:
-    found: dict[tuple[str, str, Content], list[int]] = {}
+    found: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for row in rows.tolist():
         key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
         found.setdefault(key, []).append(row)
@@ -134,7 +135,7 @@ class LayerActivations:
 
 def activations_by_layer(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
     """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
-    rows = parts.rows[contents.codes[parts.rows] == code(Content.ACTIVATIONS)]
+    rows = parts.rows[contents.codes[parts.rows] == code(MemoryCategory.ACTIVATIONS)]
     groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
     found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
     return tuple(sorted(found, key=lambda layer: natural(layer.layer)))

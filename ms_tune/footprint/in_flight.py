@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.category import Content, code
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import code
 from ms_tune.footprint.curve import highest, peak_if
 from ms_tune.footprint.phases import EAGER, Phase, number
 from ms_tune.footprint.scoped_layers import KINDS
@@ -31,7 +32,7 @@ def fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> int:
     """The peak, wherever it is then; today's where there are not three in flight, as far as the trace tells. O(blocks log blocks)."""
     forward = np.isin(np.arange(len(table)), curve.rows) & table.kind.where(KINDS) & (table.end != NEVER_FREED)
     forward &= ~table.task.where([EAGER]) & (contents.phases.settled == number(Phase.FORWARD))
-    kept = contents.codes == code(Content.ACTIVATIONS)
+    kept = contents.codes == code(MemoryCategory.ACTIVATIONS)
     runs = [(run, _together(table, run)) for run in _by_operator(table, forward & kept)]
     sizes = Counter[int]()
     for run, together in runs:

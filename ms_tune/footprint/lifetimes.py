@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS, Content, code
+from ms_tune.footprint.category import CONTENTS, code
 from ms_tune.footprint.curve import peak_if
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
@@ -33,7 +34,7 @@ class Waste:
 
     operator: str
     where: str
-    content: Content
+    content: MemoryCategory
     count: int
     bytes: int
     byte_ticks: int
@@ -45,7 +46,7 @@ class BlockGrowth:
 
     operator: str
     where: str
-    content: Content
+    content: MemoryCategory
     bytes_per_step: int  # what each of the last steps added
     stack: tuple[Frame, ...]  # the Python stack, as far as there is one
 
@@ -58,7 +59,7 @@ class Lifetimes:
     late: tuple[Waste, ...]  # where most of it is
     peak_if_prompt: int  # the peak if every block were released right after its last use
     never_freed_bytes: int  # sum of the sizes of blocks that are never released
-    never_freed: dict[Content, int]  # the same by content
+    never_freed: dict[MemoryCategory, int]  # the same by content
     # What grows from step to step; needs three steps, for the first one creates optimizer state.
     growth: tuple[BlockGrowth, ...]
     step_bytes: tuple[int, ...]  # bytes in use at the end of each step
@@ -102,7 +103,7 @@ def _late(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple
     np.add.at(sums, group, products)
     sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
     np.add.at(sizes, group, size)
-    merged: dict[tuple[str, str, Content], list[int]] = {}
+    merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for place in _most(sums):
         row = int(keys[place])
         key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
@@ -142,7 +143,7 @@ def _spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.
         return np.zeros(len(table), np.bool_)
     ticks = int(curve.tick[-1] - curve.tick[0])
     short = (table.end != NEVER_FREED) & ((table.end - table.start) < _SHORT * ticks)
-    kept = contents.codes == code(Content.ACTIVATIONS)
+    kept = contents.codes == code(MemoryCategory.ACTIVATIONS)
     return np.asarray(counted & table.live(curve.peak_tick) & short & ~kept, np.bool_)
 
 

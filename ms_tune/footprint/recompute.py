@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.category import Content, code
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import code
 from ms_tune.footprint.phases import EAGER, Phase, number
 from ms_tune.footprint.scoped_layers import KINDS, are_one_graph, layers_of
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -58,7 +59,7 @@ def recompute_of(table: Table, contents: Contents, curve: Curve) -> RecomputeSav
     """The effect on a trace; none where nothing tells the layers."""
     counted = np.zeros(len(table), np.bool_)
     counted[curve.rows] = True
-    open_ = counted & (contents.codes == code(Content.ACTIVATIONS))
+    open_ = counted & (contents.codes == code(MemoryCategory.ACTIVATIONS))
     eager = table.task.where([EAGER])
     kept, reads = _RecomputeLives(table), _TensorRead(table, counted)
     used = np.where(table.last_user == NONE, table.end - 1, table.last_user)

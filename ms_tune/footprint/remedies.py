@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.in_flight import fewer_in_flight
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
 from ms_tune.footprint.scoped_layers import of_weights_alone
@@ -133,7 +134,7 @@ class ContentBytes:
     """Bytes at the peak of one content that one phase allocated; None where nothing tells which."""
 
     phase: Phase | None
-    content: Content
+    content: MemoryCategory
     bytes: int
 
 
@@ -253,7 +254,7 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     elif method.method == "second-gradients":
         ratio = _sets_of_gradients(known.theory)
         if ratio >= _TWICE:
-            gradients = _taken({"contents": [Content.GRADIENTS.value]}, known)
+            gradients = _taken({"contents": [MemoryCategory.GRADIENTS.value]}, known)
             after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
     else:
         after = _with_less(method, known, replayed)
@@ -263,7 +264,7 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
 def _sets_of_gradients(theory: Theory) -> float:
     """How many sets of gradients are held, at least: where formats are not known, they may have twice the weights' bytes."""
     for each in theory.states:
-        if each.content is Content.GRADIENTS and each.expected:
+        if each.content is MemoryCategory.GRADIENTS and each.expected:
             return each.measured / each.expected / (1 if each.typed else 2)
     return 0.0
 
@@ -285,7 +286,7 @@ def _taken(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bo
     taken = np.ones(len(table), np.bool_)
     for key, wanted in selection.items():
         if key == "contents" and isinstance(wanted, list):
-            taken &= np.isin(contents.codes, [CONTENTS.index(Content(name)) for name in wanted])
+            taken &= np.isin(contents.codes, [CONTENTS.index(MemoryCategory(name)) for name in wanted])
         elif key == "phases" and isinstance(wanted, list):
             taken &= np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
         elif key == "operators":

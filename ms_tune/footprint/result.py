@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import layer_at, operator_at, where_at
-from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.fragments import address_map
 from ms_tune.footprint.groups import alike, breakdown
 from ms_tune.footprint.steps import peaks_by_phase, phase_at
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.fragments import AddressMap
@@ -143,7 +144,7 @@ class RankReport:
         """Where in the script or the model a row was allocated."""
         return where_at(self.table, row)
 
-    def content_of(self, row: int) -> Content:
+    def content_of(self, row: int) -> MemoryCategory:
         """What a row holds."""
         return CONTENTS[int(self.contents.codes[row])]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.category import Content, code
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import code
 from ms_tune.footprint.curve import highest
 from ms_tune.footprint.scoped_layers import layers_of
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -38,7 +39,7 @@ def selective_peak(table: Table, contents: Contents, curve: Curve, cells: str) -
     """
     marked = np.array([re.search(cells, path) is not None for path in table.node.values] or [False])[table.node.codes]
     counted = np.isin(np.arange(len(table)), curve.rows)
-    lives = _SelectiveLives(table, counted & (contents.codes == code(Content.ACTIVATIONS)))
+    lives = _SelectiveLives(table, counted & (contents.codes == code(MemoryCategory.ACTIVATIONS)))
     for layer in layers_of(table, contents):
         lives.recompute(layer, layer.rows[marked[layer.rows]])
     return lives.peak(curve)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.category import Content, code, operator_of
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import code, operator_of
 from ms_tune.footprint.curve import highest
 from ms_tune.footprint.phases import Phase, number
 from ms_tune.footprint.scoped_layers import KINDS
@@ -62,7 +63,7 @@ def _moved(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
     """The blocks that are moved out."""
     paths = table.node.values
     inside = np.array([re.search(cells, path) is not None for path in paths] or [False])[table.node.codes]
-    moved = inside & table.kind.where(KINDS) & (contents.codes == code(Content.ACTIVATIONS))
+    moved = inside & table.kind.where(KINDS) & (contents.codes == code(MemoryCategory.ACTIVATIONS))
     moved &= (contents.phases.own == number(Phase.FORWARD)) & (table.first_user != NONE) & (table.last_user != NONE)
     rows = np.flatnonzero(moved)
     last = table.last_user[rows]

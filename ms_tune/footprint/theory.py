@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.category import Content, code
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ _CLOSE = 0.03  # padding, and the scalars that are no share of anything
 class Expected:
     """Bytes of one content at the peak, and by theory."""
 
-    content: Content  # gradients or optimizer state
+    content: MemoryCategory  # gradients or optimizer state
     measured: int  # bytes at the peak
     expected: int  # one set of gradients, or Adam's two moments, of all weights on the rank
     shards: int | None  # over how many ranks it seems to be shared; None if it does not
@@ -60,13 +61,13 @@ def theory_of(
         parts: The memory at the peak.
         tensor_of: Number format and shape of a row's tensor, if known.
     """
-    weights = parts.contents[Content.WEIGHTS]
-    rows = _rows(table, contents, parts, Content.WEIGHTS)
+    weights = parts.contents[MemoryCategory.WEIGHTS]
+    rows = _rows(table, contents, parts, MemoryCategory.WEIGHTS)
     if not weights:
         return Theory(0, 0, (), None, None)
     item = _item([tensor_of(row) for row in rows])
     states = []
-    for content, sets in ((Content.GRADIENTS, 1), (Content.OPTIMIZER_STATE, _MOMENTS)):
+    for content, sets in ((MemoryCategory.GRADIENTS, 1), (MemoryCategory.OPTIMIZER_STATE, _MOMENTS)):
         own = _item([tensor_of(row) for row in _rows(table, contents, parts, content)])
         expected = round(sets * weights * (own / item if own and item else 1))
         measured = parts.contents[content]
@@ -75,7 +76,7 @@ def theory_of(
     return Theory(weights, len(rows), tuple(states), gradients, state)
 
 
-def _rows(table: Table, contents: Contents, parts: PeakBreakdown, content: Content) -> list[int]:
+def _rows(table: Table, contents: Contents, parts: PeakBreakdown, content: MemoryCategory) -> list[int]:
     wanted = code(content)
     return [row for row in parts.rows.tolist() if contents.codes[row] == wanted and table.size[row] > 0]
 

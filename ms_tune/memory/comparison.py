@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.footprint.category import CONTENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.enums import MemoryCategory
     from ms_tune.footprint.groups import Holder
     from ms_tune.footprint.result import MemoryReport, RankReport
 
@@ -20,7 +21,7 @@ class SizeChange:
 
     operator: str
     where: str
-    content: Content
+    content: MemoryCategory
     before: int  # bytes at the peak of the first trace
     after: int  # bytes at the peak of the second trace
     count_before: int  # blocks of the first
@@ -38,7 +39,9 @@ class RankComparison:
 
     before: RankReport  # the rank in the first run
     after: RankReport  # the same rank in the second
-    contents: Mapping[Content, int]  # what the second has more of each content; adds up to the difference of the peaks
+    contents: Mapping[
+        MemoryCategory, int
+    ]  # what the second has more of each content; adds up to the difference of the peaks
     changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
 
     @property
@@ -86,5 +89,5 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
     return RankComparison(before, after, contents, tuple(changes))
 
 
-def _by_key(rank: RankReport) -> dict[tuple[str, str, Content], Holder]:
+def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
     return {(holder.operator, holder.where, holder.content): holder for holder in rank.peak.holders}

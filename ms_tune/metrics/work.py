@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, score_flops
 
 if TYPE_CHECKING:

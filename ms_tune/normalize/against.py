@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.normalize.compare_log import ANY, COMM, LogDifference, OneLog

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import LayerKind
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, LayerKind
 from ms_tune.normalize.convert import convert_named, megatron_side
 from ms_tune.normalize.convert_layers import Converted
 from ms_tune.normalize.read_back import note

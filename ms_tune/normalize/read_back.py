@@ -19,8 +19,7 @@ from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms
 from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
-from ms_tune.dialects.plan_result import RecomputeMode
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import parse_source

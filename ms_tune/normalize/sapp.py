@@ -15,8 +15,8 @@ from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
-from ms_tune.enums import Dialect
+from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import model_of, names_of
 from ms_tune.facts.names import counterpart, models

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.planning.table import RecomputeKind
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,9 +70,9 @@ def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
     """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
-    if RecomputeKind.SELECT in kinds and RecomputeKind.COMM in kinds:
-        both = (states[:, :, kinds.index(RecomputeKind.SELECT)] > 0) & (
-            states[:, :, kinds.index(RecomputeKind.COMM)] > 0
+    if RecomputeMode.SELECT in kinds and RecomputeMode.COMM in kinds:
+        both = (states[:, :, kinds.index(RecomputeMode.SELECT)] > 0) & (
+            states[:, :, kinds.index(RecomputeMode.COMM)] > 0
         )
         found &= ~both.any(axis=1)
     return found

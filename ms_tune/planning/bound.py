@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
-from ms_tune.planning.table import RecomputeKind
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,9 +173,9 @@ def relaxation_of(costs: Costs) -> Relaxation:
         for held, late in _moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
-            if table.again is not None and RecomputeKind.FULL in table.kinds:
+            if table.again is not None and RecomputeMode.FULL in table.kinds:
                 more = np.array(table.again.layer_bytes).reshape(table.chunks, table.stages)[:, stage, None]
-                row[:, stage, :, table.kinds.index(RecomputeKind.FULL)] += more
+                row[:, stage, :, table.kinds.index(RecomputeMode.FULL)] += more
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
             room.append((table.limit_bytes - int(costs.fixed[stage]) - late + empty) / table.limit_bytes)
         if table.update is not None:
@@ -320,14 +320,14 @@ def _exclusive(relaxation: Relaxation) -> tuple[tuple[sparse.csr_matrix, Floats]
     """A cell has layers that recompute selected operators only, or layers that recompute communication only, not both."""
     cells, runs, kinds = relaxation.shape
     names = relaxation.costs.table.kinds
-    if RecomputeKind.SELECT not in names or RecomputeKind.COMM not in names:
+    if RecomputeMode.SELECT not in names or RecomputeMode.COMM not in names:
         return (sparse.csr_matrix((0, 0)), np.zeros(0)), 0
     total = float(relaxation.counts.sum())
     rows = np.zeros((2 * cells, relaxation.size + 1 + cells))
     parts = rows[:, : relaxation.size].reshape(2 * cells, cells, runs, kinds)
     for cell in range(cells):
-        parts[2 * cell, cell, :, names.index(RecomputeKind.SELECT)] = 1
-        parts[2 * cell + 1, cell, :, names.index(RecomputeKind.COMM)] = 1
+        parts[2 * cell, cell, :, names.index(RecomputeMode.SELECT)] = 1
+        parts[2 * cell + 1, cell, :, names.index(RecomputeMode.COMM)] = 1
         rows[2 * cell, relaxation.size + 1 + cell] = -total
         rows[2 * cell + 1, relaxation.size + 1 + cell] = total
     return (sparse.csr_matrix(rows), np.tile([0.0, total], cells)), cells

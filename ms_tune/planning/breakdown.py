@@ -12,7 +12,8 @@ from ms_tune.planning.costs import costs_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.planning.table import CostTable, RecomputeKind
+    from ms_tune.enums import RecomputeMode
+    from ms_tune.planning.table import CostTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class StepTimeBreakdown:
     busy: tuple[float, ...]  # the part of the step in which each stage works
 
 
-def breakdown(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> StepTimeBreakdown:
+def breakdown(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
     """Where the time of a plan's step goes.
 
     Args:

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError, closest
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.planning.table_file import Reader, parse_json
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.planning.table import CostTable, End, LayerKind
+    from ms_tune.planning.table import CostTable, End, LayerGroup
     from ms_tune.text import Message
 
 HEAD, TAIL = "head", "tail"
@@ -35,7 +35,7 @@ class LayerTimes:
     """
 
     forward: float
-    backward: Mapping[RecomputeKind, float] = field(default_factory=dict)
+    backward: Mapping[RecomputeMode, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def parse_times(text: str) -> dict[str, LayerTimes]:
         if not equals or not name or name in found:
             message = f"not a time: {item!r}"
             raise ValueError(message)
-        kinds = {RecomputeKind.NONE: _ms(backward)} if slash else {}
+        kinds = {RecomputeMode.NONE: _ms(backward)} if slash else {}
         found[name] = LayerTimes(_ms(forward), kinds)
     return found
 
@@ -162,7 +162,7 @@ def read_times(text: str, source: str) -> dict[str, LayerTimes]:
     reader, data = Reader(source), parse_json(text, source)
     if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
         reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
-    kinds = [kind.value for kind in RecomputeKind]
+    kinds = [kind.value for kind in RecomputeMode]
     found = {}
     for name, value in data.items():
         row = reader.mapping(value, name, ("forward",), ("backward",))
@@ -171,7 +171,7 @@ def read_times(text: str, source: str) -> dict[str, LayerTimes]:
         forward = reader.number(row["forward"], f"{name}.forward", _MOST_MS)
         if not forward or not all(times.values()):
             reader.fail(name, msg("planning.clock.zero"))
-        found[name] = LayerTimes(forward, {RecomputeKind(kind): time for kind, time in times.items()})
+        found[name] = LayerTimes(forward, {RecomputeMode(kind): time for kind, time in times.items()})
     return found
 
 
@@ -212,11 +212,11 @@ def _timed_end(end: End, times: LayerTimes | None) -> End:
     return end if times is None else replace(end, forward=times.forward)
 
 
-def _timed_layer(layer: LayerKind, times: LayerTimes, source: str) -> LayerKind:
+def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGroup:
     twice = 2 * times.forward
-    plain = layer.recompute.get(RecomputeKind.NONE)
+    plain = layer.recompute.get(RecomputeMode.NONE)
     before = plain.backward_extra if plain is not None else 0.0
-    measured = times.backward.get(RecomputeKind.NONE)
+    measured = times.backward.get(RecomputeMode.NONE)
     least = before if measured is None else measured / twice - 1
     recompute = {}
     for kind, kept in layer.recompute.items():

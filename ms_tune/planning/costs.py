@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.simulate import Graph, graph_of
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ms_tune.planning.table import CostTable, LayerKind
+    from ms_tune.planning.table import CostTable, LayerGroup
 
     Whole = NDArray[np.int64]
 
@@ -84,8 +84,8 @@ class Costs:
         for kind, row in enumerate(self.once):
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
         found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
-        if table.again is not None and RecomputeKind.FULL in table.kinds:
-            full = states[:, :, table.kinds.index(RecomputeKind.FULL)]
+        if table.again is not None and RecomputeMode.FULL in table.kinds:
+            full = states[:, :, table.kinds.index(RecomputeMode.FULL)]
             layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
             full = full.reshape(shape).sum(axis=1)
             found += np.where(full > 0, np.array(table.again.first_bytes), 0) + layers
@@ -104,11 +104,11 @@ class Costs:
         found: Whole = self.graph.step(self.durations(states))
         return found
 
-    def state(self, cells: Sequence[Mapping[RecomputeKind, int]]) -> Whole:
+    def state(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> Whole:
         """A plan as a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
-    def cells(self, state: Whole) -> list[dict[RecomputeKind, int]]:
+    def cells(self, state: Whole) -> list[dict[RecomputeMode, int]]:
         """A state as what every cell has."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
@@ -159,7 +159,7 @@ class Costs:
         """
         most = np.zeros(stop.shape[:2], np.int64)
         more = np.zeros_like(most)  # what the layers behind have left, less what they kept
-        full = self.table.kinds.index(RecomputeKind.FULL) if RecomputeKind.FULL in self.table.kinds else None
+        full = self.table.kinds.index(RecomputeMode.FULL) if RecomputeMode.FULL in self.table.kinds else None
         for kind in reversed(range(len(self.transients))):
             for run in reversed(range(len(self.runs))):
                 first, last = self.runs[run]
@@ -180,7 +180,7 @@ def costs_of(table: CostTable) -> Costs:
     graph, kinds = graph_of(table), table.kinds
     unit, ticks = _ticks(table)
 
-    def sums(figure: Callable[[LayerKind], int]) -> Whole:
+    def sums(figure: Callable[[LayerGroup], int]) -> Whole:
         each = [figure(layer) for layer in table.layers for _ in range(layer.count)]
         return np.cumsum([0, *each], dtype=np.int64)
 
@@ -218,11 +218,11 @@ def _exact(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
-def _forward(layer: LayerKind, kind: RecomputeKind) -> Fraction:
+def _forward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
     return _exact(layer.forward) * (1 + _exact(layer.recompute[kind].forward_extra))
 
 
-def _backward(layer: LayerKind, kind: RecomputeKind) -> Fraction:
+def _backward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
     return 2 * _exact(layer.forward) * (1 + _exact(layer.recompute[kind].backward_extra))
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import Best, PlanSpace, anneal, fits
 from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule, refusal
 from ms_tune.planning.search import annealing_steps, even_state, without
-from ms_tune.planning.table import MOST_ALL_PASSES, RecomputeKind
+from ms_tune.planning.table import MOST_ALL_PASSES
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.costs import Costs, Whole
     from ms_tune.planning.search import Search
-    from ms_tune.planning.table import CostTable, LayerKind
+    from ms_tune.planning.table import CostTable, LayerGroup
 
 _WORK, _STEPS = 300_000, 1_000  # of each short search
 _NODES = 500
-_SIMPLE = (RecomputeKind.SELECT, RecomputeKind.COMM, RecomputeKind.BOTH)
+_SIMPLE = (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _more_stages(table: CostTable) -> CostTable:
     return replace(table, stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
 
 
-def _scaled(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerKind, ...]:
+def _scaled(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerGroup, ...]:
     return tuple(
         replace(
             layer,

@@ -18,8 +18,9 @@ from ms_tune.planning.table_file import table_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ms_tune.enums import RecomputeMode
     from ms_tune.planning.costs import Costs, Whole
-    from ms_tune.planning.table import CostTable, PlanLists, RecomputeKind
+    from ms_tune.planning.table import CostTable, PlanLists
 
 _MOST_DRAWN = 20_000  # passes of a picture
 
@@ -29,7 +30,7 @@ class Planned:
     """A plan with what the table says of it."""
 
     plan: PlanLists  # the lists
-    cells: tuple[Mapping[RecomputeKind, int], ...]  # how many layers of each kind of recompute every cell has
+    cells: tuple[Mapping[RecomputeMode, int], ...]  # how many layers of each kind of recompute every cell has
     time: float  # of a step, in the table's unit
     peak_bytes: tuple[int, ...]  # by stage
     bubble: float  # the part of the step in which stages wait, over all stages
@@ -166,7 +167,7 @@ def fit(
     return _explained(report, found, on_progress)
 
 
-def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> FitReport:
+def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> FitReport:
     """A report of another plan than the one that was found.
 
     Args:
@@ -191,7 +192,7 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
     )
 
 
-def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> float:
+def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
     """The time of a plan's step, in the table's unit."""
     costs = costs_of(table)
     return float(int(costs.time(costs.state(cells)[None])[0]) * costs.unit)

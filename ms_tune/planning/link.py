@@ -11,8 +11,9 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import CostTable, LayerCost, LayerKind, RecomputeKind
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _DIGITS = 10**6
 
 def swaps(table: CostTable) -> bool:
     """Whether a plan of a table may swap."""
-    return RecomputeKind.SWAP in table.layers[0].recompute
+    return RecomputeMode.SWAP in table.layers[0].recompute
 
 
 def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
@@ -41,11 +42,11 @@ def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable
     return replace(table, layers=tuple(_linked(layer, bytes_per_time, source) for layer in table.layers))
 
 
-def _linked(layer: LayerKind, bytes_per_time: float, source: str) -> LayerKind:
-    kept = layer.recompute.get(RecomputeKind.SWAP)
+def _linked(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
+    kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None or not kept.swapped_bytes:
         return layer
-    plain = layer.recompute.get(RecomputeKind.NONE, LayerCost(0))
+    plain = layer.recompute.get(RecomputeMode.NONE, LayerCost(0))
     copies = kept.swapped_bytes / bytes_per_time
     back = 2 * layer.forward * (1 + plain.backward_extra)
     if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
@@ -54,7 +55,7 @@ def _linked(layer: LayerKind, bytes_per_time: float, source: str) -> LayerKind:
         forward_extra=_extra(copies, layer.forward, layer.forward),
         backward_extra=_extra(copies, back, 2 * layer.forward),
     )
-    return replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: longer})
+    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: longer})
 
 
 def _extra(copies: float, own: float, unit: float) -> float:
@@ -63,6 +64,6 @@ def _extra(copies: float, own: float, unit: float) -> float:
     return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS
 
 
-def _too_slow(layer: LayerKind, copies: float) -> Message:
+def _too_slow(layer: LayerGroup, copies: float) -> Message:
     times = f"{copies / layer.forward:,.0f}" if layer.forward else "-"
     return msg("planning.link.slow", layer=layer.name, times=times, most=f"{MOST_LONGER:g}")

@@ -13,15 +13,16 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, CostTable, PlanLists, RecomputeKind, Rows
+from ms_tune.planning.table import IN_CELL, LISTS, SWAP_LIST, CostTable, PlanLists, Rows
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> PlanLists:
+def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> PlanLists:
     """The lists of a plan.
 
     Args:
@@ -30,21 +31,21 @@ def plan_of(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> P
     """
     base = table.layer_count // table.cells
 
-    def rows(kinds: tuple[RecomputeKind, ...], less: int = 0) -> Rows:
+    def rows(kinds: tuple[RecomputeMode, ...], less: int = 0) -> Rows:
         flat = [sum(cell.get(kind, 0) for kind in kinds) - less for cell in cells]
         return tuple(tuple(flat[start : start + table.stages]) for start in range(0, table.cells, table.stages))
 
-    swap = rows((RecomputeKind.SWAP,))
+    swap = rows((RecomputeMode.SWAP,))
     return PlanLists(
         offset=rows(IN_CELL, base),
-        recompute=rows((RecomputeKind.FULL,)),
-        select_recompute=rows((RecomputeKind.FULL, RecomputeKind.BOTH, RecomputeKind.SELECT)),
-        select_comm_recompute=rows((RecomputeKind.FULL, RecomputeKind.BOTH, RecomputeKind.COMM)),
+        recompute=rows((RecomputeMode.FULL,)),
+        select_recompute=rows((RecomputeMode.FULL, RecomputeMode.BOTH, RecomputeMode.SELECT)),
+        select_comm_recompute=rows((RecomputeMode.FULL, RecomputeMode.BOTH, RecomputeMode.COMM)),
         swap=swap if any(map(any, swap)) else (),
     )
 
 
-def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[RecomputeKind, int]]:
+def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[RecomputeMode, int]]:
     """How many layers of each kind of recompute every cell of a plan has.
 
     Raises:
@@ -66,27 +67,27 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
     if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(table, found):
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
-    for kind in RecomputeKind:
+    for kind in RecomputeMode:
         if kind not in known and any(cell[kind] for cell in found):
             raise ConfigError(msg("planning.plan.unknown-kind", kind=kind.value), path=source)
     return found
 
 
-def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeKind, int]:
+def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeMode, int]:
     """What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing."""
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
     return {
-        RecomputeKind.FULL: full,
-        RecomputeKind.BOTH: both,
-        RecomputeKind.SELECT: select - both,
-        RecomputeKind.COMM: comm - both,
-        RecomputeKind.SWAP: swap,
-        RecomputeKind.NONE: layers - full - max(select, comm) - swap,
+        RecomputeMode.FULL: full,
+        RecomputeMode.BOTH: both,
+        RecomputeMode.SELECT: select - both,
+        RecomputeMode.COMM: comm - both,
+        RecomputeMode.SWAP: swap,
+        RecomputeMode.NONE: layers - full - max(select, comm) - swap,
     }
 
 
-def _bad(table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]]) -> bool:
+def _bad(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> bool:
     """Whether a cell has less than nothing of a kind, or one that must not be empty has no layer."""
     return any(count < 0 for cell in cells for count in cell.values()) or not all(
         any(cell.values()) for cell in cells[table.filled_cells]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import allowed
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ Cell = tuple[int, ...]  # layers by kind of recompute, in the order of Table.kin
 
 
 def relieved(
-    table: CostTable, cells: Sequence[Mapping[RecomputeKind, int]], stages: Collection[int], margin_bytes: int
-) -> list[dict[RecomputeKind, int]] | None:
+    table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]], stages: Collection[int], margin_bytes: int
+) -> list[dict[RecomputeMode, int]] | None:
     """The fastest plan with as many layers in each cell in which some stages keep the limit.
 
     A layer never recomputes less than before, and those of other stages do what they did.
@@ -75,10 +75,10 @@ def _with(state: Whole, places: Sequence[int], variants: Sequence[Sequence[Cell]
     return states
 
 
-def _variants(cell: Cell, kinds: Sequence[RecomputeKind]) -> Iterator[Cell]:
+def _variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
     """What a cell's layers may do in place of what they do: first more of them recomputed in full, then the least changed."""
     whole = {one: sum(abs(count - old) for count, old in zip(one, cell, strict=True)) for one in _deeper(cell, kinds)}
-    full = kinds.index(RecomputeKind.FULL) if RecomputeKind.FULL in kinds else None
+    full = kinds.index(RecomputeMode.FULL) if RecomputeMode.FULL in kinds else None
     simple = dict.fromkeys(_more_full(cell, full)) if full is not None else {cell: None}
     yield from simple
     yield from sorted(whole.keys() - simple.keys(), key=lambda one: (whole[one], one))
@@ -95,20 +95,20 @@ def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
             yield tuple(counts)
 
 
-def _deeper(cell: Cell, kinds: Sequence[RecomputeKind]) -> Iterator[Cell]:
+def _deeper(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
     """All cells of as many layers with no fewer recomputed in full, no more of them idle, and as many that swap."""
     total = sum(cell)
-    free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeKind.NONE, RecomputeKind.SWAP)]
-    swaps = cell[kinds.index(RecomputeKind.SWAP)] if RecomputeKind.SWAP in kinds else 0
-    none = cell[kinds.index(RecomputeKind.NONE)] if RecomputeKind.NONE in kinds else 0
-    lows = [cell[index] if kinds[index] is RecomputeKind.FULL else 0 for index in free]
+    free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeMode.NONE, RecomputeMode.SWAP)]
+    swaps = cell[kinds.index(RecomputeMode.SWAP)] if RecomputeMode.SWAP in kinds else 0
+    none = cell[kinds.index(RecomputeMode.NONE)] if RecomputeMode.NONE in kinds else 0
+    lows = [cell[index] if kinds[index] is RecomputeMode.FULL else 0 for index in free]
     for counts in product(*(range(low, total - swaps + 1) for low in lows)):
         left = total - swaps - sum(counts)
         if 0 <= left <= none:
             found = [0] * len(kinds)
             for index, count in zip(free, counts, strict=True):
                 found[index] = count
-            for kind, count in ((RecomputeKind.SWAP, swaps), (RecomputeKind.NONE, left)):
+            for kind, count in ((RecomputeMode.SWAP, swaps), (RecomputeMode.NONE, left)):
                 if kind in kinds:
                     found[kinds.index(kind)] = count
             yield tuple(found)

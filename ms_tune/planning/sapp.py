@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import MOST_LAYERS, CostTable, End, LayerCost, LayerKind, RecomputeKind, check
+from ms_tune.planning.table import MOST_LAYERS, CostTable, End, LayerCost, LayerGroup, check
 from ms_tune.planning.table_file import parse_json
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -35,11 +36,11 @@ class _Names(NamedTuple):
 
 
 KINDS = {
-    RecomputeKind.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
-    RecomputeKind.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
-    RecomputeKind.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
-    RecomputeKind.BOTH: _Names("memory_both_comm_select", "both_comm_select_time", "both_comm_select_coef", 0.165),
-    RecomputeKind.FULL: _Names("memory_recompute", "recompute_time", "recompute_coef", 0.5),
+    RecomputeMode.NONE: _Names("memory_activation", "backward_time", "backward_coef", 0.0),
+    RecomputeMode.SELECT: _Names("memory_select_rec", "select_rec_time", "select_rec_coef", 0.04),
+    RecomputeMode.COMM: _Names("memory_select_comm", "select_comm_time", "select_comm_coef", 0.125),
+    RecomputeMode.BOTH: _Names("memory_both_comm_select", "both_comm_select_time", "both_comm_select_coef", 0.165),
+    RecomputeMode.FULL: _Names("memory_recompute", "recompute_time", "recompute_coef", 0.5),
 }
 
 
@@ -110,7 +111,7 @@ def _end(rows: list[dict[str, Any]], source: str) -> End:
     return End(math.fsum(times), round(math.fsum(sizes) * MIB))
 
 
-def _layer(row: dict[str, Any], source: str) -> LayerKind:
+def _layer(row: dict[str, Any], source: str) -> LayerGroup:
     name, count = row.get("name"), row.get("nb_layer")
     time, forward = _number(row, "time", source), _number(row, "forward_time", source)
     if not isinstance(name, str) or not name or isinstance(count, bool) or not isinstance(count, int):
@@ -128,4 +129,4 @@ def _layer(row: dict[str, Any], source: str) -> LayerKind:
             longer = backward * (1 + (names.default if coefficient is None else coefficient))
             extra = (whole or longer) / (2 * forward) - 1 if forward else 0.0
             recompute[kind] = LayerCost(round(size * MIB), round(extra, 9))
-    return LayerKind(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)
+    return LayerGroup(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)

@@ -11,7 +11,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.planning.table import CostTable, End, LayerKind
+    from ms_tune.planning.table import CostTable, End, LayerGroup
 
 
 class Exported(NamedTuple):
@@ -48,7 +48,7 @@ def _end(kind: str, end: End, size: int) -> dict[str, object]:
     return {"name": kind.lower(), "type": kind, "time": end.forward, "nb_layer": 1, "memory_parameter": size / MIB}
 
 
-def _layer(layer: LayerKind) -> dict[str, object]:
+def _layer(layer: LayerGroup) -> dict[str, object]:
     row: dict[str, object] = {
         "name": layer.name,
         "type": "BODY",

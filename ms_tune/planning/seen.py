@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.planning.clock import HEAD, TAIL, LayerTimes
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
         return sum(figures) / len(of) / micro_batches
 
     forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)
-    backward = {RecomputeKind.NONE: mean((one.backward for one in layers), layers)}
+    backward = {RecomputeMode.NONE: mean((one.backward for one in layers), layers)}
     if whole:
-        backward[RecomputeKind.FULL] = backward[RecomputeKind.NONE] + mean((one.twice / 2 for one in whole), whole)
+        backward[RecomputeMode.FULL] = backward[RecomputeMode.NONE] + mean((one.twice / 2 for one in whole), whole)
     return LayerTimes(forward, backward)
 
 

@@ -7,9 +7,9 @@ A table may come from dryruns, from a JSON file (:mod:`ms_tune.planning.table_fi
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule, refusal
 from ms_tune.text import msg
@@ -22,25 +22,14 @@ MOST_ALL_PASSES = 65_536  # of all stages in one training step
 MOST_BYTES = 2**52
 
 
-class RecomputeKind(Enum):
-    """What a layer does to hold less: what it recomputes, or that it recomputes nothing and swaps activations to the host."""
-
-    NONE = "none"
-    SELECT = "select"
-    COMM = "comm"
-    BOTH = "both"
-    FULL = "full"
-    SWAP = "swap"
-
-
 # The layers of a cell in this order: MindFormers counts every list of recompute from the first layer of a cell on.
 IN_CELL = (
-    RecomputeKind.FULL,
-    RecomputeKind.BOTH,
-    RecomputeKind.SELECT,
-    RecomputeKind.COMM,
-    RecomputeKind.SWAP,
-    RecomputeKind.NONE,
+    RecomputeMode.FULL,
+    RecomputeMode.BOTH,
+    RecomputeMode.SELECT,
+    RecomputeMode.COMM,
+    RecomputeMode.SWAP,
+    RecomputeMode.NONE,
 )
 
 
@@ -64,14 +53,14 @@ class LayerCost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerGroup:
     """A run of equal layers; the runs of a table follow each other in the model."""
 
     name: str  # its name, for messages
     count: int  # how many there are
     forward: float  # time of a forward pass of one micro-batch through one of them
     bytes: int  # what one holds for the whole run: weights, gradients, optimizer state
-    recompute: Mapping[RecomputeKind, LayerCost]  # what one keeps, by kind of recompute
+    recompute: Mapping[RecomputeMode, LayerCost]  # what one keeps, by kind of recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +129,7 @@ class CostTable:
     micro_batches: int  # Micro-batches of a training step
     limit_bytes: int  # what a stage may hold
     order: Schedule
-    layers: tuple[LayerKind, ...]  # the model's layers, in its order
+    layers: tuple[LayerGroup, ...]  # the model's layers, in its order
     head: End = End()  # what stands before them, on the first stage
     tail: End = End()  # what stands behind them, on the last stage
     constant_bytes: int = 0  # what every stage holds beside its layers
@@ -166,7 +155,7 @@ class CostTable:
         return sum(layer.count for layer in self.layers)
 
     @property
-    def kinds(self) -> tuple[RecomputeKind, ...]:
+    def kinds(self) -> tuple[RecomputeMode, ...]:
         """The kinds of recompute that there are, in the order in which a cell has them."""
         return tuple(kind for kind in IN_CELL if kind in self.layers[0].recompute)
 
@@ -223,7 +212,7 @@ def _check_stages(table: CostTable, source: str) -> None:
             raise ConfigError(msg("planning.table.stage-bytes", key=key, found=found, stages=table.stages), path=source)
 
 
-def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
+def _check_layer(layer: LayerGroup, first: LayerGroup, source: str) -> None:
     """Recomputing more neither keeps more nor takes less time; every run has the same kinds."""
     if not layer.recompute:
         raise ConfigError(msg("planning.table.no-kinds", layer=layer.name), path=source)
@@ -245,7 +234,7 @@ def _check_layer(layer: LayerKind, first: LayerKind, source: str) -> None:
 
 
 _COMPARED = (
-    *((RecomputeKind.NONE, kind) for kind in IN_CELL[:-1]),
-    (RecomputeKind.SELECT, RecomputeKind.BOTH),
-    (RecomputeKind.COMM, RecomputeKind.BOTH),
+    *((RecomputeMode.NONE, kind) for kind in IN_CELL[:-1]),
+    (RecomputeMode.SELECT, RecomputeMode.BOTH),
+    (RecomputeMode.COMM, RecomputeMode.BOTH),
 )

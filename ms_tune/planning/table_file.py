@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, closest
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import MOST_PASSES, Schedule
@@ -21,9 +22,8 @@ from ms_tune.planning.table import (
     CostTable,
     End,
     LayerCost,
-    LayerKind,
+    LayerGroup,
     PlanLists,
-    RecomputeKind,
     Update,
     check,
 )
@@ -185,18 +185,18 @@ def _order(reader: Reader, value: object, where: str) -> Schedule:
         reader.fail(where, msg("planning.file.order", value=_shown(value), known=known))
 
 
-def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerKind:
+def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerGroup:
     row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
-    names = [kind.value for kind in RecomputeKind]
+    names = [kind.value for kind in RecomputeMode]
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
-    return LayerKind(
+    return LayerGroup(
         name=reader.name(row.get("name", where), f"{where}.name"),
         count=reader.whole(row["count"], f"{where}.count", 1, MOST_LAYERS),
         forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
         recompute={
-            RecomputeKind(name): _kept(
-                reader, kinds[name], f"{where}.recompute.{name}", swap=name == RecomputeKind.SWAP.value, linked=linked
+            RecomputeMode(name): _kept(
+                reader, kinds[name], f"{where}.recompute.{name}", swap=name == RecomputeMode.SWAP.value, linked=linked
             )
             for name in names
             if name in kinds
@@ -317,7 +317,7 @@ def table_json(table: CostTable) -> dict[str, object]:
     }
 
 
-def _kept_json(kind: RecomputeKind, kept: LayerCost) -> dict[str, object]:
+def _kept_json(kind: RecomputeMode, kept: LayerCost) -> dict[str, object]:
     """A layer's row; what only swap has, only with swap."""
     row = kept._asdict()
-    return row if kind is RecomputeKind.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}
+    return row if kind is RecomputeMode.SWAP else {key: size for key, size in row.items() if key not in _OF_SWAP_ONLY}

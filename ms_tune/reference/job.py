@@ -57,7 +57,7 @@ def _made(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they 
 
 
 def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
-    """Bytes by content (the names of :class:`ms_tune.footprint.category.Content`) that theory can tell for a rank."""
+    """Bytes by content (the names of :class:`ms_tune.enums.MemoryCategory`) that theory can tell for a rank."""
     groups, optimizer = rank_groups(job.config, job.data_parallel, rank), job.config.optimizer
     parts = optimizer.sharding is Sharding.PARAMETERS
     dense, experts = (groups.shards, groups.expert_shards) if parts else (groups.data, groups.expert_data)

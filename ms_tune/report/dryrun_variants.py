@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.command_result import CommandSweep, CommandVariant
     from ms_tune.dryrun.result import SweepResult, VariantResult
-    from ms_tune.footprint.category import Content
+    from ms_tune.enums import MemoryCategory
     from ms_tune.report.console import Console
     from ms_tune.text import Message
     from ms_tune.verdict.outcome import Verdict
@@ -32,7 +32,7 @@ class _Row:
     settings: tuple[str, ...]  # what it has otherwise
     stage: str = "–"  # its worst stage
     layers: str = "–"  # that stage's layers
-    contents: Mapping[Content, int] = field(default_factory=dict)  # what the judged peak is made of
+    contents: Mapping[MemoryCategory, int] = field(default_factory=dict)  # what the judged peak is made of
     peak: int | None = None  # that peak; None without a result
     verdict: Verdict | None = None
     derived: bool = False  # the stage was not run whole

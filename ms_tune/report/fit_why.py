@@ -10,9 +10,9 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.enums import RecomputeMode
     from ms_tune.planning.clock import Clock
     from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.table import RecomputeKind
 
 _MANY_CELLS = 3  # on the longest path that are named
 
@@ -121,7 +121,7 @@ def notes(report: FitReport) -> list[Message]:
     return found
 
 
-def recomputed(cell: Mapping[RecomputeKind, int]) -> str:
+def recomputed(cell: Mapping[RecomputeMode, int]) -> str:
     """What a cell recomputes, such as ``full 3, select 2``."""
     return ", ".join(f"{kind.value} {count}" for kind, count in cell.items() if count and kind.value != "none") or "-"
 

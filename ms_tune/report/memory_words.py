@@ -9,7 +9,7 @@ from ms_tune.units import GIB, KIB, MIB, gib, mib
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.footprint.category import Content
+    from ms_tune.enums import MemoryCategory
     from ms_tune.report.console import Console
 
 _NUMBERS = {  # columns that hold nothing else
@@ -25,12 +25,12 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     console.write_table([console.text(f"memory.column.{name}") for name in columns], rows, right=right)
 
 
-def by_name(contents: Mapping[Content, int]) -> dict[str, int]:
+def by_name(contents: Mapping[MemoryCategory, int]) -> dict[str, int]:
     """Bytes by the contents' names, as JSON has them."""
     return {content.value: amount for content, amount in contents.items()}
 
 
-def largest(contents: Mapping[Content, int], most: int, console: Console) -> str:
+def largest(contents: Mapping[MemoryCategory, int], most: int, console: Console) -> str:
     """What takes most, with its bytes."""
     found = sorted(contents.items(), key=lambda item: -item[1])[:most]
     return console.listed(

@@ -8,7 +8,8 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.plan_result import RecomputeMode, Warned
+from ms_tune.dialects.plan_result import Warned
+from ms_tune.enums import RecomputeMode
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Co
     """One line for each run of layers that are alike."""
     _title("normalize.title.layers", console)
     legend = _Legend()
-    words = {effect: console.text(f"normalize.effect.{effect.value}") for effect in RecomputeMode}
+    words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in {layer.recompute for layer in layers}}
     whole = console.text("normalize.swap.layer")
     rows = [_run(list(run), legend, words, whole) for _, run in groupby(layers, key=_alike)]
     names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]

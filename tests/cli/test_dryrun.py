@@ -16,8 +16,8 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import check, run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
+from ms_tune.enums import MemoryCategory
 from ms_tune.extras import refuse
-from ms_tune.footprint.category import Content
 from ms_tune.resources import data_folder
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
@@ -178,7 +178,7 @@ class TestJson:
         assert (result["peak_bytes"], result["footprint_bytes"], result["verdict"]) == (3 * GIB, 4 * GIB, "fits")
         stage = result["stages"][0]
         assert (len(result["stages"]), stage["stage"], stage["peak_bytes"], stage["verdict"]) == (1, 0, 3 * GIB, "fits")
-        assert list(result["categories_at_peak"]) == [content.value for content in Content]
+        assert list(result["categories_at_peak"]) == [content.value for content in MemoryCategory]
         assert sum(result["categories_at_peak"].values()) == 3 * GIB
         assert result["theory"] == stage["theory"]
         assert stage["theory"]["weights"] == {"bytes": 2143363072, "measured_bytes": 0, "difference": -1.0}
@@ -286,7 +286,7 @@ class TestText:
         child(good_child())
         lines = [line for line in ms_tune(capsys)[1].splitlines() if "by theory" not in line]
         shares = [float(share) for line in lines for share in re.findall(r"^  \S.* [GM]iB +([\d.]+)%", line)]
-        assert len(shares) == len(Content)
+        assert len(shares) == len(MemoryCategory)
         assert sum(shares) == pytest.approx(100, abs=0.3)
 
     @pytest.mark.slow

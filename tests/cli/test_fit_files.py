@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.cli.main import main
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
 from ms_tune.planning import explain, search
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.planning.table_file import read_table, table_json
 from tests.metrics.profiles import Step
 from tests.planning.tables import CASE_E, mb
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Two equal stages, four layers that recompute everything now and need not.
 ALL_FULL = plan_of(
-    replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{RecomputeKind.FULL: 2}] * 2
+    replace(CASE_E, stages=2, layers=(replace(CASE_E.layers[0], count=4),)), [{RecomputeMode.FULL: 2}] * 2
 )
 SMALL = replace(
     CASE_E,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.cells import run_length
-from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode
+from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.enums import RecomputeMode
 
 
 @pytest.mark.parametrize(

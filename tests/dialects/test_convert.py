@@ -22,7 +22,7 @@ from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.sapp_lists import SappLists, parse_sapp

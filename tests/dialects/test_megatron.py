@@ -18,7 +18,8 @@ from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.megatron.remedies import remedy
 from ms_tune.dialects.megatron.simplify import canonical, same_layers
-from ms_tune.dialects.plan_result import FrameworkStop, LayerKind, RecomputeMode
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.enums import LayerKind, RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command

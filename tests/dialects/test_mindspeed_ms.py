@@ -13,7 +13,8 @@ from ms_tune.dialects.mindspeed_ms.count_array import CountArray, add
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.dialects.mindspeed_ms.read import normalize_source
-from ms_tune.dialects.plan_result import FrameworkStop, RecomputeMode
+from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render

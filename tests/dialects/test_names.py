@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.operator_names import SWAP, Side, Translator, as_written, topmost, translate
-from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode, SwapPlan
+from ms_tune.dialects.plan_result import LayerPlan, SwapPlan
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

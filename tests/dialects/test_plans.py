@@ -12,7 +12,8 @@ from ms_tune.dialects.layer_plan import (
     on_devices,
     recomputes,
 )
-from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode, SwapPlan
+from ms_tune.dialects.plan_result import LayerPlan, SwapPlan
+from ms_tune.enums import RecomputeMode
 
 
 def plan(dialect: str) -> NormalizedPlan:

@@ -14,7 +14,8 @@ from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 from ms_tune.dialects.mindformers_pynative.read import normalize_source
-from ms_tune.dialects.plan_result import RecomputeMode, SwapPlan
+from ms_tune.dialects.plan_result import SwapPlan
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render

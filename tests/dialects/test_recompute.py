@@ -12,7 +12,8 @@ import pytest
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, RecomputeMode
+from ms_tune.dialects.plan_result import ENDLESS_LOOP
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize import sapp_lists
 from ms_tune.normalize.sapp_lists import MOST, SappLists, parse_sapp, plan_of

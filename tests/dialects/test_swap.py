@@ -11,7 +11,8 @@ from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
-from ms_tune.dialects.plan_result import FrameworkStop, RecomputeMode, SwapPlan, Warned
+from ms_tune.dialects.plan_result import FrameworkStop, SwapPlan, Warned
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import RecomputePlan

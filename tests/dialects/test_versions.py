@@ -6,7 +6,8 @@ import pytest
 
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, RecomputeMode
+from ms_tune.dialects.plan_result import ENDLESS_LOOP
+from ms_tune.enums import RecomputeMode
 from ms_tune.facts.releases import VERSIONS
 
 SMALL = RecomputeInputs(layers=8, stages=4)

@@ -20,8 +20,8 @@ from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Observer, TaskState, state_of
+from ms_tune.enums import MemoryCategory
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
-from ms_tune.footprint.category import Content
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.outcome import Fit
 from tests.dryrun import fakes
@@ -140,7 +140,7 @@ class TestGoodEnd:
             "optimizer_state": [],
         }
         child(good_child() + f"Path('tensors.json').write_text({json.dumps(tensors)!r})\n")
-        assert simulate().worst.reading.contents[Content.WEIGHTS] == GIB - 512
+        assert simulate().worst.reading.contents[MemoryCategory.WEIGHTS] == GIB - 512
 
 
 class TestKeptFiles:

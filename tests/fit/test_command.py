@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.source import normalize_source

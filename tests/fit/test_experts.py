@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.check import foretold
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
@@ -22,13 +23,15 @@ from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import ProbeRun, asked, model_in
 from ms_tune.fit.table import table_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import CostTable, RecomputeKind
 from ms_tune.resources import data_folder
 from tests.fit.world import MIB
 
+if TYPE_CHECKING:
+    from ms_tune.planning.table import CostTable
+
 LARGE, SMALL = json.loads((Path(__file__).parents[1] / "data" / "fit" / "experts.json").read_text("utf-8"))
 TEMPLATE = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml"
-KINDS = (RecomputeKind.FULL, RecomputeKind.SELECT, RecomputeKind.COMM, RecomputeKind.BOTH)
+KINDS = (RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
 SIZES: dict[str, dict[str, Any]] = {
     "model": {
         "num_hidden_layers": 32,
@@ -79,7 +82,7 @@ def figures(run: dict[str, Any]) -> RunFigures:
 def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
     seen = []
     for run in runs["probes"]:
-        found, kind = figures(run), RecomputeKind(run["kind"])
+        found, kind = figures(run), RecomputeMode(run["kind"])
         seen.append(
             Seen(ProbeRun(run["made_of"], kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found)
         )
@@ -96,12 +99,12 @@ def table(job: PlannedJob, runs: dict[str, Any]) -> CostTable:
 
 def off(made: CostTable, whole: dict[str, Any]) -> float:
     """How much a stage that was run whole is foretold too much, as a part of its peak."""
-    cells = [{RecomputeKind.NONE: 0} for _ in range(made.cells)]
+    cells = [{RecomputeMode.NONE: 0} for _ in range(made.cells)]
     for chunk, (layers, full) in enumerate(zip(whole["layers"], whole["full"], strict=True)):
-        cells[chunk * made.stages + whole["stage"]] = {RecomputeKind.FULL: full, RecomputeKind.NONE: layers - full}
+        cells[chunk * made.stages + whole["stage"]] = {RecomputeMode.FULL: full, RecomputeMode.NONE: layers - full}
     # The dense layers come first and lie on the first stage: the others have as many layers behind them as ever.
     before = made.layers[0].count if whole["stage"] else 0
-    cells[0] = {RecomputeKind.NONE: before} if whole["stage"] else cells[0]
+    cells[0] = {RecomputeMode.NONE: before} if whole["stage"] else cells[0]
     costs = costs_of(made)
     return float(costs.peaks(costs.state(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
 
@@ -121,7 +124,7 @@ def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob
     made = table(large, LARGE)
     dense, moe = made.layers
     assert (dense.name, moe.name) == ("dense", "moe")
-    assert moe.recompute[RecomputeKind.NONE].activation_bytes / MIB == pytest.approx(439.7, abs=0.5)
+    assert moe.recompute[RecomputeMode.NONE].activation_bytes / MIB == pytest.approx(439.7, abs=0.5)
     assert [abs(off(made, whole)) < limit for whole, limit in zip(LARGE["whole"], (0.001, 0.01), strict=True)] == [
         True
     ] * 2
@@ -130,8 +133,8 @@ def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob
 def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) -> None:
     """Its runs are compared with the like of layers that recompute nothing, not with lines of their own."""
     for layer in table(large, LARGE).layers:
-        for kind in (RecomputeKind.SELECT, RecomputeKind.COMM, RecomputeKind.BOTH):
-            assert layer.recompute[kind] == layer.recompute[RecomputeKind.NONE]._replace(
+        for kind in (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH):
+            assert layer.recompute[kind] == layer.recompute[RecomputeMode.NONE]._replace(
                 backward_extra=layer.recompute[kind].backward_extra, forward_extra=layer.recompute[kind].forward_extra
             )
 
@@ -140,7 +143,7 @@ def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) ->
     """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
     made = measured(large, LARGE)
     assert not made.hidden
-    full = made.kept("moe", RecomputeKind.FULL)
+    full = made.kept("moe", RecomputeMode.FULL)
     assert full is not None
     assert full.activations == 0
     assert round(full.once / MIB) == 2705
@@ -166,7 +169,7 @@ def test_what_recomputed_layers_leave_is_told_by_the_run_that_recomputes_the_fir
     (moe,) = (layer for layer in made.layers if layer.name == "moe")
     assert made.again is not None
     assert made.again.lingers
-    assert moe.recompute[RecomputeKind.FULL].again_bytes / MIB == pytest.approx(103.6, abs=0.1)
+    assert moe.recompute[RecomputeMode.FULL].again_bytes / MIB == pytest.approx(103.6, abs=0.1)
     without = table(small, {**SMALL, "alone": []})
     assert without.again is not None
     assert not without.again.lingers

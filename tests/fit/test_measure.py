@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dryrun.task import Observer
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, RunError, UnsupportedError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
@@ -17,7 +18,6 @@ from ms_tune.fit.measure import Probe, RunFigures, measure
 from ms_tune.fit.probes import asked, model_in
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 from tests.fit.test_table import job_of
 
@@ -117,8 +117,8 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     machine.fails = -1
     measure(job.request, probes_of(job), Observer())
     assert machine.runs == 2 + 3  # what was found before is kept
-    probes, _ = asked(job, model_in(job), tuple(RecomputeKind))
-    assert {one.kind for one in probes if one.probe.needed} == {RecomputeKind.NONE}
+    probes, _ = asked(job, model_in(job), tuple(RecomputeMode))
+    assert {one.kind for one in probes if one.probe.needed} == {RecomputeMode.NONE}
 
 
 def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import read_job
 from ms_tune.fit.remedies import with_remedies
@@ -16,7 +17,6 @@ from ms_tune.fit.table import table_of
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.units import GIB
 from tests.dryrun import configs
 from tests.fit.test_table import measured_in
@@ -75,7 +75,7 @@ def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
 def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
     config = Path(__file__).parents[2] / "yaml_templates" / "mindformers" / "qwen3_32b.yaml"
     job = read_job(DryrunRequest(config=config))
-    table = table_of(job, measured_in(World(), job, (RecomputeKind.NONE, RecomputeKind.FULL)), RelativeCosts(), 2 * GIB)
+    table = table_of(job, measured_in(World(), job, (RecomputeMode.NONE, RecomputeMode.FULL)), RelativeCosts(), 2 * GIB)
     report = with_remedies(fit(table, effort=Effort.QUICK), job)
     remedies = {remedy.name: remedy for remedy in report.remedies}
     assert list(remedies)[-1] == "swap"

@@ -15,6 +15,7 @@ import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
 from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
@@ -26,7 +27,7 @@ from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import PlanLists, RecomputeKind
+from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
 from ms_tune.report import fit_html, fit_why
 from ms_tune.report.console import Console
@@ -64,7 +65,7 @@ class Stage:
     world: World
     truth: World
     runs: int = 0
-    fails: RecomputeKind | None = None
+    fails: RecomputeMode | None = None
     loses: str | None = None
     lost: dict[int, list[int]] = field(default_factory=dict)
     worst: list[tuple[int, ...]] = field(default_factory=list)
@@ -93,7 +94,7 @@ def fitted(
     def measure(
         _request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
     ) -> tuple[RunFigures | MsTuneError, ...]:
-        kinds = {kind.value: kind for kind in RecomputeKind}
+        kinds = {kind.value: kind for kind in RecomputeMode}
         stage.small += [probe.name for probe in probes]
         found: list[RunFigures | MsTuneError] = []
         for probe in probes:
@@ -172,7 +173,7 @@ class TestPlans:
 
     def test_swap_that_copies_hide_is_taken_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         job = static_job(tmp_path)
-        kinds = (RecomputeKind.FULL, RecomputeKind.SWAP)
+        kinds = (RecomputeMode.FULL, RecomputeMode.SWAP)
         asked: dict[str, Any] = {"job": job, "kinds": kinds, "swap_bandwidth": 1000 * GIB}
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **asked)
         assert found.chosen is not None
@@ -197,15 +198,15 @@ class TestPlans:
 
     def test_swap_needs_a_bandwidth(self) -> None:
         with pytest.raises(UsageError, match="how long swap takes"):
-            ConfigFitRequest(kinds=(RecomputeKind.SWAP,))
+            ConfigFitRequest(kinds=(RecomputeMode.SWAP,))
         with pytest.raises(UsageError, match="no plan may swap"):
             ConfigFitRequest(swap_bandwidth=GIB)
 
     def test_a_dialect_without_swap_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        kinds = (RecomputeKind.FULL, RecomputeKind.SWAP)
+        kinds = (RecomputeMode.FULL, RecomputeMode.SWAP)
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=kinds, swap_bandwidth=GIB)
         assert found.chosen is not None
-        assert RecomputeKind.SWAP not in found.table.kinds
+        assert RecomputeMode.SWAP not in found.table.kinds
         assert [note.id for note in found.notes] == ["fitting.kind-fails"]
 
     def test_enough_memory_needs_no_change(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -447,7 +448,7 @@ class TestTheTablesOwnCheck:
         assert found.rounds[0].fits
 
     def test_where_nothing_is_recomputed_there_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.FULL), 64)
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.FULL), 64)
         assert found.checked is None
         assert config._check_json(found.checked) is None
 
@@ -461,37 +462,37 @@ class TestKinds:
 
     def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)
-        assert RecomputeKind.SELECT in found.idle
-        assert RecomputeKind.SELECT not in found.table.kinds
-        assert RecomputeKind.COMM in found.table.kinds
+        assert RecomputeMode.SELECT in found.idle
+        assert RecomputeMode.SELECT not in found.table.kinds
+        assert RecomputeMode.COMM in found.table.kinds
 
     @pytest.mark.parametrize("both", [200, 250])
     def test_communication_is_run_in_a_static_graph_where_it_may_free_more(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, both: int
     ) -> None:
-        held = World().activations | {RecomputeKind.SELECT: 250, RecomputeKind.COMM: 270, RecomputeKind.BOTH: both}  # type: ignore[operator]
+        held = World().activations | {RecomputeMode.SELECT: 250, RecomputeMode.COMM: 270, RecomputeMode.BOTH: both}  # type: ignore[operator]
         world = World(activations=held)
         stage, more = Stage(world, world), both < 250
         found = fitted(monkeypatch, tmp_path, stage, 14, job=static_job(tmp_path))
         assert ("comm" in stage.small, "both" in stage.small) == (more, True)
-        assert {RecomputeKind.COMM, RecomputeKind.BOTH} & set(found.table.kinds) == (
-            {RecomputeKind.COMM, RecomputeKind.BOTH} if more else set()
+        assert {RecomputeMode.COMM, RecomputeMode.BOTH} & set(found.table.kinds) == (
+            {RecomputeMode.COMM, RecomputeMode.BOTH} if more else set()
         )
         assert ("fitting.comm-no-more" in [note.id for note in found.notes]) is not more
 
     def test_one_that_cannot_be_run_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.COMM), 14)
-        assert RecomputeKind.COMM not in found.table.kinds
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.COMM), 14)
+        assert RecomputeMode.COMM not in found.table.kinds
         assert [note.params["kind"] for note in found.notes] == ["comm"]
         assert found.chosen is not None
 
     def test_without_plain_layers_there_is_no_table(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(RunError):
-            fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeKind.NONE), 14)
+            fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.NONE), 14)
 
     def test_only_what_is_asked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(RecomputeKind.FULL,))
-        assert set(found.table.kinds) == {RecomputeKind.NONE, RecomputeKind.FULL}
+        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(RecomputeMode.FULL,))
+        assert set(found.table.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}
 
 
 class TestVerdicts:
@@ -521,7 +522,7 @@ class TestKept:
     """The table of a run is there for ``ms-tune check``, by all that it depends on."""
 
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeKind.FULL,))
+        fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeMode.FULL,))
         job = job_of(tmp_path, 2, 1, 16, 4)
         found = kept.kept_table(job)
         assert found is not None

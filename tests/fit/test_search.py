@@ -15,6 +15,7 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode, RunError
 from ms_tune.fit import rounds
 from ms_tune.fit import run as engine
@@ -30,7 +31,7 @@ from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
 from ms_tune.planning.simulate import graph_of
-from ms_tune.planning.table import CostTable, RecomputeKind
+from ms_tune.planning.table import CostTable
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
@@ -159,7 +160,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
     monkeypatch.setattr(explain, "_WORK", 10_000)
     made, noted = World(), []
-    kinds = {kind.value: kind for kind in RecomputeKind}
+    kinds = {kind.value: kind for kind in RecomputeMode}
 
     def measure(
         request: DryrunRequest, probes: Sequence[Probe], _observer: Observer

@@ -15,6 +15,7 @@ import yaml
 from ms_tune.dialects.stage import cell_of
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import RelativeCosts, costs_of
@@ -35,7 +36,7 @@ from ms_tune.fit.table import table_of
 from ms_tune.fit.verify import lists_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
-from ms_tune.planning.table import IN_CELL, CostTable, RecomputeKind, check
+from ms_tune.planning.table import IN_CELL, CostTable, check
 from ms_tune.resources import data_folder
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.job import PlannedJob
 
-KINDS = (RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.COMM, RecomputeKind.SELECT)
+KINDS = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM, RecomputeMode.SELECT)
 
 
 TEMPLATES = sorted(data_folder("yaml_templates").glob("*/*.yaml"))
@@ -72,7 +73,7 @@ def job_of(folder: Path, stages: int = 4, chunks: int = 1, layers: int = 32, mic
     return read_job(DryrunRequest(config=file))
 
 
-def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeKind, ...] = KINDS) -> Measured:
+def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] = KINDS) -> Measured:
     model = model_in(job)
     probes, notes = asked(job, model, kinds)
     assert notes == []
@@ -108,7 +109,7 @@ class TestTable:
         assert (table.head.empty_bytes, table.tail.empty_bytes) == (0, 0)
         assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS wants it
         assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
-        assert layer.recompute[RecomputeKind.FULL].again_bytes == 0
+        assert layer.recompute[RecomputeMode.FULL].again_bytes == 0
         assert table.held_by(0) == world.anyhow[0] * MIB
         # What stands on top of the last stage when its forward pass ends is told from what it holds beside its weights.
         assert table.held_by(stages - 1) + table.tail.transient_bytes == (world.anyhow[2] + world.late) * MIB
@@ -124,7 +125,7 @@ class TestTable:
         assert table.again.first_bytes == (first * MIB, 0, 0, 0)
         assert table.again.layer_bytes == (0, 0, 0, 0)
         (layer,) = table.layers
-        full = layer.recompute[RecomputeKind.FULL]
+        full = layer.recompute[RecomputeMode.FULL]
         assert (full.activation_bytes, full.once_bytes) == (30 * MIB, -15 * MIB)
         assert full.again_bytes == left * MIB
         assert table.again.transient_bytes[:-1] == (world.transient * MIB,) * 3
@@ -153,16 +154,16 @@ class TestTable:
     def test_what_swap_keeps_moves_and_fetches_comes_out(self, update: int) -> None:
         world = World(update=update)
         job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"))
-        measured = measured_in(world, job, (RecomputeKind.NONE, RecomputeKind.SWAP))
+        measured = measured_in(world, job, (RecomputeMode.NONE, RecomputeMode.SWAP))
         table = table_of(job, measured, RelativeCosts(), 60 << 30)
         (layer,) = table.layers
-        kept = layer.recompute[RecomputeKind.SWAP]
+        kept = layer.recompute[RecomputeMode.SWAP]
         assert (kept.activation_bytes, kept.swapped_bytes, kept.transient_bytes) == (40 * MIB, 230 * MIB, 280 * MIB)
         costs, draw = in_arrays(table), np.random.default_rng(20261123)
         for _ in range(40):
             # Chunks alike: the made-up stage has one vector of micro-batches in flight.
             counts = draw.integers(0, 4, table.stages).tolist() * table.chunks
-            cells = [{RecomputeKind.SWAP: count, RecomputeKind.NONE: 8 - count} for count in counts]
+            cells = [{RecomputeMode.SWAP: count, RecomputeMode.NONE: 8 - count} for count in counts]
             foretold = costs.peaks(costs.state(cells)[None])[0]
             for stage in range(table.stages):
                 true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
@@ -178,7 +179,7 @@ class TestTable:
         assert [one - two for one, two in zip(first, other, strict=True)] == [80 * MIB] * 4
         costs = in_arrays(table)
         for full in ([5, 0], [3, 1], [5, 5]):
-            cells = [{RecomputeKind.FULL: count, RecomputeKind.NONE: 5 - count} for count in full for _ in range(4)]
+            cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 5 - count} for count in full for _ in range(4)]
             foretold = costs.peaks(costs.state(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
@@ -197,17 +198,17 @@ class TestTable:
         measured = Measured(seen, model)
         (layer,) = table_of(job, measured, RelativeCosts(), 60 << 30).layers
         assert layer.bytes == world.lasting * MIB
-        assert layer.recompute[RecomputeKind.NONE].activation_bytes == world.activations[RecomputeKind.NONE] * MIB
+        assert layer.recompute[RecomputeMode.NONE].activation_bytes == world.activations[RecomputeMode.NONE] * MIB
 
     def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
         world = World()
         table = made(world, job_of(tmp_path, 1, 1, 8, 2))
         (layer,) = table.layers
         assert layer.bytes == world.lasting * MIB
-        assert layer.recompute[RecomputeKind.NONE].activation_bytes == world.activations[RecomputeKind.NONE] * MIB
+        assert layer.recompute[RecomputeMode.NONE].activation_bytes == world.activations[RecomputeMode.NONE] * MIB
 
 
-def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[RecomputeKind, int]]:
+def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[RecomputeMode, int]]:
     counts = np.full(table.cells, table.layer_count // table.cells)
     for _ in range(table.cells):
         one, other = draw.integers(0, table.cells, 2)
@@ -218,7 +219,7 @@ def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[Recom
     for count in counts.tolist():
         full = int(draw.integers(0, count + 1))
         comm = int(draw.integers(0, count - full + 1))
-        known = {RecomputeKind.FULL: full, RecomputeKind.COMM: comm, RecomputeKind.NONE: count - full - comm}
+        known = {RecomputeMode.FULL: full, RecomputeMode.COMM: comm, RecomputeMode.NONE: count - full - comm}
         found.append({kind: known.get(kind, 0) for kind in IN_CELL})
     return found
 
@@ -283,7 +284,7 @@ class TestProbes:
         model = model_in(job)
         assert model.counts == {"dense": 1, "moe": 15}
         assert model.main == "moe"
-        probes, _ = asked(job, model, (RecomputeKind.NONE,))
+        probes, _ = asked(job, model, (RecomputeMode.NONE,))
         assert {one.made_of for one in probes} == {"dense", "moe"}
 
     @pytest.mark.slow
@@ -292,8 +293,8 @@ class TestProbes:
         """Else what a dense layer holds is taken for what a layer with experts does."""
         job = job_in(config)
         model = model_in(job)
-        probes, _ = asked(job, model, (RecomputeKind.NONE, RecomputeKind.FULL))
-        runs: dict[tuple[str, RecomputeKind, int], list[Mapping[str, int]]] = {}
+        probes, _ = asked(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
+        runs: dict[tuple[str, RecomputeMode, int], list[Mapping[str, int]]] = {}
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
             kinds = prepare(cut, one.probe.loaded).kinds or {model.main: one.probe.layers}
@@ -311,7 +312,7 @@ class TestProbes:
     def test_whatever_they_recompute_small_runs_have_the_same_layers(self, config: Path) -> None:
         """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
         job = job_in(config)
-        kinds = (RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.SELECT, RecomputeKind.COMM, RecomputeKind.BOTH)
+        kinds = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
         made: dict[tuple[str, int, int], set[tuple[tuple[tuple[int, str], int], ...]]] = {}
         probes, _ = asked(job, model_in(job), kinds)
         for one in probes:
@@ -357,23 +358,23 @@ class TestStaticGraph:
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
 
     def test_few_runs_where_layers_are_alike(self, job: PlannedJob) -> None:
-        model, kinds = model_in(job), (RecomputeKind.NONE, RecomputeKind.FULL)
+        model, kinds = model_in(job), (RecomputeMode.NONE, RecomputeMode.FULL)
         probes, _ = asked(job, model, kinds)
         counts = {kind: Counter(one.probe.stage for one in probes if one.kind is kind) for kind in kinds}
-        assert counts == {RecomputeKind.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeKind.FULL: {0: 2, 3: 1}}
+        assert counts == {RecomputeMode.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeMode.FULL: {0: 2, 3: 1}}
 
     def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
         world, model = (
-            World(once={RecomputeKind.NONE: 70, RecomputeKind.COMM: 70, RecomputeKind.BOTH: 70}),
+            World(once={RecomputeMode.NONE: 70, RecomputeMode.COMM: 70, RecomputeMode.BOTH: 70}),
             model_in(job),
         )
-        kinds = (RecomputeKind.NONE, RecomputeKind.COMM, RecomputeKind.BOTH, RecomputeKind.FULL)
+        kinds = (RecomputeMode.NONE, RecomputeMode.COMM, RecomputeMode.BOTH, RecomputeMode.FULL)
         probes, _ = asked(job, model, kinds)
         stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
-        assert stages[RecomputeKind.COMM] == stages[RecomputeKind.BOTH] == {0}
-        assert stages[RecomputeKind.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
+        assert stages[RecomputeMode.COMM] == stages[RecomputeMode.BOTH] == {0}
+        assert stages[RecomputeMode.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
         measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
-        for kind in (RecomputeKind.COMM, RecomputeKind.BOTH):
+        for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
             found = measured.kept(model.main, kind)
             assert found is not None
             assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
@@ -395,7 +396,7 @@ class TestStaticGraph:
         costs = in_arrays(table)
         # Chunks alike, or one of them without layers: the made-up stage has one vector of micro-batches in flight.
         for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
-            cells = [{RecomputeKind.NONE: count} for count in counts]
+            cells = [{RecomputeMode.NONE: count} for count in counts]
             foretold = costs.peaks(costs.state(cells)[None])[0, stage]
             true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
             assert foretold == pytest.approx(true, abs=2 * MIB)
@@ -411,7 +412,7 @@ class TestStaticGraph:
         assert table.again.transient_bytes[4:7] == (world.transient * MIB,) * 3
         costs = in_arrays(table)
         for full in ([8, 0], [5, 0], [8, 3], [8, 8]):
-            cells = [{RecomputeKind.FULL: count, RecomputeKind.NONE: 8 - count} for count in full for _ in range(4)]
+            cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 8 - count} for count in full for _ in range(4)]
             foretold = costs.peaks(costs.state(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
@@ -423,8 +424,8 @@ class TestStaticGraph:
         measured.with_alone([world.some(job, probe) for probe in first_chunk_recomputed(job, model, [1])])
         table = check(table_of(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert (
-            table.layers[0].recompute[RecomputeKind.FULL].activation_bytes
-            == world.activations[RecomputeKind.FULL] * MIB
+            table.layers[0].recompute[RecomputeMode.FULL].activation_bytes
+            == world.activations[RecomputeMode.FULL] * MIB
         )
         assert table.again is not None
         assert table.again.transient_bytes[:3] == table.again.transient_bytes[4:7] == (390 * MIB,) * 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.fit.measure import RunFigures
-from ms_tune.planning.table import RecomputeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,17 +45,17 @@ class World:
     """
 
     lasting: int = 1000
-    activations: Mapping[RecomputeKind, int] = field(
+    activations: Mapping[RecomputeMode, int] = field(
         default_factory=lambda: {
-            RecomputeKind.NONE: 300,
-            RecomputeKind.SELECT: 300,
-            RecomputeKind.COMM: 250,
-            RecomputeKind.BOTH: 250,
-            RecomputeKind.FULL: 30,
-            RecomputeKind.SWAP: 40,
+            RecomputeMode.NONE: 300,
+            RecomputeMode.SELECT: 300,
+            RecomputeMode.COMM: 250,
+            RecomputeMode.BOTH: 250,
+            RecomputeMode.FULL: 30,
+            RecomputeMode.SWAP: 40,
         }
     )
-    once: Mapping[RecomputeKind, int] = field(default_factory=lambda: {RecomputeKind.FULL: -15})
+    once: Mapping[RecomputeMode, int] = field(default_factory=lambda: {RecomputeMode.FULL: -15})
     transient: int = 390
     late: int = 500
     anyhow: tuple[int, int, int] = (1500, 200, 1800)
@@ -83,24 +83,24 @@ class World:
         if probe.name == "emptied":
             filled = _spread(probe.layers, job.chunks - 1)
             counts = [0, *filled] if probe.stage == 0 else [*filled, 0]
-            return self._found(job, probe, [{RecomputeKind.NONE: count} for count in counts])
+            return self._found(job, probe, [{RecomputeMode.NONE: count} for count in counts])
         number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
         full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
         if probe.name == "check":
             full = [count - count // 2 for count in counts]
         cells = [
-            {RecomputeKind.FULL: some, RecomputeKind.NONE: count - some}
+            {RecomputeMode.FULL: some, RecomputeMode.NONE: count - some}
             for some, count in zip(full, counts, strict=True)
         ]
         return self._found(job, probe, cells)
 
-    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[RecomputeKind, int]]) -> RunFigures:
+    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[RecomputeMode, int]]) -> RunFigures:
         peaks = self.peaks(job, probe.stage, cells)
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:
             lasting["update"] = self.update * probe.layers * MIB
-        words = {RecomputeKind.FULL: ", full recompute", RecomputeKind.COMM: ", communication recompute"}
+        words = {RecomputeMode.FULL: ", full recompute", RecomputeMode.COMM: ", communication recompute"}
         kinds = {
             (f"chunk {chunk}, " if job.chunks > 1 else "") + f"dense{words.get(kind, '')}": count
             for chunk, cell in enumerate(cells)
@@ -109,10 +109,10 @@ class World:
         }
         held = job.first.pipeline.in_flight(probe.stage)
         footprint = max(peaks.values()) + self.fragments * MIB
-        swapped = sum(cell.get(RecomputeKind.SWAP, 0) for cell in cells) * self.swapped * MIB
+        swapped = sum(cell.get(RecomputeMode.SWAP, 0) for cell in cells) * self.swapped * MIB
         return RunFigures(probe.stage, kinds, held, peaks, lasting, footprint, swapped)
 
-    def peaks(self, job: PlannedJob, stage: int, cells: list[dict[RecomputeKind, int]]) -> dict[str, int]:
+    def peaks(self, job: PlannedJob, stage: int, cells: list[dict[RecomputeMode, int]]) -> dict[str, int]:
         """The peak of each phase of a stage with these layers, in bytes."""
         held = job.first.pipeline.in_flight(stage) or (1,)
         layers = sum(sum(cell.values()) for cell in cells)
@@ -123,23 +123,23 @@ class World:
             for chunk, cell in enumerate(cells)
             for kind, count in cell.items()
         )
-        full = [chunk for chunk, cell in enumerate(cells) if cell.get(RecomputeKind.FULL, 0)]
+        full = [chunk for chunk, cell in enumerate(cells) if cell.get(RecomputeMode.FULL, 0)]
         behind = min(
             (
-                sum(n * self.activations[k] for k, n in cells[chunk].items() if k is not RecomputeKind.FULL)
+                sum(n * self.activations[k] for k, n in cells[chunk].items() if k is not RecomputeMode.FULL)
                 for chunk in full
             ),
             default=0,
         )
-        piled = max((cells[chunk][RecomputeKind.FULL] - 1 for chunk in full), default=0)
-        piled *= max(self.left - self.activations[RecomputeKind.FULL], 0)
+        piled = max((cells[chunk][RecomputeMode.FULL] - 1 for chunk in full), default=0)
+        piled *= max(self.left - self.activations[RecomputeMode.FULL], 0)
         again = max(self.transient + self.left + piled - behind, 0) if full else 0
         if self.alone is not None:
             again = max((self._of_chunk(chunk, cells[chunk]) for chunk in full), default=0)
-        swaps = [cell.get(RecomputeKind.NONE, 0) for cell in cells if cell.get(RecomputeKind.SWAP, 0)]
-        again = max(again, self.fetched - min(swaps) * self.activations[RecomputeKind.NONE]) if swaps else again
+        swaps = [cell.get(RecomputeMode.NONE, 0) for cell in cells if cell.get(RecomputeMode.SWAP, 0)]
+        again = max(again, self.fetched - min(swaps) * self.activations[RecomputeMode.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
-        kept += self.twice * cells[0].get(RecomputeKind.FULL, 0)
+        kept += self.twice * cells[0].get(RecomputeMode.FULL, 0)
         kept += self.shared * sum(any(cell.values()) for cell in cells)
         base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
@@ -148,8 +148,8 @@ class World:
         update = base // 2 + layers * (self.update or self.lasting)
         return {"forward": forward * MIB, "backward": backward * MIB, "update": update * MIB}
 
-    def _of_chunk(self, chunk: int, cell: dict[RecomputeKind, int]) -> int:
-        behind = sum(count * self.activations[kind] for kind, count in cell.items() if kind is not RecomputeKind.FULL)
+    def _of_chunk(self, chunk: int, cell: dict[RecomputeMode, int]) -> int:
+        behind = sum(count * self.activations[kind] for kind, count in cell.items() if kind is not RecomputeMode.FULL)
         return max((self.transient if chunk else self.alone or 0) - behind, 0)
 
     def peak(self, job: PlannedJob, plan: PlanLists, stage: int) -> int:
@@ -162,7 +162,7 @@ class World:
             swap = plan.swap[chunk][stage] if plan.swap else 0
             none = base + plan.offset[chunk][stage] - full - comm - swap
             cells.append(
-                {RecomputeKind.FULL: full, RecomputeKind.COMM: comm, RecomputeKind.SWAP: swap, RecomputeKind.NONE: none}
+                {RecomputeMode.FULL: full, RecomputeMode.COMM: comm, RecomputeMode.SWAP: swap, RecomputeMode.NONE: none}
             )
         return max(self.peaks(job, stage, cells).values())
 

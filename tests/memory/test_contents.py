@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.groups import PeakBreakdown, breakdown
 from ms_tune.readers.memory_block import Block, Frame
@@ -49,7 +50,7 @@ def mib(parts: PeakBreakdown) -> dict[str, float]:
     return {content.value: round(size / MIB, 1) for content, size in parts.contents.items() if size > 0.05 * MIB}
 
 
-def content_of(row: Block, *others: Block, tensors: TensorList | None = None) -> Content:
+def content_of(row: Block, *others: Block, tensors: TensorList | None = None) -> MemoryCategory:
     rows = others if any(other is row for other in others) else (row, *others)
     place = next(place for place, other in enumerate(rows) if other is row)
     return CONTENTS[int(Contents(table_from(rows), tensors).codes[place])]
@@ -64,7 +65,7 @@ def test_categories_add_up_to_the_peak(run: str) -> None:
 
 
 def test_json_names_and_texts() -> None:
-    assert [content.value for content in Content] == [
+    assert [content.value for content in MemoryCategory] == [
         "weights",
         "optimizer_state",
         "gradients",
@@ -75,7 +76,7 @@ def test_json_names_and_texts() -> None:
         "constants",
         "unattributed",
     ]
-    for content in Content:
+    for content in MemoryCategory:
         assert all(render(msg(f"memory.content.{content.value}"), language) for language in Language)
 
 
@@ -99,7 +100,11 @@ def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
     result = at(rows, start)
     assert mib(result) == {"weights": 2044.1, "activations": 2996.3, "constants": 16.0}
     dense = result.holders[0]
-    assert (dense.operator, dense.content, dense.where) == ("Dense", Content.ACTIVATIONS, "/workspace/llama.py:17")
+    assert (dense.operator, dense.content, dense.where) == (
+        "Dense",
+        MemoryCategory.ACTIVATIONS,
+        "/workspace/llama.py:17",
+    )
 
 
 def test_llama_gradients_after_the_first_backward_pass() -> None:
@@ -121,7 +126,7 @@ def test_qwen3_of_mindformers_against_theory() -> None:
         "constants": 32.3,
     }
     split = result.holders[0]
-    assert (split.operator, split.count, split.content) == ("SplitWithSize", 18, Content.ACTIVATIONS)
+    assert (split.operator, split.count, split.content) == ("SplitWithSize", 18, MemoryCategory.ACTIVATIONS)
     assert split.where.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
     assert result.holders[1].where == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
 
@@ -129,72 +134,72 @@ def test_qwen3_of_mindformers_against_theory() -> None:
 def test_adam_compiled_in_the_dynamic_graph() -> None:
     sizes = of_run("asc2").contents
     parameters = 524800 + 2560 + 20992 + 512  # 256 x 512 and 512 x 10 with biases, fp32, padded
-    assert sizes[Content.WEIGHTS] == parameters + 2 * 512  # the step counter and the learning rate, too
-    assert sizes[Content.OPTIMIZER_STATE] == 2 * parameters + 2 * 512  # the powers of beta, too
-    assert sizes[Content.GRADIENTS] == 2 * parameters  # those of both steps are held
+    assert sizes[MemoryCategory.WEIGHTS] == parameters + 2 * 512  # the step counter and the learning rate, too
+    assert sizes[MemoryCategory.OPTIMIZER_STATE] == 2 * parameters + 2 * 512  # the powers of beta, too
+    assert sizes[MemoryCategory.GRADIENTS] == 2 * parameters  # those of both steps are held
 
 
 def test_useless_stacks_are_told() -> None:
     for run in ("over_limit", "v_simple"):
         assert not Contents(table_of(trace_of(run)), None).stacks_useful
-        assert of_run(run).contents[Content.ACTIVATIONS] == 0
+        assert of_run(run).contents[MemoryCategory.ACTIVATIONS] == 0
     assert Contents(table_of(trace_of("asc2")), None).stacks_useful
     assert Contents(table_of(trace_of("asc_gO0")), None).stacks_useful  # a graph needs none
     (zeros,) = of_run("over_limit").holders
     assert (zeros.bytes, zeros.count, zeros.operator, zeros.content, zeros.where) == (
-        *(8 * (1024 * MIB + 512), 8, "Zeros", Content.UNATTRIBUTED, ""),
+        *(8 * (1024 * MIB + 512), 8, "Zeros", MemoryCategory.UNATTRIBUTED, ""),
     )
 
 
 def test_dynamic_graph_rules() -> None:
     state = block(50, kind="Weight", node_name="AdamW", stack=UPDATE, user_text="{51-90}", last_user_task=90)
-    assert content_of(state) is Content.OPTIMIZER_STATE
-    assert content_of(block(1, kind="Weight", stack=FORWARD, persistent=True), state) is Content.WEIGHTS
-    assert content_of(block(2, 40, stack=FORWARD), state) is Content.ACTIVATIONS
-    assert content_of(block(30, 35, stack=BACKWARD), state) is Content.TEMPORARIES
-    assert content_of(block(30, 60, stack=BACKWARD), state) is Content.GRADIENTS
-    assert content_of(block(30, None, stack=BACKWARD), state) is Content.GRADIENTS
-    assert content_of(block(95, None, stack=BACKWARD), state) is Content.TEMPORARIES  # no update follows
-    assert content_of(block(2, 3, kind="WorkSpace", stack=FORWARD)) is Content.WORKSPACE
-    assert content_of(block(2, 3, kind="", task_name="")) is Content.WORKSPACE
-    assert content_of(block(2, 9, kind="", task_name="")) is Content.UNATTRIBUTED
-    assert content_of(block(2, None, kind="PyNativeInput", stack=FORWARD)) is Content.CONSTANTS
-    assert content_of(block(2, None, kind="ConstantValue", stack=FORWARD, persistent=True)) is Content.CONSTANTS
-    assert content_of(block(2, 40, stack=UPDATE)) is Content.TEMPORARIES
+    assert content_of(state) is MemoryCategory.OPTIMIZER_STATE
+    assert content_of(block(1, kind="Weight", stack=FORWARD, persistent=True), state) is MemoryCategory.WEIGHTS
+    assert content_of(block(2, 40, stack=FORWARD), state) is MemoryCategory.ACTIVATIONS
+    assert content_of(block(30, 35, stack=BACKWARD), state) is MemoryCategory.TEMPORARIES
+    assert content_of(block(30, 60, stack=BACKWARD), state) is MemoryCategory.GRADIENTS
+    assert content_of(block(30, None, stack=BACKWARD), state) is MemoryCategory.GRADIENTS
+    assert content_of(block(95, None, stack=BACKWARD), state) is MemoryCategory.TEMPORARIES  # no update follows
+    assert content_of(block(2, 3, kind="WorkSpace", stack=FORWARD)) is MemoryCategory.WORKSPACE
+    assert content_of(block(2, 3, kind="", task_name="")) is MemoryCategory.WORKSPACE
+    assert content_of(block(2, 9, kind="", task_name="")) is MemoryCategory.UNATTRIBUTED
+    assert content_of(block(2, None, kind="PyNativeInput", stack=FORWARD)) is MemoryCategory.CONSTANTS
+    assert content_of(block(2, None, kind="ConstantValue", stack=FORWARD, persistent=True)) is MemoryCategory.CONSTANTS
+    assert content_of(block(2, 40, stack=UPDATE)) is MemoryCategory.TEMPORARIES
     made = Frame(f"{SITE}/mindspore/mint/optim/adamw.py", 182, "__init__")
-    assert content_of(block(2, None, stack=(TRAIN, made))) is Content.OPTIMIZER_STATE
+    assert content_of(block(2, None, stack=(TRAIN, made))) is MemoryCategory.OPTIMIZER_STATE
 
 
 def test_clipped_gradients_of_the_dynamic_graph() -> None:
     state = block(50, kind="Weight", node_name="AdamW", stack=UPDATE, user_text="{51}")
     backward, clipped = block(30, 60, stack=BACKWARD), block(40, 60, stack=(TRAIN, Frame("/workspace/clip.py", 3, "f")))
-    assert content_of(clipped, backward, state) is Content.GRADIENTS
-    assert content_of(clipped, state) is Content.TEMPORARIES
+    assert content_of(clipped, backward, state) is MemoryCategory.GRADIENTS
+    assert content_of(clipped, state) is MemoryCategory.TEMPORARIES
     after = replace(clipped, start=52, end=99)  # the optimizer has run; another update follows
-    assert content_of(after, backward, replace(state, user_text="{51-90}")) is Content.TEMPORARIES
+    assert content_of(after, backward, replace(state, user_text="{51-90}")) is MemoryCategory.TEMPORARIES
 
 
 def test_without_stacks_the_operator_tells_the_optimizer_state() -> None:
-    assert content_of(block(5, kind="Weight", node_name="AdamW", stack=(TRACKER,))) is Content.OPTIMIZER_STATE
-    assert content_of(block(5, kind="Weight", node_name="Dense", stack=(TRACKER,))) is Content.WEIGHTS
-    assert content_of(block(5, stack=(TRACKER,))) is Content.UNATTRIBUTED
+    assert content_of(block(5, kind="Weight", node_name="AdamW", stack=(TRACKER,))) is MemoryCategory.OPTIMIZER_STATE
+    assert content_of(block(5, kind="Weight", node_name="Dense", stack=(TRACKER,))) is MemoryCategory.WEIGHTS
+    assert content_of(block(5, stack=(TRACKER,))) is MemoryCategory.UNATTRIBUTED
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("adam_m.layers.0.weight", Content.OPTIMIZER_STATE),
-        ("adam_v.layers.0.weight", Content.OPTIMIZER_STATE),
-        ("moment1.layers.0.weight", Content.OPTIMIZER_STATE),
-        ("exp_avg_sq.layers.0.weight", Content.OPTIMIZER_STATE),
-        ("beta1_power", Content.OPTIMIZER_STATE),
-        ("accu_grads.layers.0.weight", Content.GRADIENTS),
-        ("accum.layers.0.weight", Content.OPTIMIZER_STATE),
-        ("linear.weight", Content.WEIGHTS),
-        ("layers.0.weight", Content.WEIGHTS),
+        ("adam_m.layers.0.weight", MemoryCategory.OPTIMIZER_STATE),
+        ("adam_v.layers.0.weight", MemoryCategory.OPTIMIZER_STATE),
+        ("moment1.layers.0.weight", MemoryCategory.OPTIMIZER_STATE),
+        ("exp_avg_sq.layers.0.weight", MemoryCategory.OPTIMIZER_STATE),
+        ("beta1_power", MemoryCategory.OPTIMIZER_STATE),
+        ("accu_grads.layers.0.weight", MemoryCategory.GRADIENTS),
+        ("accum.layers.0.weight", MemoryCategory.OPTIMIZER_STATE),
+        ("linear.weight", MemoryCategory.WEIGHTS),
+        ("layers.0.weight", MemoryCategory.WEIGHTS),
     ],
 )
-def test_parameters_of_a_graph(name: str, expected: Content) -> None:
+def test_parameters_of_a_graph(name: str, expected: MemoryCategory) -> None:
     weight = block(1, kind="Weight", task_name="SyncTensorData", node_name="layers.0.weight")
     assert content_of(replace(weight, node_name=name), weight) is expected
 
@@ -203,9 +208,9 @@ def test_a_compiled_optimizer_of_the_dynamic_graph_names_its_state_only() -> Non
     weight = block(1, kind="Weight", node_name="MatMul", stack=FORWARD)
     task = "kernel_graph_0_DataPrepareActor"
     state = block(2, kind="Weight", task_name=task, node_name="accum.layers.3.fc2.weight")
-    assert content_of(state, weight) is Content.OPTIMIZER_STATE  # of nn.SGD
-    assert content_of(state) is Content.WEIGHTS
-    assert content_of(replace(state, node_name="linear.fc2.weight"), weight) is Content.WEIGHTS
+    assert content_of(state, weight) is MemoryCategory.OPTIMIZER_STATE  # of nn.SGD
+    assert content_of(state) is MemoryCategory.WEIGHTS
+    assert content_of(replace(state, node_name="linear.fc2.weight"), weight) is MemoryCategory.WEIGHTS
 
 
 def test_graph_rules() -> None:
@@ -217,33 +222,39 @@ def test_graph_rules() -> None:
     forward = kernel(10, 80, "Default/net-Net/fc-Linear/Dense-op0")
     backward = kernel(50, 60, "Gradients/Default/net-Net/fc-Linear/Grad_Dense/MatMul-op0")
     others = (state, forward, backward)
-    assert content_of(forward, state, backward) is Content.ACTIVATIONS
-    assert content_of(kernel(20, 80, "Default/GeluExt-op0"), *others) is Content.ACTIVATIONS
-    assert content_of(kernel(45, 80, "recompute_Default/net-Net/fc-Linear/Dense-op0"), *others) is Content.ACTIVATIONS
-    assert content_of(backward, state, forward) is Content.TEMPORARIES
-    assert content_of(replace(backward, end=101), state, forward) is Content.GRADIENTS
+    assert content_of(forward, state, backward) is MemoryCategory.ACTIVATIONS
+    assert content_of(kernel(20, 80, "Default/GeluExt-op0"), *others) is MemoryCategory.ACTIVATIONS
+    assert (
+        content_of(kernel(45, 80, "recompute_Default/net-Net/fc-Linear/Dense-op0"), *others)
+        is MemoryCategory.ACTIVATIONS
+    )
+    assert content_of(backward, state, forward) is MemoryCategory.TEMPORARIES
+    assert content_of(replace(backward, end=101), state, forward) is MemoryCategory.GRADIENTS
     # The compiler gives casts of the update the scope of a layer.
-    assert content_of(kernel(70, 80, "Default/net-Net/fc-Linear/Cast-op9"), *others) is Content.TEMPORARIES
-    assert content_of(kernel(150, 160, "Default/network-Step/optimizer-AdamW/Mul-op0"), *others) is Content.TEMPORARIES
+    assert content_of(kernel(70, 80, "Default/net-Net/fc-Linear/Cast-op9"), *others) is MemoryCategory.TEMPORARIES
+    assert (
+        content_of(kernel(150, 160, "Default/network-Step/optimizer-AdamW/Mul-op0"), *others)
+        is MemoryCategory.TEMPORARIES
+    )
     for kind, expected in (
-        ("ContinuousMemory", Content.COMMUNICATION),
-        ("BatchMemory", Content.TEMPORARIES),
-        ("ConstantValue", Content.CONSTANTS),
-        ("Somas", Content.UNATTRIBUTED),
-        ("GraphOutput", Content.TEMPORARIES),
+        ("ContinuousMemory", MemoryCategory.COMMUNICATION),
+        ("BatchMemory", MemoryCategory.TEMPORARIES),
+        ("ConstantValue", MemoryCategory.CONSTANTS),
+        ("Somas", MemoryCategory.UNATTRIBUTED),
+        ("GraphOutput", MemoryCategory.TEMPORARIES),
     ):
         assert content_of(kernel(10, 80, "Default/net-Net/fc-Linear/Dense-op0", kind), *others) is expected
-    assert content_of(kernel(10, 20, "Default/net-Net/AllGather-op0"), *others) is Content.COMMUNICATION
-    assert content_of(kernel(10, 80, "kernel_graph_0_HostDSActor"), state) is Content.TEMPORARIES
+    assert content_of(kernel(10, 20, "Default/net-Net/AllGather-op0"), *others) is MemoryCategory.COMMUNICATION
+    assert content_of(kernel(10, 80, "kernel_graph_0_HostDSActor"), state) is MemoryCategory.TEMPORARIES
 
 
 def test_types_of_the_emulator() -> None:
     for kind, expected in (
-        ("Parameter", Content.WEIGHTS),
-        ("Gradient", Content.GRADIENTS),
-        ("Optstate", Content.OPTIMIZER_STATE),
-        ("Activation", Content.ACTIVATIONS),
-        ("Temp", Content.UNATTRIBUTED),
+        ("Parameter", MemoryCategory.WEIGHTS),
+        ("Gradient", MemoryCategory.GRADIENTS),
+        ("Optstate", MemoryCategory.OPTIMIZER_STATE),
+        ("Activation", MemoryCategory.ACTIVATIONS),
+        ("Temp", MemoryCategory.UNATTRIBUTED),
     ):
         assert content_of(block(1, kind=kind, task_name="forward")) is expected
 
@@ -259,14 +270,14 @@ def test_the_tensor_list_goes_first() -> None:
     master = block(9, stack=FORWARD, address=0x3000)
     rows = (shared, gradient, master)
     assert [content_of(row, *rows, tensors=tensors) for row in rows] == [
-        Content.WEIGHTS,
-        Content.GRADIENTS,
-        Content.OPTIMIZER_STATE,
+        MemoryCategory.WEIGHTS,
+        MemoryCategory.GRADIENTS,
+        MemoryCategory.OPTIMIZER_STATE,
     ]
-    assert content_of(block(9, stack=(TRACKER,), address=0x4000), *rows, tensors=tensors) is Content.UNATTRIBUTED
+    assert content_of(block(9, stack=(TRACKER,), address=0x4000), *rows, tensors=tensors) is MemoryCategory.UNATTRIBUTED
     # The list was made at the end: an earlier block at the address held something else.
     earlier = block(2, 5, stack=FORWARD, address=0x2000)
-    assert content_of(earlier, *rows, tensors=tensors) is Content.ACTIVATIONS
+    assert content_of(earlier, *rows, tensors=tensors) is MemoryCategory.ACTIVATIONS
     contents = Contents(table_from(rows), tensors)
     assert contents.names[1] == "layers.3.w"
     assert contents.tensors_missing == 0
@@ -275,7 +286,7 @@ def test_the_tensor_list_goes_first() -> None:
 def test_a_tensor_list_of_another_run_is_not_used() -> None:
     row = block(1, stack=FORWARD, address=0x1000)  # 512 bytes
 
-    def missing(*weights: ListedTensor) -> tuple[int, Content]:
+    def missing(*weights: ListedTensor) -> tuple[int, MemoryCategory]:
         contents = Contents(table_from([row]), TensorList(weights, (), ()))
         return contents.tensors_missing, CONTENTS[contents.codes[0]]
 
@@ -284,9 +295,9 @@ def test_a_tensor_list_of_another_run_is_not_used() -> None:
         ListedTensor("b", 0x1010, 497),
         ListedTensor("c", 9, 1),
     )
-    assert missing(fits) == (0, Content.WEIGHTS)
-    assert missing(fits, elsewhere) == (1, Content.WEIGHTS)
-    assert missing(fits, elsewhere, sticks_out) == (2, Content.ACTIVATIONS)
+    assert missing(fits) == (0, MemoryCategory.WEIGHTS)
+    assert missing(fits, elsewhere) == (1, MemoryCategory.WEIGHTS)
+    assert missing(fits, elsewhere, sticks_out) == (2, MemoryCategory.ACTIVATIONS)
 
 
 def test_where() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.footprint.category import CONTENTS, Content, Contents
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.megatron import Lasting, lasting
 from ms_tune.footprint.phases import EAGER
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
@@ -52,15 +53,17 @@ def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
 @pytest.mark.parametrize(
     ("frames", "end", "holds"),
     [
-        ((MODEL, LAYER), NEVER_FREED, Content.WEIGHTS),
-        ((MODEL, BUFFER), NEVER_FREED, Content.GRADIENTS),
-        ((MAKER, MASTERS), NEVER_FREED, Content.OPTIMIZER_STATE),
-        ((MINDSPEED,), NEVER_FREED, Content.OPTIMIZER_STATE),
-        ((MODEL, LAYER), 9, Content.TEMPORARIES),
-        ((MINDSPEED,), 9, Content.TEMPORARIES),
+        ((MODEL, LAYER), NEVER_FREED, MemoryCategory.WEIGHTS),
+        ((MODEL, BUFFER), NEVER_FREED, MemoryCategory.GRADIENTS),
+        ((MAKER, MASTERS), NEVER_FREED, MemoryCategory.OPTIMIZER_STATE),
+        ((MINDSPEED,), NEVER_FREED, MemoryCategory.OPTIMIZER_STATE),
+        ((MODEL, LAYER), 9, MemoryCategory.TEMPORARIES),
+        ((MINDSPEED,), 9, MemoryCategory.TEMPORARIES),
     ],
 )
-def test_of_what_is_freed_it_tells_nothing(frames: tuple[tuple[str, str], ...], end: int, holds: Content) -> None:
+def test_of_what_is_freed_it_tells_nothing(
+    frames: tuple[tuple[str, str], ...], end: int, holds: MemoryCategory
+) -> None:
     rows = [
         block(
             start=2,
@@ -92,6 +95,6 @@ def test_what_the_last_stage_holds_of_the_next_micro_batch_is_no_gradient(*, buf
     ]
     codes = Contents(table_from(rows), None).codes
     held = [CONTENTS[int(one)] for one in codes]
-    assert held[0] is (Content.GRADIENTS if buffered else Content.WEIGHTS)
-    assert held[2] is (Content.TEMPORARIES if buffered else Content.GRADIENTS)
-    assert held[3] is Content.ACTIVATIONS
+    assert held[0] is (MemoryCategory.GRADIENTS if buffered else MemoryCategory.WEIGHTS)
+    assert held[2] is (MemoryCategory.TEMPORARIES if buffered else MemoryCategory.GRADIENTS)
+    assert held[3] is MemoryCategory.ACTIVATIONS

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.footprint.category import Content, Contents
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of, peak_if
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.phases import Phase
@@ -59,7 +60,7 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     assert known.curve.peak_bytes == 9000
     assert remedies_of(known) == ()
     rows = known.curve.rows[known.table.live(known.curve.peak_tick)[known.curve.rows]]
-    assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, Content.TEMPORARIES, 9000),)
+    assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
 def test_what_is_dead_at_a_moment() -> None:
@@ -86,8 +87,8 @@ def test_remedies_of_real_runs(run: str) -> None:
         assert remedy.how(Language.ZH)
     names = {remedy.method.name: remedy for remedy in rank.remedies}
     static = "weight-sharding" in names
-    shared = [Content.OPTIMIZER_STATE, *([Content.WEIGHTS] if static else [])]
-    state = np.isin(rank.contents.codes, [list(Content).index(content) for content in shared])
+    shared = [MemoryCategory.OPTIMIZER_STATE, *([MemoryCategory.WEIGHTS] if static else [])]
+    state = np.isin(rank.contents.codes, [list(MemoryCategory).index(content) for content in shared])
     size = rank.table.size.copy()
     size[state] = -(-size[state] // 2)
     plain = peak_if(rank.curve, rank.table, rank.table.end, size)
@@ -256,9 +257,11 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
     def sets(measured: int, expected: int, *, typed: bool) -> list[str]:
         blocks = [block(1, 9, measured, node_name="Empty"), block(2, 9, 100), eager(3, 5, "Dense", 1, 9)]
         known = known_of(blocks)
-        theory = Theory(100, 1, (Expected(Content.GRADIENTS, measured, expected, None, typed),), measured / 100, None)
+        theory = Theory(
+            100, 1, (Expected(MemoryCategory.GRADIENTS, measured, expected, None, typed),), measured / 100, None
+        )
         contents = Contents(known.table, None)
-        contents.codes[0] = list(Content).index(Content.GRADIENTS)
+        contents.codes[0] = list(MemoryCategory).index(MemoryCategory.GRADIENTS)
         known = RemedyFacts(known.table, contents, known.curve, known.recompute, known.lifetimes, theory)
         return [remedy.method.name for remedy in remedies_of(known) if remedy.method.name == "one-set-of-gradients"]
 

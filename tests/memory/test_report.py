@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.footprint.category import CONTENTS, Content
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.findings import checks
 from ms_tune.footprint.report import analyse
 from ms_tune.footprint.steps import StepEvidence
@@ -131,7 +132,7 @@ def test_qwen3_against_theory() -> None:
         f"layers.{number}" for number in range(27, 36)
     ]
     fused = next(group for group in rank.peak.parameters if group.key == "decoder.layers.*.mlp.linear_fc1.weight")
-    assert fused.contents[Content.OPTIMIZER_STATE] == 2 * fused.contents[Content.WEIGHTS]
+    assert fused.contents[MemoryCategory.OPTIMIZER_STATE] == 2 * fused.contents[MemoryCategory.WEIGHTS]
     assert rank.theory.optimizer_ratio == pytest.approx(2, abs=1e-4)
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
 

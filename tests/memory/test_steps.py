@@ -124,13 +124,13 @@ def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
 
 
 def test_activations_by_layer_add_up() -> None:
-    from ms_tune.footprint.category import Content  # noqa: PLC0415 - beside its use
+    from ms_tune.enums import MemoryCategory  # noqa: PLC0415 - beside its use
 
     for run in (LLAMA, "mindformers_qwen3_tiny_dp2tp2pp2"):
         rank = rank_of(run)
-        assert sum(layer.bytes for layer in rank.activations) == rank.peak.contents[Content.ACTIVATIONS]
+        assert sum(layer.bytes for layer in rank.activations) == rank.peak.contents[MemoryCategory.ACTIVATIONS]
         assert sum(layer.count for layer in rank.activations) == int(
-            (rank.contents.codes[rank.peak.rows] == list(rank.peak.contents).index(Content.ACTIVATIONS)).sum()
+            (rank.contents.codes[rank.peak.rows] == list(rank.peak.contents).index(MemoryCategory.ACTIVATIONS)).sum()
         )
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.footprint.category import Content, Contents
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.groups import breakdown
 from ms_tune.footprint.phases import Phase, number
@@ -44,7 +45,7 @@ def test_adam_beside_its_weights() -> None:
     held = [parameter(1, "w", 4096), parameter(2, "adam_m.w", 4096), parameter(3, "adam_v.w", 4096)]
     gradients, state = theory([*held, parameter(4, "accu_grads.w", 4096)]).states
     assert (gradients.content, gradients.measured, gradients.expected, gradients.shards) == (
-        *(Content.GRADIENTS, 4096, 4096, None),
+        *(MemoryCategory.GRADIENTS, 4096, 4096, None),
     )
     assert (state.measured, state.expected, state.shards) == (8192, 8192, None)
 
@@ -78,9 +79,9 @@ def test_the_first_and_the_last_stage_beside_theory() -> None:
         assert rank.theory.optimizer_ratio == pytest.approx(2, abs=0.003)
         shared = [group for group in rank.peak.parameters if "embedding" in group.key or "output_layer" in group.key]
         for group in shared:
-            weights = group.contents[Content.WEIGHTS]
-            assert group.contents[Content.OPTIMIZER_STATE] == 2 * weights
-            assert group.contents[Content.GRADIENTS] == weights
+            weights = group.contents[MemoryCategory.WEIGHTS]
+            assert group.contents[MemoryCategory.OPTIMIZER_STATE] == 2 * weights
+            assert group.contents[MemoryCategory.GRADIENTS] == weights
         assert len(shared) == 1
 
 
@@ -98,7 +99,7 @@ def test_the_peak_that_recompute_leaves() -> None:
     assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
     assert found.reordered
     tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: what each layer begins with stays
-    assert tiny.recompute.saving == pytest.approx(0.918 * tiny.peak.contents[Content.ACTIVATIONS], rel=0.01)
+    assert tiny.recompute.saving == pytest.approx(0.918 * tiny.peak.contents[MemoryCategory.ACTIVATIONS], rel=0.01)
     rank = rank_of(QWEN_8B)
     assert rank.recompute.peak == 14373225472  # the update of the weights needs nearly as much
     assert rank.curve.peak_bytes - rank.recompute.saving < rank.recompute.peak < rank.curve.peak_bytes

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ms_tune import api
-from ms_tune.dialects.plan_result import LayerKind, LayerPlan, RecomputeMode
+from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.metrics.bubble import bubble

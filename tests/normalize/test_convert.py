@@ -13,8 +13,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.operator_names import topmost
-from ms_tune.dialects.plan_result import RecomputeMode
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.names import counterpart
 from ms_tune.facts.releases import served

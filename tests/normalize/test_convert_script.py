@@ -16,7 +16,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.convert_script import convert_script

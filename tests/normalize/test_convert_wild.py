@@ -11,7 +11,7 @@ from yaml import YAMLError
 from ms_tune import api
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import config_of, source_of

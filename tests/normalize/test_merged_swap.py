@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists

@@ -11,7 +11,7 @@ import yaml
 
 from ms_tune import api
 from ms_tune.cli.main import main
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render

@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_recompute
-from ms_tune.dialects.plan_result import RecomputeMode
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.job.detect import recognise

@@ -13,8 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.read import normalize_source
-from ms_tune.dialects.plan_result import RecomputeMode
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.releases import VERSIONS

@@ -9,21 +9,23 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import CostTable, RecomputeKind
 from tests.planning import orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ms_tune.planning.table import CostTable
+
 # In the framework's order: what is recomputed in full stands first in a cell.
 ORDER = (
-    RecomputeKind.FULL,
-    RecomputeKind.BOTH,
-    RecomputeKind.SELECT,
-    RecomputeKind.COMM,
-    RecomputeKind.SWAP,
-    RecomputeKind.NONE,
+    RecomputeMode.FULL,
+    RecomputeMode.BOTH,
+    RecomputeMode.SELECT,
+    RecomputeMode.COMM,
+    RecomputeMode.SWAP,
+    RecomputeMode.NONE,
 )
 
 
@@ -42,7 +44,7 @@ def order_of(table: CostTable, stage: int) -> list[orders.Step]:
     return orders.mindspore(*sizes, less_memory=table.order is Schedule.INTERLEAVED_LESS_MEMORY)
 
 
-def layers_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> list[list[tuple[int, RecomputeKind]]]:
+def layers_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> list[list[tuple[int, RecomputeMode]]]:
     """Of each cell its layers in their order: the run that each belongs to, and what it recomputes."""
     runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.count)]
     found, first = [], 0
@@ -54,7 +56,7 @@ def layers_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> li
     return found
 
 
-def time_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> Fraction:
+def time_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> Fraction:
     """How long a step takes: stages take turns at whatever pass they can do next."""
     exact = {number: Fraction(repr(layer.forward)) for number, layer in enumerate(table.layers)}
     forward, backward = [], []
@@ -96,7 +98,7 @@ def time_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> Frac
     return max(clock)
 
 
-def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> list[int]:
+def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> list[int]:
     """What each stage holds at most: activations come with forward passes and go layer by layer, the last one first."""
     layers = layers_of(table, cells)
     found = []
@@ -109,7 +111,7 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> lis
             held -= table.head.empty_bytes
         if not layers[-1] and stage == table.stages - 1:
             held -= table.tail.empty_bytes
-        full = [sum(kind is RecomputeKind.FULL for _, kind in cell) for cell in own]
+        full = [sum(kind is RecomputeMode.FULL for _, kind in cell) for cell in own]
         first, on_top = 0, [0] * table.chunks
         if table.again is not None and any(full):
             each = table.again.layer_bytes[stage :: table.stages]
@@ -134,7 +136,7 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> lis
             for one, kind in zip(reversed(kept), reversed(kinds), strict=True):
                 left += 0 if replaces else one.again_bytes
                 most = max(
-                    most, held + left + one.transient_bytes + (on_top[chunk] if kind is RecomputeKind.FULL else 0)
+                    most, held + left + one.transient_bytes + (on_top[chunk] if kind is RecomputeMode.FULL else 0)
                 )
                 held -= one.activation_bytes
                 lingering[chunk] += one.again_bytes if lingers else 0
@@ -144,7 +146,7 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeKind, int]]) -> lis
     return found
 
 
-def every_plan(table: CostTable) -> Iterator[list[dict[RecomputeKind, int]]]:
+def every_plan(table: CostTable) -> Iterator[list[dict[RecomputeMode, int]]]:
     """Every plan that MindFormers can express: for tables of a handful of layers."""
     kinds = [kind for kind in ORDER if kind in table.layers[0].recompute]
     for counts in _splits(table.layer_count, table.cells):
@@ -152,13 +154,13 @@ def every_plan(table: CostTable) -> Iterator[list[dict[RecomputeKind, int]]]:
             yield from _cells(counts, kinds)
 
 
-def _cells(counts: Sequence[int], kinds: Sequence[RecomputeKind]) -> Iterator[list[dict[RecomputeKind, int]]]:
+def _cells(counts: Sequence[int], kinds: Sequence[RecomputeMode]) -> Iterator[list[dict[RecomputeMode, int]]]:
     choices = [
         [
             cell
             for split in _splits(count, len(kinds))
             for cell in [dict(zip(kinds, split, strict=True))]
-            if not (cell.get(RecomputeKind.SELECT) and cell.get(RecomputeKind.COMM))
+            if not (cell.get(RecomputeMode.SELECT) and cell.get(RecomputeMode.COMM))
         ]
         for count in counts
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.table import IN_CELL, Again, CostTable, End, LayerCost, LayerKind, RecomputeKind, Update
+from ms_tune.planning.table import IN_CELL, Again, CostTable, End, LayerCost, LayerGroup, Update
 from ms_tune.units import MIB
 
 _SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
@@ -23,12 +24,12 @@ CASE_A = CostTable(
     limit_bytes=mb(53_000),
     order=Schedule.INTERLEAVED_LESS_MEMORY,
     layers=(
-        LayerKind(
+        LayerGroup(
             "body",
             96,
             180.0,
             mb(1583),
-            {RecomputeKind.NONE: LayerCost(mb(826)), RecomputeKind.FULL: LayerCost(mb(32), backward_extra=0.5)},
+            {RecomputeMode.NONE: LayerCost(mb(826)), RecomputeMode.FULL: LayerCost(mb(32), backward_extra=0.5)},
         ),
     ),
     head=End(30.0, mb(11_000)),
@@ -41,12 +42,12 @@ CASE_E = CostTable(
     limit_bytes=mb(56_000),
     order=Schedule.ONE_FORWARD_ONE_BACKWARD,
     layers=(
-        LayerKind(
+        LayerGroup(
             "body",
             80,
             1.0,
             mb(400.6),
-            {RecomputeKind.NONE: LayerCost(mb(743.5)), RecomputeKind.FULL: LayerCost(mb(131.8), backward_extra=0.5)},
+            {RecomputeMode.NONE: LayerCost(mb(743.5)), RecomputeMode.FULL: LayerCost(mb(131.8), backward_extra=0.5)},
         ),
     ),
     head=End(1.0, mb(1459.8)),
@@ -68,11 +69,11 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
     low = max(cells - 2, 1)
     count = draw.randint(low, max(low, (5 if cells < 4 else 6) if tiny else most_layers))
     optional = [kind for kind in IN_CELL[:-1] if draw.random() < (0.4 if tiny else 0.5)]
-    kinds = [*(optional[:2] if tiny else optional), RecomputeKind.NONE]
+    kinds = [*(optional[:2] if tiny else optional), RecomputeMode.NONE]
     first = draw.randint(1, count - 1) if count > 1 and draw.random() < 0.4 else count
     runs = [first, count - first] if first < count else [count]
     layers = tuple(_layer(draw, f"run{number}", run, kinds) for number, run in enumerate(runs))
-    room = sum(layer.count * (layer.bytes + layer.recompute[RecomputeKind.NONE].activation_bytes) for layer in layers)
+    room = sum(layer.count * (layer.bytes + layer.recompute[RecomputeMode.NONE].activation_bytes) for layer in layers)
     return CostTable(
         stages=stages,
         chunks=chunks,
@@ -111,36 +112,36 @@ def _update(draw: random.Random, stages: int) -> Update:
     return Update(sizes, tuple(draw.randint(-50, 300) for _ in range(stages)))
 
 
-def _layer(draw: random.Random, name: str, count: int, kinds: list[RecomputeKind]) -> LayerKind:
+def _layer(draw: random.Random, name: str, count: int, kinds: list[RecomputeMode]) -> LayerGroup:
     none = draw.randint(60, 300)
     single = (
-        {RecomputeKind.SELECT: draw.randint(40, none), RecomputeKind.COMM: draw.randint(40, none)} if none >= 40 else {}
+        {RecomputeMode.SELECT: draw.randint(40, none), RecomputeMode.COMM: draw.randint(40, none)} if none >= 40 else {}
     )
     sizes = {
-        RecomputeKind.NONE: none,
+        RecomputeMode.NONE: none,
         **single,
-        RecomputeKind.BOTH: draw.randint(20, 40),
-        RecomputeKind.FULL: draw.randint(0, 20),
+        RecomputeMode.BOTH: draw.randint(20, 40),
+        RecomputeMode.FULL: draw.randint(0, 20),
     }
-    sizes[RecomputeKind.SWAP] = draw.randint(0, 50)
+    sizes[RecomputeMode.SWAP] = draw.randint(0, 50)
     extras = {
-        RecomputeKind.NONE: 0.0,
-        RecomputeKind.SELECT: 0.04,
-        RecomputeKind.COMM: 0.125,
-        RecomputeKind.BOTH: 0.165,
-        RecomputeKind.FULL: 0.5,
-        RecomputeKind.SWAP: draw.choice([0.0, 0.0, 0.2]),
+        RecomputeMode.NONE: 0.0,
+        RecomputeMode.SELECT: 0.04,
+        RecomputeMode.COMM: 0.125,
+        RecomputeMode.BOTH: 0.165,
+        RecomputeMode.FULL: 0.5,
+        RecomputeMode.SWAP: draw.choice([0.0, 0.0, 0.2]),
     }
     transients, once, piled = draw.random() < 0.5, draw.random() < 0.4, draw.random() < 0.3
     recompute = {
         kind: LayerCost(
             sizes[kind],
             extras[kind],
-            draw.randint(0, 200) if transients and kind is not RecomputeKind.NONE else 0,
+            draw.randint(0, 200) if transients and kind is not RecomputeMode.NONE else 0,
             draw.randint(-20, 60) if once else 0,
-            draw.randint(0, 60) if piled and kind is RecomputeKind.FULL else 0,
-            *((none - sizes[kind], draw.choice([0.0, 0.25, 1.5])) if kind is RecomputeKind.SWAP else ()),
+            draw.randint(0, 60) if piled and kind is RecomputeMode.FULL else 0,
+            *((none - sizes[kind], draw.choice([0.0, 0.25, 1.5])) if kind is RecomputeMode.SWAP else ()),
         )
         for kind in kinds
     }
-    return LayerKind(name, count, draw.choice([1.0, 1.5, 2.75, 10.0]), draw.randint(20, 100), recompute)
+    return LayerGroup(name, count, draw.choice([1.0, 1.5, 2.75, 10.0]), draw.randint(20, 100), recompute)

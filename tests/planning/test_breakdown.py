@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.breakdown import breakdown
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import even_state
-from ms_tune.planning.table import CostTable, LayerCost, LayerKind, RecomputeKind
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from tests.planning import naive
 from tests.planning.tables import random_table
 
 
 def even(stages: int, micro_batches: int, chunks: int = 1) -> CostTable:
-    kept = {RecomputeKind.NONE: LayerCost(0), RecomputeKind.FULL: LayerCost(0, 0.5)}
+    kept = {RecomputeMode.NONE: LayerCost(0), RecomputeMode.FULL: LayerCost(0, 0.5)}
     order = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
-    layers = (LayerKind("dense", 2 * stages * chunks, 1.0, 0, kept),)
+    layers = (LayerGroup("dense", 2 * stages * chunks, 1.0, 0, kept),)
     return CostTable(stages, chunks, micro_batches, 1, order, layers)
 
 
@@ -25,7 +26,7 @@ def even(stages: int, micro_batches: int, chunks: int = 1) -> CostTable:
 )
 def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: int, chunks: int) -> None:
     table = even(stages, micro_batches, chunks)
-    parts = breakdown(table, [{RecomputeKind.NONE: 2}] * table.cells)
+    parts = breakdown(table, [{RecomputeMode.NONE: 2}] * table.cells)
     bubble = (stages - 1) / (chunks * micro_batches + stages - 1)
     assert parts.fill == pytest.approx(bubble)
     assert parts.work == pytest.approx(1 - bubble)
@@ -36,14 +37,14 @@ def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: 
 
 def test_recomputation_is_a_quarter_of_the_work_at_most() -> None:
     table = even(4, 8)
-    parts = breakdown(table, [{RecomputeKind.FULL: 2}] * 4)
+    parts = breakdown(table, [{RecomputeMode.FULL: 2}] * 4)
     # Forward 1, backward 2, once more 1: a quarter of what is computed.
     assert parts.recompute / (parts.work + parts.recompute) == pytest.approx(1 / 4)
 
 
 def test_one_slow_stage_makes_the_others_wait() -> None:
     parts = breakdown(
-        even(4, 8), [{RecomputeKind.NONE: 1}, {RecomputeKind.NONE: 5}, {RecomputeKind.NONE: 1}, {RecomputeKind.NONE: 1}]
+        even(4, 8), [{RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 5}, {RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 1}]
     )
     assert parts.imbalance > 0.4
     assert parts.busy[1] > 0.8

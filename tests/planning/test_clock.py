@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.clock import Clock, LayerTimes, parse_step, parse_times, read_times, timed
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.table import LayerCost, RecomputeKind
+from ms_tune.planning.table import LayerCost
 from tests.planning.tables import CASE_E
 
-NONE, FULL, COMM = RecomputeKind.NONE, RecomputeKind.FULL, RecomputeKind.COMM
+NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM
 TIMES = {"body": LayerTimes(10.0), "head": LayerTimes(4.0), "tail": LayerTimes(6.0)}
 
 

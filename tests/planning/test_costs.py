@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import CostTable, RecomputeKind, check
+from ms_tune.planning.table import CostTable, check
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
+
+if TYPE_CHECKING:
+    from ms_tune.enums import RecomputeMode
 
 pytestmark = pytest.mark.slow  # searches, a second each
 
 
-def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeKind, int]]:
+def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeMode, int]]:
     edges = sorted(draw.randint(0, table.layer_count) for _ in range(table.cells - 1))
     counts = [stop - start for start, stop in zip([0, *edges], [*edges, table.layer_count], strict=True)]
     cells = []

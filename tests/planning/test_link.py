@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.clock import Clock, LayerTimes
 from ms_tune.planning.link import with_link
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.request import FitRequest
-from ms_tune.planning.table import CostTable, LayerCost, PlanLists, RecomputeKind
+from ms_tune.planning.table import CostTable, LayerCost, PlanLists
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning import naive
 from tests.planning.tables import CASE_E, mb
 
-SWAP, NONE, FULL = RecomputeKind.SWAP, RecomputeKind.NONE, RecomputeKind.FULL
+SWAP, NONE, FULL = RecomputeMode.SWAP, RecomputeMode.NONE, RecomputeMode.FULL
 GB = 1024**3
 
 

@@ -9,41 +9,41 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.normalize.sapp_lists import KEYS, SappLists
 from ms_tune.normalize.sapp_lists import plan_of as framework_plan
 from ms_tune.planning.explain import _changed
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import IN_CELL, CostTable, PlanLists, RecomputeKind
+from ms_tune.planning.table import IN_CELL, CostTable, PlanLists
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import LayerPlan
 
 
-def kind_of(layer: LayerPlan) -> RecomputeKind:
+def kind_of(layer: LayerPlan) -> RecomputeMode:
     """What the framework makes one layer recompute."""
     if layer.recompute is RecomputeMode.FULL:
-        return RecomputeKind.FULL
+        return RecomputeMode.FULL
     switched = (bool(layer.select_patterns), bool(layer.comm_patterns))
     return {
-        (False, False): RecomputeKind.NONE,
-        (True, False): RecomputeKind.SELECT,
-        (False, True): RecomputeKind.COMM,
-        (True, True): RecomputeKind.BOTH,
+        (False, False): RecomputeMode.NONE,
+        (True, False): RecomputeMode.SELECT,
+        (False, True): RecomputeMode.COMM,
+        (True, True): RecomputeMode.BOTH,
     }[switched]
 
 
-def expressible(table: CostTable, draw: random.Random) -> list[dict[RecomputeKind, int]]:
+def expressible(table: CostTable, draw: random.Random) -> list[dict[RecomputeMode, int]]:
     """A random plan without empty cells in the middle, and without select and comm alone in one cell."""
     counts = [1] * table.cells
     for _ in range(table.layer_count - table.cells):
         counts[draw.randrange(table.cells)] += 1
     cells = []
     for count in counts:
-        left_out = draw.choice((RecomputeKind.SELECT, RecomputeKind.COMM))
+        left_out = draw.choice((RecomputeMode.SELECT, RecomputeMode.COMM))
         kinds = [kind for kind in table.kinds if kind is not left_out]
         cell = dict.fromkeys(IN_CELL, 0)
         for _ in range(count):
@@ -69,13 +69,13 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     wanted = [kind for cell in cells for kind in IN_CELL for _ in range(cell[kind])]
     # Layers that swap recompute nothing, and no list of recompute has them.
     assert [kind_of(layer) for layer in read.layers] == [
-        RecomputeKind.NONE if kind is RecomputeKind.SWAP else kind for kind in wanted
+        RecomputeMode.NONE if kind is RecomputeMode.SWAP else kind for kind in wanted
     ]
 
 
 def test_full_layers_count_in_every_list() -> None:
     table = replace(CASE_E, layers=(replace(CASE_E.layers[0], count=20),))
-    cell = {RecomputeKind.FULL: 1, RecomputeKind.BOTH: 1, RecomputeKind.SELECT: 2, RecomputeKind.NONE: 1}
+    cell = {RecomputeMode.FULL: 1, RecomputeMode.BOTH: 1, RecomputeMode.SELECT: 2, RecomputeMode.NONE: 1}
     plan = plan_of(table, [cell] * 4)
     assert plan.to_json() == {
         "offset": [[0] * 4],
@@ -104,13 +104,13 @@ def test_lists_that_do_not_fit_the_table_are_refused(
 
 
 def test_random_plans_are_of_all_kinds() -> None:
-    seen: Counter[RecomputeKind] = Counter()
+    seen: Counter[RecomputeMode] = Counter()
     for seed in range(40):
         table = random_table(seed)
         if table.layer_count >= table.cells:
             for cell in expressible(table, random.Random(seed)):  # noqa: S311 - test data
                 seen.update(cell)
-    assert all(seen[kind] for kind in RecomputeKind)
+    assert all(seen[kind] for kind in RecomputeMode)
 
 
 def test_only_chunks_that_take_turns_can_take_them_with_less_memory() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.relieve import relieved
-from ms_tune.planning.table import RecomputeKind
 from tests.planning import naive
 from tests.planning.tables import CASE_A, random_table
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.table import CostTable
 
-Cells = list[dict[RecomputeKind, int]]
+Cells = list[dict[RecomputeMode, int]]
 
 
 def lightest(table: CostTable) -> Cells:
     """The layers shared out evenly; they recompute nothing."""
     share, rest = divmod(table.layer_count, table.cells)
     counts = [share + (cell >= table.cells - rest) for cell in range(table.cells)]
-    return [{kind: count * (kind is RecomputeKind.NONE) for kind in table.kinds} for count in counts]
+    return [{kind: count * (kind is RecomputeMode.NONE) for kind in table.kinds} for count in counts]
 
 
 def variants(table: CostTable, cells: Cells, stage: int) -> Iterator[Cells]:
     """Every plan in which one stage's layers do anything but swap, and can be told in lists."""
-    kinds = [kind for kind in table.kinds if kind is not RecomputeKind.SWAP]
+    kinds = [kind for kind in table.kinds if kind is not RecomputeMode.SWAP]
     places = range(stage, table.cells, table.stages)
     of_cell = [
         [
-            dict[RecomputeKind, int](zip(kinds, counts, strict=True))
+            dict[RecomputeMode, int](zip(kinds, counts, strict=True))
             for counts in itertools.product(range(sum(cells[place].values()) + 1), repeat=len(kinds))
             if sum(counts) == sum(cells[place].values())
         ]
         for place in places
     ]
     for chosen in itertools.product(*of_cell):
-        if any(cell.get(RecomputeKind.SELECT) and cell.get(RecomputeKind.COMM) for cell in chosen):
+        if any(cell.get(RecomputeMode.SELECT) and cell.get(RecomputeMode.COMM) for cell in chosen):
             continue
         found = list(cells)
         for place, cell in zip(places, chosen, strict=True):
@@ -53,7 +53,7 @@ def variants(table: CostTable, cells: Cells, stage: int) -> Iterator[Cells]:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_fastest_of_all_variants_that_keep_the_limit(seed: int) -> None:
     table = random_table(70_000 + seed, tiny=True)
-    if RecomputeKind.NONE not in table.kinds or table.layer_count < table.cells:
+    if RecomputeMode.NONE not in table.kinds or table.layer_count < table.cells:
         pytest.skip("no plan to begin with")
     cells, stage = lightest(table), seed % table.stages
     peaks = sorted({naive.peaks_of(table, one)[stage] for one in variants(table, cells, stage)})
@@ -80,9 +80,9 @@ def test_large_stages_are_relieved_and_the_others_stay() -> None:
     assert found is not None
     assert found[1:] == cells[1:]
     assert naive.peaks_of(table, found)[0] <= table.limit_bytes
-    full = found[0][RecomputeKind.FULL]
+    full = found[0][RecomputeMode.FULL]
     fewer = [
-        {**found[0], RecomputeKind.FULL: full - 1, RecomputeKind.NONE: found[0][RecomputeKind.NONE] + 1},
+        {**found[0], RecomputeMode.FULL: full - 1, RecomputeMode.NONE: found[0][RecomputeMode.NONE] + 1},
         *found[1:],
     ]
     assert naive.peaks_of(table, fewer)[0] > table.limit_bytes

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.sapp import read_sapp
 from ms_tune.planning.sapp_export import export_sapp
 from ms_tune.planning.search import even_state
-from ms_tune.planning.table import CostTable, LayerCost, RecomputeKind, Update
+from ms_tune.planning.table import CostTable, LayerCost, Update
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 
@@ -29,7 +30,7 @@ def plain(table: CostTable) -> CostTable:
             recompute={
                 kind: LayerCost(max(kept.activation_bytes, 1), round(kept.backward_extra, 6))
                 for kind, kept in layer.recompute.items()
-                if kind is not RecomputeKind.SWAP
+                if kind is not RecomputeMode.SWAP
             },
         )
         for layer in table.layers
@@ -59,8 +60,8 @@ def test_what_it_has_a_place_for_comes_back(table: CostTable) -> None:
 
 def test_swap_has_no_place_there() -> None:
     (layer,) = CASE_E.layers
-    kept = LayerCost(5, swapped_bytes=layer.recompute[RecomputeKind.NONE].activation_bytes - 5)
-    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, RecomputeKind.SWAP: kept}),))
+    kept = LayerCost(5, swapped_bytes=layer.recompute[RecomputeMode.NONE].activation_bytes - 5)
+    table = replace(CASE_E, layers=(replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept}),))
     other, left = again(table)
     assert left == ["planning.sapp.left.swap"]
     assert other.layers == CASE_E.layers
@@ -87,11 +88,11 @@ def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
 def test_what_has_no_place_is_told() -> None:
     (layer,) = CASE_E.layers
     kinds = {
-        RecomputeKind.NONE: LayerCost(100, 0, 0, 5),
-        RecomputeKind.SELECT: LayerCost(0, 0.04),
-        RecomputeKind.FULL: LayerCost(7, 0.5, 30),
+        RecomputeMode.NONE: LayerCost(100, 0, 0, 5),
+        RecomputeMode.SELECT: LayerCost(0, 0.04),
+        RecomputeMode.FULL: LayerCost(7, 0.5, 30),
     }
     table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=Update((1,) * 4, (2,) * 4))
     other, left = again(table)
     assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
-    assert set(other.kinds) == {RecomputeKind.NONE, RecomputeKind.FULL}
+    assert set(other.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning import explain
 from ms_tune.planning.anneal import allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
@@ -17,7 +18,7 @@ from ms_tune.planning.fit import FitReport, fit
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import LayerCost, RecomputeKind
+from ms_tune.planning.table import LayerCost
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, mb, random_table
@@ -138,10 +139,10 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
 
 def test_no_cell_recomputes_operators_and_communication_apart() -> None:
     """MindFormers' lists have no way to say it of one cell; of two cells they have."""
-    kinds = {kind: LayerCost(mb(700)) for kind in (RecomputeKind.SELECT, RecomputeKind.COMM)}
+    kinds = {kind: LayerCost(mb(700)) for kind in (RecomputeMode.SELECT, RecomputeMode.COMM)}
     layer = replace(CASE_E.layers[0], recompute={**CASE_E.layers[0].recompute, **kinds})
     costs = costs_of(replace(CASE_E, layers=(layer,)))
-    select, comm = costs.table.kinds.index(RecomputeKind.SELECT), costs.table.kinds.index(RecomputeKind.COMM)
+    select, comm = costs.table.kinds.index(RecomputeMode.SELECT), costs.table.kinds.index(RecomputeMode.COMM)
     state = np.zeros((1, 4, len(costs.table.kinds)), np.int64)
     state[0, :, 0] = 20
     states = np.repeat(state, 3, axis=0)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.planning.clock import Clock, LayerTimes, SeenLayer, timed
 from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import End, RecomputeKind
+from ms_tune.planning.table import End
 from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 
@@ -31,8 +32,8 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     clock = with_layers(Clock(9.0, seen=(plain, whole, *some)), TABLE)
     assert clock.step_seconds == 9.0
     assert clock.times == {
-        "dense": LayerTimes(2.0, {RecomputeKind.NONE: 21 / 4, RecomputeKind.FULL: (21 + 17 / 2) / 4}),
-        "experts": LayerTimes((12 + 14) / 2 / 4, {RecomputeKind.NONE: 32 / 4}),
+        "dense": LayerTimes(2.0, {RecomputeMode.NONE: 21 / 4, RecomputeMode.FULL: (21 + 17 / 2) / 4}),
+        "experts": LayerTimes((12 + 14) / 2 / 4, {RecomputeMode.NONE: 32 / 4}),
         # 500 beside the 1000 of a dense layer: of two kinds with as many layers the first one tells.
         "tail": LayerTimes(1.0),
     }
@@ -41,7 +42,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     assert second == "Not measured, but taken beside dense as relative times have it: tail 1 ms forward."
     table = timed(TABLE, clock.times, "here")
     dense = table.layers[0]
-    assert 2 * dense.forward * (1 + dense.recompute[RecomputeKind.FULL].backward_extra) == pytest.approx(7.375)
+    assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
     assert with_layers(clock, table) == clock  # nothing is left to be told
 
 
@@ -50,7 +51,7 @@ def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
     clock = with_layers(Clock(9.0, given, (SeenLayer(3, 12.0, 24.0, 0.0),)), TABLE)
     assert clock.times["dense"].forward == pytest.approx(2.0)
     assert not clock.times["dense"].backward
-    assert clock.times["experts"] == LayerTimes(3.0, {RecomputeKind.NONE: 6.0})
+    assert clock.times["experts"] == LayerTimes(3.0, {RecomputeMode.NONE: 6.0})
     assert clock.times["tail"] == given["tail"]
     assert "beside experts as relative times have it: dense 2 ms forward" in render(clock.notes[1], Language.EN)
 
@@ -68,7 +69,7 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
 
 def test_a_quick_layer_that_is_recomputed_is_no_contradiction() -> None:
     clock = with_layers(Clock(9.0, seen=(SeenLayer(0, 8.0, 40.0, 0.0), SeenLayer(1, 0.0, 20.0, 8.0))), TABLE)
-    assert clock.times["dense"].backward == {RecomputeKind.NONE: 30 / 4, RecomputeKind.FULL: 34 / 4}
+    assert clock.times["dense"].backward == {RecomputeMode.NONE: 30 / 4, RecomputeMode.FULL: 34 / 4}
     assert timed(TABLE, clock.times, "here").layers[0].forward == pytest.approx(2.0)
 
 

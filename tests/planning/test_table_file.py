@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import CostTable, End, LayerCost, LayerKind, PlanLists, RecomputeKind
+from ms_tune.planning.table import CostTable, End, LayerCost, LayerGroup, PlanLists
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 from ms_tune.units import MIB
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -52,7 +53,7 @@ def changed(path: str, value: object) -> str:
 def test_what_is_not_written_is_nothing() -> None:
     table = read_table(json.dumps(GOOD), "t.json")
     assert (table.head, table.constant_bytes, table.stage_bytes, table.present) == (End(), 0, (), None)
-    assert table.layers[0].recompute == {RecomputeKind.NONE: LayerCost(9), RecomputeKind.FULL: LayerCost(1, 0.5)}
+    assert table.layers[0].recompute == {RecomputeMode.NONE: LayerCost(9), RecomputeMode.FULL: LayerCost(1, 0.5)}
     assert read_table(changed("chunks", 1), "t.json").cells == 4
     assert read_table(changed("chunks", None), "t.json").chunks == 1
 
@@ -142,11 +143,11 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
     """``compute_internal_time`` of ``utils/layer.py``: ``time`` forward, twice that backward; no kind without memory."""
     table = read_sapp(json.dumps(SAPP), "s.json", PIPELINE)
     kinds = {
-        RecomputeKind.NONE: LayerCost(826 * MIB),
-        RecomputeKind.SELECT: LayerCost(round(700.5 * MIB), 0.04),
-        RecomputeKind.FULL: LayerCost(32 * MIB, round(1500 / 1080 - 1, 9)),
+        RecomputeMode.NONE: LayerCost(826 * MIB),
+        RecomputeMode.SELECT: LayerCost(round(700.5 * MIB), 0.04),
+        RecomputeMode.FULL: LayerCost(32 * MIB, round(1500 / 1080 - 1, 9)),
     }
-    assert table.layers == (LayerKind("Layer", 96, 540.0, 1583 * MIB, kinds),)
+    assert table.layers == (LayerGroup("Layer", 96, 540.0, 1583 * MIB, kinds),)
     assert (table.head, table.tail) == (End(30.0, 11_000 * MIB), End(93.0, 2_473 * MIB))
     assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
 
@@ -167,7 +168,7 @@ def test_a_backward_pass_takes_twice_time_whatever_a_forward_pass_takes() -> Non
     data["layers_description"][1].update({"forward_time": 600, "recompute_time": None})
     (layer,) = read_sapp(json.dumps(data), "s.json", PIPELINE).layers
     assert layer.forward == 600.0
-    assert 2 * 600 * (1 + layer.recompute[RecomputeKind.FULL].backward_extra) == pytest.approx(2 * 540 * 1.5)
+    assert 2 * 600 * (1 + layer.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(2 * 540 * 1.5)
 
 
 @pytest.mark.parametrize(

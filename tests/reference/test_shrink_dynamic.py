@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, MemoryCategory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.footprint.category import Content
 from ms_tune.job.detect import recognise
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.resources import data_folder
@@ -200,17 +199,19 @@ def test_theory_is_told_where_it_can_be_measured() -> None:
 
 def test_what_is_unlike_theory_is_said() -> None:
     theory = {"weights": 10**10, "gradients": 10**9}
-    weights, gradients = Content.WEIGHTS, Content.GRADIENTS
+    weights, gradients = MemoryCategory.WEIGHTS, MemoryCategory.GRADIENTS
     assert list(unlike_theory(beside_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
     (message,) = unlike_theory(beside_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
     assert message.params["measured"] == 9 * 10**8
 
 
 def test_a_difference_is_a_part_of_theory() -> None:
-    pairs = beside_theory({"weights": 200, "gradients": 0}, {Content.WEIGHTS: 201, Content.ACTIVATIONS: 5})
+    pairs = beside_theory(
+        {"weights": 200, "gradients": 0}, {MemoryCategory.WEIGHTS: 201, MemoryCategory.ACTIVATIONS: 5}
+    )
     assert [(pair.content, pair.measured, pair.expected) for pair in pairs] == [
         ("weights", 201, 200),
         ("gradients", 0, 0),
     ]
     assert [pair.difference for pair in pairs] == [pytest.approx(0.005), None]
-    assert beside_theory({}, {Content.WEIGHTS: 201}) == ()
+    assert beside_theory({}, {MemoryCategory.WEIGHTS: 201}) == ()

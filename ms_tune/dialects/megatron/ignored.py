@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.megatron.placement import has_experts
 from ms_tune.dialects.megatron.recompute import operators
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from ms_tune.dialects.megatron.ignored import find_traps
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.plan_result import FrameworkStop, LayerKind, LayerPlan, RecomputeMode
+from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan
+from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

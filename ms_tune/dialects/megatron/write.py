@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
 from ms_tune.dialects.operator_names import SWAP
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.swap import swap_layer
 from ms_tune.dialects.patterns import check_applied
-from ms_tune.dialects.plan_result import LayerPlan, RecomputeMode, stop
+from ms_tune.dialects.plan_result import LayerPlan, stop
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

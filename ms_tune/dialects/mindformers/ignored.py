@@ -14,7 +14,7 @@ from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.recompute import is_counts, is_patterns
 from ms_tune.dialects.mindformers.swap_traps import find_swap_traps
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

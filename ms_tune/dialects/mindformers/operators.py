@@ -21,7 +21,8 @@ from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
 from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
-from ms_tune.dialects.plan_result import Failure, FrameworkStop, RecomputeMode
+from ms_tune.dialects.plan_result import Failure, FrameworkStop
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from ms_tune.dialects.mindformers_pynative.log import log_lines
 from ms_tune.dialects.mindformers_pynative.modules import expand, without_children, without_covered
 from ms_tune.dialects.mindformers_pynative.placement import place_pynative
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
-from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, RecomputeMode, SwapPlan, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, SwapPlan, stop
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of
 from ms_tune.dialects.mindspeed_ms.count_array import CountArray, Number, add, as_count, count_array, subtract
 from ms_tune.dialects.mindspeed_ms.ignored import find_traps
 from ms_tune.dialects.mindspeed_ms.inputs import CellPlan
-from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, RecomputeMode, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, stop
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import default_version, read_recompute
 from ms_tune.dialects.operators import expert_layers
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.models import ValueOrigin, model_of

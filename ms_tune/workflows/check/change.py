@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.estimate.stage import Outlook
 from ms_tune.fit.job import offset_of, read_job

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.fit.job import present_plan
 from ms_tune.planning.plan import cells_of
-from ms_tune.planning.table import RecomputeKind
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.workflows.check.result import Suggestion
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs
 
 _MOST_STATES = 2000  # tried for a stage; nobody has so many layers in one
-_APART = {RecomputeKind.SELECT: RecomputeKind.COMM, RecomputeKind.COMM: RecomputeKind.SELECT}  # not both in one cell
+_APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}  # not both in one cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class _TableSearch:
         most = max(tried, key=lambda one: one[0].freed_bytes or 0, default=None)
         return Foretold(fits=False, change=most[0] if most is not None and (most[0].freed_bytes or 0) > 0 else None)
 
-    def _with(self, kind: RecomputeKind) -> Iterator[tuple[Suggestion, int]]:
+    def _with(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
         """The change of one kind, and the ticks of its step."""
-        if kind in (RecomputeKind.NONE, RecomputeKind.SWAP):
+        if kind in (RecomputeMode.NONE, RecomputeMode.SWAP):
             return
         state = self._now
         added: dict[int, int] = {}
@@ -108,12 +108,12 @@ class _TableSearch:
         told = msg("check.change.frees", what=text, size=gib(max(freed, 0)))
         yield Suggestion("table", told if enough else msg("check.change.not-enough", what=told), freed, enough), time
 
-    def _more(self, state: NDArray[Any], kind: RecomputeKind, stage: int) -> NDArray[Any]:
+    def _more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
         """The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next one's."""
         import numpy as np  # noqa: PLC0415 - likewise
 
         table = self._costs.table
-        to, none = table.kinds.index(kind), table.kinds.index(RecomputeKind.NONE)
+        to, none = table.kinds.index(kind), table.kinds.index(RecomputeMode.NONE)
         apart = _APART.get(kind)
         states, last = [state], state
         for cell in range(stage, table.cells, table.stages):

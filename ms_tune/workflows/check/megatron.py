@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.read import ArgumentReader
 from ms_tune.dialects.megatron.sizes import shape_of, size_in
-from ms_tune.dialects.plan_result import LayerKind, RecomputeMode
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.request import Pipeline
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.stage import Estimate

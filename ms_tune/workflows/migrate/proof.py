@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.plan_result import RecomputeMode
 from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts.releases import installed_version
 from ms_tune.lint.checklist import built_in

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import CostTable, RecomputeKind
 from ms_tune.workflows.check.measured import _TableSearch, _told
 from tests.planning import naive
 from tests.planning.tables import random_table
 from tests.planning.test_relieve import Cells, lightest
 
-_APART = {RecomputeKind.SELECT: RecomputeKind.COMM, RecomputeKind.COMM: RecomputeKind.SELECT}
+if TYPE_CHECKING:
+    from ms_tune.planning.table import CostTable
+
+_APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: RecomputeMode.SELECT}
 
 
-def more(table: CostTable, cells: Cells, kind: RecomputeKind, stage: int) -> list[Cells]:
+def more(table: CostTable, cells: Cells, kind: RecomputeMode, stage: int) -> list[Cells]:
     """The plans in which no, one, two and so on more layers of a stage recompute so, the first chunk's before the next one's."""
     plans = [cells]
     for place in range(stage, table.cells, table.stages):
-        if cells[place].get(_APART.get(kind, RecomputeKind.SWAP)):
+        if cells[place].get(_APART.get(kind, RecomputeMode.SWAP)):
             continue
-        for _ in range(cells[place][RecomputeKind.NONE]):
+        for _ in range(cells[place][RecomputeMode.NONE]):
             last = [dict(cell) for cell in plans[-1]]
-            last[place][RecomputeKind.NONE] -= 1
+            last[place][RecomputeMode.NONE] -= 1
             last[place][kind] = last[place].get(kind, 0) + 1
             plans.append(last)
     return plans
@@ -35,7 +40,7 @@ def tried(table: CostTable, cells: Cells, room: list[int]) -> list[tuple[bool, i
     over = [peak - most for peak, most in zip(before, room, strict=True)]
     fullest = over.index(max(over))
     found = []
-    for kind in set(table.kinds) - {RecomputeKind.NONE, RecomputeKind.SWAP}:
+    for kind in set(table.kinds) - {RecomputeMode.NONE, RecomputeMode.SWAP}:
         plan = cells
         for stage in (stage for stage, size in enumerate(over) if size > 0):
             ways = more(table, plan, kind, stage)
@@ -52,7 +57,7 @@ def tried(table: CostTable, cells: Cells, room: list[int]) -> list[tuple[bool, i
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     table = random_table(80_000 + seed, tiny=True)
-    if RecomputeKind.NONE not in table.kinds or table.layer_count < table.cells:
+    if RecomputeMode.NONE not in table.kinds or table.layer_count < table.cells:
         pytest.skip("no plan to begin with")
     cells, costs = lightest(table), costs_of(table)
     now = naive.peaks_of(table, cells)
