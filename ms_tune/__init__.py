@@ -14,8 +14,8 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Diagnostic, Severity
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
@@ -45,13 +45,13 @@ _MODULES = {
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
-    "LayerPlan": "dialects.plan_result",
+    "LayerPlan": "dialects.layer_plan",
+    "LayerSpec": "dialects.plan_result",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
     "MemoryReport": "footprint.result",
     "MemoryRequest": "memory.request",
     "MsTuneError": "errors",
-    "NormalizedPlan": "dialects.layer_plan",
     "PlanRequest": "memory.request",
     "Selection": "lint.selection",
     "Setting": "dryrun.request",
@@ -74,12 +74,12 @@ __all__ = [
     "FitReport",
     "FitRequest",
     "LayerPlan",
+    "LayerSpec",
     "LintReport",
     "LintRequest",
     "MemoryReport",
     "MemoryRequest",
     "MsTuneError",
-    "NormalizedPlan",
     "PlanRequest",
     "RecomputeMode",
     "Selection",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.normalize.against import Compared
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def normalize(
     config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
-) -> NormalizedPlan:
+) -> LayerPlan:
     """What every layer of a config recomputes and swaps, as its framework decides it.
 
     Args:
@@ -140,7 +140,7 @@ def explicit(
     return engine.explicit(source, dialect_of(source), framework_version, layers)
 
 
-def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> NormalizedPlan:
+def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
     """The plan that the lists printed by the pipeline tool SAPP stand for.
 
     Args:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
@@ -126,7 +126,7 @@ def _converted(source: SourceFile, arguments: Namespace) -> Converted:
     return api.convert(source, arguments.to, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
-def _show(plan: NormalizedPlan, arguments: Namespace, console: Console) -> ExitCode:
+def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
     layers = _chosen(plan, arguments)
     if not arguments.json:
         _tell_files(plan, console)
@@ -172,7 +172,7 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def _tell_files(plan: NormalizedPlan, console: Console) -> None:
+def _tell_files(plan: LayerPlan, console: Console) -> None:
     for file in plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
 
@@ -191,7 +191,7 @@ def _against(source: SourceFile, arguments: Namespace, console: Console) -> Exit
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
 
-def _normalize(source: SourceFile, arguments: Namespace) -> NormalizedPlan:
+def _normalize(source: SourceFile, arguments: Namespace) -> LayerPlan:
     return api.normalize(source, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
@@ -238,7 +238,7 @@ def _read_plan(path: Path) -> str:
         raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
 
 
-def _chosen(plan: NormalizedPlan, arguments: Namespace) -> Sequence[LayerPlan]:
+def _chosen(plan: LayerPlan, arguments: Namespace) -> Sequence[LayerSpec]:
     """The layers that were asked for; all of them if none were, or if there is no plan."""
     layers = plan.layers
     if not layers:

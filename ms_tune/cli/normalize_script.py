@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 
@@ -116,7 +116,7 @@ def _show(program: ProgramPlan, arguments: Namespace, console: Console, *, named
     write_plan(program.plan, _chosen(program.plan.layers, arguments), console)
 
 
-def _chosen(layers: Sequence[LayerPlan], arguments: Namespace) -> Sequence[LayerPlan]:
+def _chosen(layers: Sequence[LayerSpec], arguments: Namespace) -> Sequence[LayerSpec]:
     """The layers that were asked for."""
     stage, layer = arguments.stage, arguments.layer
     found = [one for one in layers if stage in (None, one.stage) and layer in (None, one.layer)]

@@ -11,16 +11,16 @@ from ms_tune.enums import RecomputeMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
     """A plan by cell."""
 
-    rows: tuple[tuple[tuple[LayerPlan, ...], ...], ...]  # the layers of each (chunk, stage), in order
-    behind: tuple[LayerPlan, ...]  # layers of multi-token prediction, behind all others
+    rows: tuple[tuple[tuple[LayerSpec, ...], ...], ...]  # the layers of each (chunk, stage), in order
+    behind: tuple[LayerSpec, ...]  # layers of multi-token prediction, behind all others
     # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, and
     # every layer is there once.
     straight: bool
@@ -36,7 +36,7 @@ class Cells:
         return len(self.rows)
 
     @property
-    def layers(self) -> tuple[LayerPlan, ...]:
+    def layers(self) -> tuple[LayerSpec, ...]:
         """The layers of all cells."""
         return tuple(layer for row in self.rows for cell in row for layer in cell)
 
@@ -52,7 +52,7 @@ class Cells:
         return Cells((row,), self.behind, self.straight)
 
 
-def cut(plan: NormalizedPlan, ahead: int = 0) -> Cells:
+def cut(plan: LayerPlan, ahead: int = 0) -> Cells:
     """The cells of a plan that has a placement and layers.
 
     Args:
@@ -64,7 +64,7 @@ def cut(plan: NormalizedPlan, ahead: int = 0) -> Cells:
     known = len(plan.layers)
     # The cells of a static-graph plan may have more room than there are layers.
     placed = known - ahead if plan.dialect == MINDFORMERS else min(known, sum(map(sum, placement)))
-    rows: list[list[list[LayerPlan]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
+    rows: list[list[list[LayerSpec]]] = [[[] for _ in range(stages)] for _ in range(chunks)]
     straight = True
     for layer in plan.layers[:placed]:
         if layer.stage >= stages or layer.chunk >= chunks:
@@ -77,16 +77,16 @@ def cut(plan: NormalizedPlan, ahead: int = 0) -> Cells:
     return Cells(cells, plan.layers[placed:], straight)
 
 
-def is_full(layer: LayerPlan) -> bool:
+def is_full(layer: LayerSpec) -> bool:
     """Whether the layer is recomputed as a whole."""
     return layer.recompute is RecomputeMode.FULL
 
 
 def run_length(
-    cell: Sequence[LayerPlan],
+    cell: Sequence[LayerSpec],
     start: int,
-    wanted: Callable[[LayerPlan], bool],
-    idle: Callable[[LayerPlan], bool] | None = None,
+    wanted: Callable[[LayerSpec], bool],
+    idle: Callable[[LayerSpec], bool] | None = None,
 ) -> int | None:
     """How many layers of a cell, from a place on, reach the last one that is wanted.
 

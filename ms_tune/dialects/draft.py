@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from ms_tune.dialects.operator_names import Choices, Side
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 _SHOWN = 8  # layers or names in one message
 # The keys that an attribute of a layer goes to in the static graph.
@@ -40,7 +40,7 @@ class SettingsDraft:
         """Tell of something that is lost or differs."""
         self.problems.append(Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params)))
 
-    def is_there(self, name: str, layer: LayerPlan) -> bool:
+    def is_there(self, name: str, layer: LayerSpec) -> bool:
         """Whether a name finds something in a layer; where it does not, a count may run over the layer."""
         paths = self.target.paths.get(layer.layer) if self.target else None
         return not paths or name in paths
@@ -60,7 +60,7 @@ def shown_layers(layers: Sequence[int]) -> str:
     return few(write_specs(layers))
 
 
-def shown(layers: Sequence[LayerPlan]) -> str:
+def shown(layers: Sequence[LayerSpec]) -> str:
     """The numbers of layers, for a message."""
     return shown_layers([layer.layer for layer in layers])
 
@@ -73,8 +73,8 @@ def squeeze(cells: Cells, rows: list[list[int]]) -> list[Any]:
 def runs(
     draft: SettingsDraft,
     key: str,
-    wanted: Callable[[LayerPlan], bool],
-    start: Callable[[LayerPlan], bool],
+    wanted: Callable[[LayerSpec], bool],
+    start: Callable[[LayerSpec], bool],
     *,
     over: bool,
 ) -> list[list[int]] | None:
@@ -103,11 +103,11 @@ def runs(
     return rows
 
 
-def never(_: LayerPlan) -> bool:
+def never(_: LayerSpec) -> bool:
     """No layer."""
     return False
 
 
-def has(layers: Container[int], layer: LayerPlan) -> bool:
+def has(layers: Container[int], layer: LayerSpec) -> bool:
     """Whether a layer is one of those."""
     return layer.layer in layers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerPlan
+from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerSpec
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -22,7 +22,7 @@ MINDSPEED_MS = "mindspeed-ms"
 MEGATRON = "megatron"
 
 
-class NormalizedPlan(NamedTuple):
+class LayerPlan(NamedTuple):
     """What every layer of a config does, and how its framework spells that out.
 
     Args:
@@ -46,18 +46,18 @@ class NormalizedPlan(NamedTuple):
     framework_version: str
     placement: tuple[tuple[int, ...], ...] | None
     formative: Mapping[str, object] | None
-    layers: tuple[LayerPlan, ...]
+    layers: tuple[LayerSpec, ...]
     problems: tuple[Diagnostic, ...]
     log: tuple[str, ...] = ()
     failure: Failure | None = None
     matches: Mapping[str, tuple[str, ...]] | None = None
-    switched_on: tuple[LayerPlan, ...] = ()
+    switched_on: tuple[LayerSpec, ...] = ()
     read_from: tuple[str, ...] = ()
 
 
-def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> NormalizedPlan:
+def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> LayerPlan:
     """The plan of a static-graph MindFormers config in the common form."""
-    return NormalizedPlan(
+    return LayerPlan(
         dialect=MINDFORMERS,
         framework_version=framework_version,
         placement=plan.placement.counts if plan.placement else None,
@@ -78,11 +78,11 @@ def recomputes(dialect: str, devices: int) -> bool:
     return dialect != MINDFORMERS_PYNATIVE or devices != 1
 
 
-def on_devices(plan: NormalizedPlan, devices: int) -> NormalizedPlan:
+def on_devices(plan: LayerPlan, devices: int) -> LayerPlan:
     """What the layers of a plan do in a job with so many devices."""
     if recomputes(plan.dialect, devices):
         return plan
-    idle = (LayerPlan(one.layer, one.stage, one.chunk, RecomputeMode.NONE, kind=one.kind) for one in plan.layers)
+    idle = (LayerSpec(one.layer, one.stage, one.chunk, RecomputeMode.NONE, kind=one.kind) for one in plan.layers)
     return plan._replace(layers=tuple(idle), switched_on=())
 
 
@@ -112,7 +112,7 @@ def unmatched_cells(
     return Diagnostic("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
 
 
-def as_written(layers: Iterable[LayerPlan], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
+def as_written(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
     """The note that patterns of the layers are shown as written; ``known`` tells those that are not."""
     patterns = dict.fromkeys(
         pattern

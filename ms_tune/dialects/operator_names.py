@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 # The attributes of a layer's plan that name operators, and whether a module is as good as an operator there.
 ATTRIBUTES = {"select_patterns": True, "comm_patterns": False, "select_excludes": False, "comm_excludes": False}
@@ -143,7 +143,7 @@ def _inside(path: str, chosen: AbstractSet[str]) -> bool:
     return any(".".join(parts[:length]) in chosen for length in range(1, len(parts) + 1))
 
 
-def translate(layers: Sequence[LayerPlan], source: Side, target: Side) -> Choices:
+def translate(layers: Sequence[LayerSpec], source: Side, target: Side) -> Choices:
     """What the layers do, in the names of the target."""
     choices = Choices()
     translator = Translator(source, target)
@@ -165,7 +165,7 @@ def _found(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) 
     return frozenset(path for pattern in patterns for path in source.find(layer, pattern, modules))
 
 
-def as_written(layers: Sequence[LayerPlan]) -> Choices:
+def as_written(layers: Sequence[LayerSpec]) -> Choices:
     """What the layers do in the names that they have already: source and target are one dialect."""
     choices = Choices()
     for layer in layers:

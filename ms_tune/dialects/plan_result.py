@@ -172,7 +172,7 @@ class SwapPlan(NamedTuple):
     prefetch: object  # how many operators ahead of its use it is fetched back
 
 
-class LayerPlan(NamedTuple):
+class LayerSpec(NamedTuple):
     """What one layer recomputes and swaps.
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
@@ -199,7 +199,7 @@ class RecomputePlan(NamedTuple):
     placement: Placement | None  # none when the framework refuses the placement
     # None when the framework raises, whether it does so while it reads the values or when it sets a layer.
     formative: Formative | None
-    layers: tuple[LayerPlan, ...]  # one entry a layer, in order; empty when `formative` is None
+    layers: tuple[LayerSpec, ...]  # one entry a layer, in order; empty when `formative` is None
     problems: tuple[Diagnostic, ...]  # everything worth saying, the framework's own failure first
     log: tuple[str, ...]  # what the framework logs while it formats the values, up to where it raises if it does
     failure: Failure | None = None  # where the framework stops, if it does

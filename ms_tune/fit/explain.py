@@ -19,7 +19,7 @@ from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerG
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
@@ -92,7 +92,7 @@ def _cells(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
     return tuple(found)
 
 
-def _kind(layer: LayerPlan) -> RecomputeMode:
+def _kind(layer: LayerSpec) -> RecomputeMode:
     if layer.recompute is RecomputeMode.FULL:
         return RecomputeMode.FULL
     select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)

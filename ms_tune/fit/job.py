@@ -23,8 +23,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import CostTable
@@ -41,7 +41,7 @@ class PlannedJob:
 
     request: DryrunRequest  # what to simulate of it, and for which device
     loaded: LoadedConfig
-    now: NormalizedPlan  # what its layers do now
+    now: LayerPlan  # what its layers do now
     first: PreparedRun  # the first stage as it would be run whole
 
     @property
@@ -128,7 +128,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     return PlannedJob(request, loaded, on_devices(now, first.world_size), first)
 
 
-def _check_split(loaded: LoadedConfig, now: NormalizedPlan) -> None:
+def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
     """Refuse stages that are written and do not count: ``MindFormers`` runs such a static graph whole on one device.
 
     Lists of layers are still read with as many stages as are written, so what a run would say of them is about another job.
@@ -228,7 +228,7 @@ def full_first(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) 
     return SappLists(offset_of(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 
 
-def _whole(layer: LayerPlan) -> bool:
+def _whole(layer: LayerSpec) -> bool:
     """Whether a layer swaps all that it keeps."""
     return any(not swap.target for swap in layer.swap)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.estimate.flops import Widths
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -97,7 +97,7 @@ def _job(
     return JobFacts(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
 
 
-def _refuse(path: Path, plan: NormalizedPlan) -> None:
+def _refuse(path: Path, plan: LayerPlan) -> None:
     if plan.failure is not None or not plan.layers:
         text = plan.failure.text if plan.failure else ""
         raise ConfigError(msg("metrics.config.refused", error=text), path=path)

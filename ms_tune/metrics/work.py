@@ -20,7 +20,7 @@ from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, sc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.estimate.flops import Widths
 
 _FORWARD_AND_BACKWARD = 3
@@ -56,7 +56,7 @@ class Work:
     hardware: dict[Convention, int]
 
 
-def layers_of(plans: Sequence[LayerPlan], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
+def layers_of(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:
     """The layers of a plan.
 
     Args:

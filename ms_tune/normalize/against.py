@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.compare_log import Wanted
     from ms_tune.readers.recompute_log import RecomputeLog
     from ms_tune.source.yaml import SourceFile
@@ -47,7 +47,7 @@ _AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
 class LayerState:
     """One layer: what was planned for it and what logs say about it."""
 
-    plan: LayerPlan
+    plan: LayerSpec
     planned: tuple[str, ...]  # the lines that its plan makes
     logged: tuple[str, ...]  # the lines that are there
     agrees: bool | None  # whether they are the same; None if no log speaks of its stage, or if that is not known
@@ -58,7 +58,7 @@ class LayerState:
 class Compared:
     """A plan beside the logs of a job."""
 
-    plan: NormalizedPlan
+    plan: LayerPlan
     logs: tuple[RecomputeLog, ...]  # the logs that were read
     verdict: LogVerdict  # whether they agree
     differences: tuple[LogDifference, ...]  # all of them, in the order in which the framework logs
@@ -99,7 +99,7 @@ def compare(
     return result
 
 
-def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared:
+def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
     """Put a plan beside logs that were read.
 
     Raises:
@@ -137,7 +137,7 @@ def compare_plan(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> Compared
     return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
 
 
-def _wanted(plan: NormalizedPlan, expected: LoggedRecompute) -> Wanted:
+def _wanted(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
     """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
     wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
     static = plan.dialect == MINDFORMERS
@@ -153,7 +153,7 @@ def _wanted(plan: NormalizedPlan, expected: LoggedRecompute) -> Wanted:
     return wanted
 
 
-def _settings(layer: LayerPlan, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
+def _settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """What a layer's plan has the framework log, by the name that it logs it under."""
     full = layer.recompute is RecomputeMode.FULL
     yield "full recompute", [""] if full else []
@@ -168,7 +168,7 @@ def _settings(layer: LayerPlan, *, static: bool) -> Iterator[tuple[str, Sequence
 
 
 def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
-    plan: NormalizedPlan,
+    plan: LayerPlan,
     wanted: Wanted,
     logs: Sequence[RecomputeLog],
     covered: set[int],
@@ -196,10 +196,10 @@ def _shown(what: str, values: Sequence[object]) -> str:
 
 
 def _other_releases(
-    source: SourceFile, plan: NormalizedPlan, layers: int | None
-) -> Iterator[tuple[str, Callable[[], NormalizedPlan | None]]]:
-    def made(version: str) -> Callable[[], NormalizedPlan | None]:
-        def make() -> NormalizedPlan | None:
+    source: SourceFile, plan: LayerPlan, layers: int | None
+) -> Iterator[tuple[str, Callable[[], LayerPlan | None]]]:
+    def made(version: str) -> Callable[[], LayerPlan | None]:
+        def make() -> LayerPlan | None:
             try:
                 return normalize_source(source, version, layers)
             except MsTuneError:
@@ -211,7 +211,7 @@ def _other_releases(
 
 
 def _reasons(
-    result: Compared, source: SourceFile, others: Iterable[tuple[str, Callable[[], NormalizedPlan | None]]]
+    result: Compared, source: SourceFile, others: Iterable[tuple[str, Callable[[], LayerPlan | None]]]
 ) -> Iterator[Message]:
     """What explains the first difference, what is most certain first."""
     first = result.differences[0]
@@ -239,7 +239,7 @@ def _reasons(
         yield msg("against.why.silent")
 
 
-def _agrees(plan: NormalizedPlan, logs: Sequence[RecomputeLog]) -> bool:
+def _agrees(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> bool:
     try:
         return compare_plan(plan, logs).verdict in _AGREES
     except TraceError:
@@ -258,7 +258,7 @@ def _given(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Mess
                 yield msg("against.why.given", key=f"{section}.{key}", given=given, written=value, line=line.number)
 
 
-def _placement(plan: NormalizedPlan, run: LoggedRecompute) -> Iterator[Message]:
+def _placement(plan: LayerPlan, run: LoggedRecompute) -> Iterator[Message]:
     lines = run.lists.get(PLACEMENT, ())
     rows = next((line.value for line in lines if not line.damaged), None)
     if plan.placement is None:

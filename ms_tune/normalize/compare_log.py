@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.readers.recompute_log import RecomputeLog
 
 ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
@@ -43,7 +43,7 @@ class OneLog:
         log: The log.
     """
 
-    def __init__(self, plan: NormalizedPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
+    def __init__(self, plan: LayerPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
         self._run = log.runs[-1] if log.runs else LoggedRecompute()
         self._whole = plan.dialect == MINDFORMERS  # every rank of the static graph sets up all layers

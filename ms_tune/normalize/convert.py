@@ -36,9 +36,9 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.operators import LayerModel, Tree
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.source.yaml import SourceFile
 
 
@@ -106,7 +106,7 @@ def convert_source(
     return convert_named(plan, side_in(source, plan, layers, problems), target, problems)
 
 
-def _gone(here: Side, plan: NormalizedPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
+def _gone(here: Side, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
     """Operators that the same model has no longer, or not yet, in another release."""
     if here.family not in {"core", "dynamic"}:
         return {}  # legacy models are the same in all releases
@@ -114,7 +114,7 @@ def _gone(here: Side, plan: NormalizedPlan, target: TargetDialect) -> dict[tuple
     return translate(plan.layers, here, there).lost if there.paths else {}
 
 
-def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> NormalizedPlan:
+def _with_prediction(source: SourceFile, plan: LayerPlan, layers: int | None) -> LayerPlan:
     """The plan with its prediction layers, which the dynamic graph numbers: each is set as the last layer is."""
     inputs = read.read_recompute(source, plan.framework_version, layers)
     if inputs.legacy or inputs.reduced:
@@ -125,7 +125,7 @@ def _with_prediction(source: SourceFile, plan: NormalizedPlan, layers: int | Non
 
 
 def convert_named(
-    plan: NormalizedPlan, here: Side, target: TargetDialect, problems: list[Diagnostic], there: Side | None = None
+    plan: LayerPlan, here: Side, target: TargetDialect, problems: list[Diagnostic], there: Side | None = None
 ) -> Converted:
     """The settings that do in another dialect what a plan does.
 
@@ -163,7 +163,7 @@ def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     return f"{section}.num_nextn_predict_layers", usual or 0
 
 
-def side_in(source: SourceFile, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]) -> Side:
+def side_in(source: SourceFile, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]) -> Side:
     """The layers of the config's own model, or of one with the same names where it is not known."""
     dialect = dialect_of(source)
     if dialect is Dialect.MINDSPEED_MS:
@@ -203,12 +203,12 @@ def _or_itself(side: Side) -> Side:
     return replace(side, find=look)
 
 
-def _tell_stand_in(plan: NormalizedPlan, name: str, problems: list[Diagnostic]) -> None:
+def _tell_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> None:
     if _names_operators(plan):
         note(problems, "stand-in", Severity.WARNING, model=name)
 
 
-def _static_side(model: LayerModel, layers: Sequence[LayerPlan], ahead: int = 0) -> Side:
+def _static_side(model: LayerModel, layers: Sequence[LayerSpec], ahead: int = 0) -> Side:
     usual = len(layers) - ahead
     trees = {layer.layer: model.tree(layer.layer) if layer.layer < usual else model.ahead for layer in layers}
 
@@ -237,7 +237,7 @@ def _by_paths(name: str, paths: Mapping[int, frozenset[str]], ahead: int) -> Sid
     return Side("dynamic", name, {layer: shared[found] for layer, found in paths.items()}, look, ahead)
 
 
-def _target_side(here: Side, target: TargetDialect, plan: NormalizedPlan, problems: list[Diagnostic]) -> Side:
+def _target_side(here: Side, target: TargetDialect, plan: LayerPlan, problems: list[Diagnostic]) -> Side:
     """The layers of the model that has the same ones in the target."""
     if target.dialect is Dialect.MINDSPEED_MS:
         return _unknown("mindspeed", "")
@@ -254,7 +254,7 @@ def _target_side(here: Side, target: TargetDialect, plan: NormalizedPlan, proble
     return side
 
 
-def megatron_side(model: str, layers: Sequence[LayerPlan], experts: Container[int], ahead: int) -> Side:
+def megatron_side(model: str, layers: Sequence[LayerSpec], experts: Container[int], ahead: int) -> Side:
     """The layers of one of MindSpeed-LLM's programs, by the parts that they can recompute."""
     usual = len(layers) - ahead
     last = bool(layers) and usual - 1 in experts
@@ -267,12 +267,12 @@ def _unknown(family: str, name: str) -> Side:
     return Side(family, name, {}, lambda _layer, pattern, _modules: (pattern,))
 
 
-def _names_operators(plan: NormalizedPlan) -> bool:
+def _names_operators(plan: LayerPlan) -> bool:
     return any(getattr(layer, key) for layer in plan.layers for key in (*ATTRIBUTES, SWAP))
 
 
 def side_of(  # noqa: PLR0913, PLR0917 - a model by all that makes it
-    family: str, name: str, release: str, layers: Sequence[LayerPlan], experts: Container[int], ahead: int
+    family: str, name: str, release: str, layers: Sequence[LayerSpec], experts: Container[int], ahead: int
 ) -> Side:
     """The layers of a model by its name.
 
@@ -300,6 +300,6 @@ def side_of(  # noqa: PLR0913, PLR0917 - a model by all that makes it
     return replace(_unknown(family, name), ahead=ahead)
 
 
-def _ahead(plan: NormalizedPlan) -> int:
+def _ahead(plan: LayerPlan) -> int:
     """The layers of a plan of the dynamic graph that predict further tokens: no cell counts them."""
     return max(len(plan.layers) - sum(map(sum, plan.placement or ())), 0)

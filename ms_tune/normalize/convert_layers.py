@@ -33,7 +33,7 @@ from ms_tune.facts.releases import default_release
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Naming:
 
 
 def convert(
-    plan: NormalizedPlan,
+    plan: LayerPlan,
     to: str,
     *,
     version: str | None = None,

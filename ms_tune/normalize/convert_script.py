@@ -16,7 +16,7 @@ from ms_tune.normalize.script import normalize_script
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.normalize.read_back import TargetDialect
     from ms_tune.normalize.script import ProgramPlan
 
@@ -52,7 +52,7 @@ def convert_script(
     return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
 
 
-def _converted(plan: NormalizedPlan, target: TargetDialect) -> Converted:
+def _converted(plan: LayerPlan, target: TargetDialect) -> Converted:
     problems = list(plan.problems)
     if plan.failure is not None:
         note(problems, "no-plan", Severity.ERROR)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.enums import Dialect
     from ms_tune.source.yaml import SourceFile, Values
 
     # What each layer of a config does, and the explicit form of every list that has another one.
-    Reading: TypeAlias = tuple[NormalizedPlan, Values]
+    Reading: TypeAlias = tuple[LayerPlan, Values]
 
 
 @dataclass(frozen=True, slots=True)

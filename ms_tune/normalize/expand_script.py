@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
     from ms_tune.text import Message
@@ -60,7 +60,7 @@ class ExplicitScript:
     count: int  # how many arguments were changed
     left: tuple[Left, ...]  # the arguments that stay, and why
     # What the layers of its programs do then; None for a program whose layers are not known.
-    plans: tuple[NormalizedPlan | None, ...]
+    plans: tuple[LayerPlan | None, ...]
 
     @property
     def in_windows(self) -> bool:
@@ -111,9 +111,9 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
     return ExplicitScript(original, as_written(original, script.file.text), count, tuple(left), _plans(script, release))
 
 
-def _plans(script: Launches, release: str) -> tuple[NormalizedPlan | None, ...]:
+def _plans(script: Launches, release: str) -> tuple[LayerPlan | None, ...]:
     """The plan of every launch; None for other programs, and where it cannot be known."""
-    found: list[NormalizedPlan | None] = []
+    found: list[LayerPlan | None] = []
     for launch in script.launches:
         command = command_of(launch, release)
         found.append(None)
@@ -186,13 +186,13 @@ def _change(script: Launches, release: str, number: int, dest: str, value: objec
     return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
 
 
-def _prove(script: Launches, release: str, plans: tuple[NormalizedPlan | None, ...]) -> None:
+def _prove(script: Launches, release: str, plans: tuple[LayerPlan | None, ...]) -> None:
     """Every program has the layers that it had.
 
     Raises:
         EditRefusedError: One has not.
     """
-    again: list[NormalizedPlan | None]
+    again: list[LayerPlan | None]
     try:
         again = list(_plans(script, release))
     except (ConfigError, UsageError):

@@ -28,8 +28,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.convert_layers import Converted
 
 # After these nothing is left that could be compared layer by layer.
@@ -56,7 +56,7 @@ def with_experts(side: Side) -> list[int]:
 
 
 def proved(
-    plan: NormalizedPlan, converted: Converted, target: TargetDialect, expected: Choices, side: Side | None
+    plan: LayerPlan, converted: Converted, target: TargetDialect, expected: Choices, side: Side | None
 ) -> Converted:
     """The settings with what the target's own rules make of them, where that is not what is expected.
 
@@ -87,7 +87,7 @@ def proved(
     return replace(converted, problems=(*converted.problems, *problems))
 
 
-def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> NormalizedPlan:
+def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> LayerPlan:
     """The plan of a config that has these settings; what its patterns find is looked up afterwards."""
     if target.dialect is Dialect.MEGATRON:
         return without_idle(_of_arguments(values, target.release, side))
@@ -106,7 +106,7 @@ def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side |
     return pynative.normalize_source(source, target.release)
 
 
-def _of_arguments(values: Mapping[str, object], release: str, side: Side | None) -> NormalizedPlan:
+def _of_arguments(values: Mapping[str, object], release: str, side: Side | None) -> LayerPlan:
     """The plan of a program with these arguments, beside those that its model needs."""
     paths = frozenset().union(*side.paths.values()) if side else frozenset()
     model = ["--num-experts 8 --moe-grouped-gemm"] * (EXPERTS_ACTIVATION in paths)
@@ -119,7 +119,7 @@ def _of_arguments(values: Mapping[str, object], release: str, side: Side | None)
     return normalize_megatron(inputs_of(command))
 
 
-def _seen(plan: NormalizedPlan, side: Side | None) -> Choices:
+def _seen(plan: LayerPlan, side: Side | None) -> Choices:
     """What the target's layers do: what its patterns find in them."""
     if side is None or not side.paths:
         return as_written(plan.switched_on or plan.layers)
@@ -140,7 +140,7 @@ def _seen(plan: NormalizedPlan, side: Side | None) -> Choices:
 _Act = tuple[tuple[int, int], bool, frozenset[str], frozenset[str], frozenset[str], frozenset[tuple[str, object]]]
 
 
-def _acts(layers: Sequence[LayerPlan], choices: Choices, target: TargetDialect, *, merged: bool) -> dict[int, _Act]:
+def _acts(layers: Sequence[LayerSpec], choices: Choices, target: TargetDialect, *, merged: bool) -> dict[int, _Act]:
     """What each layer does, in a form that can be compared."""
     names: dict[str, dict[int, set[str]]] = {attribute: {} for attribute in ATTRIBUTES}
     for attribute, by_layer in names.items():

@@ -15,7 +15,7 @@ from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.dialects.plan_result import LayerSpec
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import model_of, names_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.normalize.sapp_lists import Table
     from ms_tune.source.yaml import SourceFile
 
@@ -52,7 +52,7 @@ class Merged:
 
     text: str  # the whole text
     count: int  # how many values were changed or added
-    plan: NormalizedPlan  # what its layers do then, with the problems of the plan and of the merge
+    plan: LayerPlan  # what its layers do then, with the problems of the plan and of the merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
     return Merged(text, count, result._replace(problems=(*result.problems, *problems)))
 
 
-def _keeps(plan: NormalizedPlan, result: NormalizedPlan, lists: SappLists) -> bool:
+def _keeps(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
     """Whether the layers lie where SAPP puts them, and those that it means are recomputed in full."""
     acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come behind
     in_full = lists.recompute is None or all(
@@ -204,9 +204,7 @@ def _check_sizes(lists: SappLists, sizes: Sizes) -> None:
             )
 
 
-def _static(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, *, by_id: bool
-) -> Iterator[tuple[KeyPath, object]]:
+def _static(source: SourceFile, lists: SappLists, plan: LayerPlan, *, by_id: bool) -> Iterator[tuple[KeyPath, object]]:
     """The values of the static graph: lists stay lists; with swap on they name layers."""
     if lists.offset is not None:
         old = source.get(_OFFSET, 0)
@@ -222,7 +220,7 @@ def _static(
             )
 
 
-def _swapped(plan: NormalizedPlan, lists: SappLists) -> list[int]:
+def _swapped(plan: LayerPlan, lists: SappLists) -> list[int]:
     """The layers that swap: of each cell so many, behind all that recompute anything."""
     reached = [getattr(lists, kind) or [] for kind in KEYS[1:]]
     met: dict[tuple[int, int], int] = {}
@@ -237,7 +235,7 @@ def _swapped(plan: NormalizedPlan, lists: SappLists) -> list[int]:
 
 
 def _swap(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, sections: Iterable[KeyPath]
+    source: SourceFile, lists: SappLists, plan: LayerPlan, sections: Iterable[KeyPath]
 ) -> Iterator[tuple[KeyPath, object]]:
     """Whole layers that swap, by their numbers, with the prefetch that is there.
 
@@ -317,7 +315,7 @@ def _like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, or what
     return [list(row) for row in table] if rows else _shaped(table)
 
 
-def _numbers(plan: NormalizedPlan, table: Table) -> list[int]:
+def _numbers(plan: LayerPlan, table: Table) -> list[int]:
     """The layers that a table of counts reaches."""
     met: dict[tuple[int, int], int] = {}
     found = []
@@ -339,7 +337,7 @@ def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Itera
 
 
 def _others(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]
+    source: SourceFile, lists: SappLists, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     """The values of the dynamic graphs."""
     dialect = dialect_of(source)
@@ -359,7 +357,7 @@ def _others(
 
 
 def _dynamic(
-    source: SourceFile, lists: SappLists, plan: NormalizedPlan, layers: int | None, problems: list[Diagnostic]
+    source: SourceFile, lists: SappLists, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     target = TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
     behind = _predicting(source, plan, layers)
@@ -388,12 +386,12 @@ def _dynamic(
             yield path, value
 
 
-def _predicting(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[LayerPlan]:
+def _predicting(source: SourceFile, plan: LayerPlan, layers: int | None) -> list[LayerSpec]:
     """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
     last = plan.layers[-1]
     there = pynative.unplaced(source, plan.framework_version, layers).layers[len(plan.layers) :]
     does = [RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else RecomputeMode.NONE for layer in there]
-    return [LayerPlan(layer.layer, last.stage, last.chunk, do) for layer, do in zip(there, does, strict=True)]
+    return [LayerSpec(layer.layer, last.stage, last.chunk, do) for layer, do in zip(there, does, strict=True)]
 
 
 _PLACES: Mapping[Dialect, Mapping[str, KeyPath]] = {

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import NormalizedPlan, from_recompute_plan
+from ms_tune.dialects.layer_plan import LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.errors import UsageError
@@ -145,7 +145,7 @@ def _table(key: str, value: Any) -> Table:  # noqa: ANN401 - what the parser fou
     return list(rows)
 
 
-def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> NormalizedPlan:
+def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, legacy: bool = True) -> LayerPlan:
     """The plan that SAPP's lists stand for, as a plan of a ``mindformers`` config.
 
     Args:

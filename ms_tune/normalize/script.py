@@ -20,7 +20,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
 
@@ -32,7 +32,7 @@ class ProgramPlan:
     program: str  # its name, as the script has it
     line: int  # where the script starts it
     # What its layers do; None if that depends on what is not known without running the script.
-    plan: NormalizedPlan | None
+    plan: LayerPlan | None
     argument: str = ""  # the argument whose value is not known
     unknown: str = ""  # what it comes from: a variable, a command
 

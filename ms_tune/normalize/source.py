@@ -13,7 +13,7 @@ from ms_tune.job.includes import followed
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
@@ -34,7 +34,7 @@ def dialect_of(source: SourceFile) -> Dialect:
 
 def normalize_source(
     source: SourceFile, version: str | None = None, layers: int | None = None, *, hints: bool = True
-) -> NormalizedPlan:
+) -> LayerPlan:
     """The plan of a config, and which keys of it stand twice; the dialects' own modules say what they raise.
 
     Args:
@@ -70,7 +70,7 @@ def normalize_source(
     return plan._replace(problems=(*plan.problems[:at], *twice, *plan.problems[at:]))
 
 
-def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = None) -> tuple[ValueChange, ...]:
+def remedy_of(source: SourceFile, plan: LayerPlan, layers: int | None = None) -> tuple[ValueChange, ...]:
     """The changes with which the framework goes on, proved by its own rules; none if there are none to be proposed.
 
     Args:
@@ -83,7 +83,7 @@ def remedy_of(source: SourceFile, plan: NormalizedPlan, layers: int | None = Non
     return find_remedy(source, plan, partial(_plan, version=plan.framework_version, layers=layers), layers)
 
 
-def _plan(source: SourceFile, version: str | None, layers: int | None) -> NormalizedPlan:
+def _plan(source: SourceFile, version: str | None, layers: int | None) -> LayerPlan:
     dialect = dialect_of(source)
     if dialect is Dialect.MINDSPEED_MS:
         from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms  # noqa: PLC0415 - start-up time: one dialect is needed, not all

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
     from ms_tune.text import Message
 
-    Read: TypeAlias = Callable[[SourceFile], NormalizedPlan]
-    Propose: TypeAlias = Callable[
-        [SourceFile, NormalizedPlan, int | None], Iterable[Values]
-    ]  # MISSING takes a key away
+    Read: TypeAlias = Callable[[SourceFile], LayerPlan]
+    Propose: TypeAlias = Callable[[SourceFile, LayerPlan, int | None], Iterable[Values]]  # MISSING takes a key away
 
 _ROUNDS = 12  # refusals one after the other
 # What a proposal must not bring with it: the framework goes on, and the layers are no split of the model.
@@ -42,7 +40,7 @@ _WORSE = {
 }
 
 
-def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: int | None) -> tuple[ValueChange, ...]:
+def find_remedy(source: SourceFile, plan: LayerPlan, read: Read, layers: int | None) -> tuple[ValueChange, ...]:
     """The changes with which the framework goes on; none if no proposal gets it to the end.
 
     Args:
@@ -75,7 +73,7 @@ def find_remedy(source: SourceFile, plan: NormalizedPlan, read: Read, layers: in
     return ()
 
 
-def _proposals(propose: Propose, source: SourceFile, plan: NormalizedPlan, layers: int | None) -> list[Values]:
+def _proposals(propose: Propose, source: SourceFile, plan: LayerPlan, layers: int | None) -> list[Values]:
     """The proposals, up to where a value is too strange even for them: then there is no remedy, and that is no error."""
     found = []
     try:
@@ -100,12 +98,12 @@ def _dotted(path: KeyPath) -> str:
     return "".join(f"[{item}]" if isinstance(item, int) else f".{item}" for item in path)[1:]
 
 
-def _passes(plan: NormalizedPlan, worse: set[str]) -> bool:
+def _passes(plan: LayerPlan, worse: set[str]) -> bool:
     """Whether the framework gets through, and no layer is lost that was not before."""
     return plan.failure is None and plan.formative is not None and worse.isdisjoint(one.id for one in plan.problems)
 
 
-def _outcome(source: SourceFile, read: Read) -> NormalizedPlan | None:
+def _outcome(source: SourceFile, read: Read) -> LayerPlan | None:
     try:
         return read(source)
     except MsTuneError:

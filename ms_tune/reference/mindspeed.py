@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -99,10 +99,10 @@ def _as_installed(config: TrainingConfig) -> TrainingConfig:
     return replace(config, precision=replace(precision, norm=norm))
 
 
-def _layer_of(config: TrainingConfig) -> Callable[[LayerPlan], StageLayer]:
+def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
     shape, parallel = config.shape, config.parallelism
 
-    def layer_of(plan: LayerPlan) -> StageLayer:
+    def layer_of(plan: LayerSpec) -> StageLayer:
         select = tuple(_MODULES[pattern] for pattern in plan.select_patterns)
         if shape.flash_attention and shape.activation not in _CELL_ACTIVATIONS:
             select = ()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -77,7 +77,7 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
     _check_tensor(source, config, experts=any(experts))
 
-    def layer_of(layer: LayerPlan) -> StageLayer:
+    def layer_of(layer: LayerSpec) -> StageLayer:
         mtp = layer.layer >= len(experts)
         return StageLayer(
             number=layer.layer,
@@ -219,7 +219,7 @@ def _per_stage(layers: Sequence[Placed]) -> list[str]:
     return [] if stages == 1 else [",".join(ids(stage, chunk) for chunk in range(chunks)) for stage in range(stages)]
 
 
-def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
+def _not_included(source: SourceFile, config: TrainingConfig, plan: LayerPlan) -> Iterator[Message]:
     model, parallelism = section(source, "model"), section(source, "parallelism")
     if any(layer.swap for layer in plan.layers):
         yield msg("reference.not-included.swap")
@@ -242,7 +242,7 @@ def _not_included(source: SourceFile, config: TrainingConfig, plan: NormalizedPl
     yield msg("reference.not-included.sharding")
 
 
-def _unknown_modules(config: TrainingConfig, plan: NormalizedPlan) -> Iterator[Message]:
+def _unknown_modules(config: TrainingConfig, plan: LayerPlan) -> Iterator[Message]:
     paths = {path for experts in (False, True) for path in module_paths(config.shape, experts=experts)}
     for pattern in sorted({pattern for layer in plan.layers for pattern in layer.select_patterns}):
         if not any(_matches(pattern, path) for path in paths):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.job_parts import SettingChange, TrainingConfig
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -61,7 +61,7 @@ class DynamicJob:
 
 
 def placed_layers(
-    plan: NormalizedPlan, of: Callable[[LayerPlan], StageLayer], path: Path
+    plan: LayerPlan, of: Callable[[LayerSpec], StageLayer], path: Path
 ) -> tuple[tuple[Placed, ...], tuple[Message, ...]]:
     """All layers as the framework would have them, and what its author should know.
 
@@ -75,7 +75,7 @@ def placed_layers(
     return tuple((layer.chunk, layer.stage, of(layer)) for layer in plan.layers), warnings
 
 
-def recomputed(layer: LayerPlan) -> bool:
+def recomputed(layer: LayerSpec) -> bool:
     """Whether all of the layer is recomputed."""
     return layer.recompute is RecomputeMode.FULL
 

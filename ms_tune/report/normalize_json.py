@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.text import Language
 
 _VERSION = 1
 
 
-def plan_json(plan: NormalizedPlan, layers: Sequence[LayerPlan], language: Language) -> dict[str, object]:
+def plan_json(plan: LayerPlan, layers: Sequence[LayerSpec], language: Language) -> dict[str, object]:
     """The plan's JSON form; its keys are documented in ``docs/normalize-recompute.md``.
 
     Args:
@@ -65,7 +65,7 @@ def programs_json(programs: Sequence[ProgramPlan], language: Language) -> dict[s
     return {"version": _VERSION, "jobs": jobs}
 
 
-def _layer(layer: LayerPlan) -> dict[str, object]:
+def _layer(layer: LayerSpec) -> dict[str, object]:
     kind = {"kind": layer.kind.value} if layer.kind else {}
     return {
         **kind,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.report.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -28,7 +28,7 @@ _SHADES = "·░▒▓█"  # none, then up to a third, up to two thirds, below 
 _THIRDS = 3
 
 
-def log_text(plan: NormalizedPlan) -> str:
+def log_text(plan: LayerPlan) -> str:
     """The lines that the framework logs; its log puts date and place before them."""
     return "\n".join(f"{'WARNING' if isinstance(line, Warned) else 'INFO'} - {line}" for line in plan.log)
 
@@ -44,7 +44,7 @@ def write_difference(path: Path, old: str, new: str, console: Console) -> None:
         console.write("\n".join(shown))
 
 
-def write_plan(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console) -> None:
+def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -> None:
     """The whole report: placement, the framework's own lists, heat map, layers, problems.
 
     Args:
@@ -88,7 +88,7 @@ def _title(text_id: str, console: Console) -> None:
     console.write(f"\n{console.text(text_id)}")
 
 
-def _write_placement(plan: NormalizedPlan, console: Console, width: int) -> None:
+def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
     assert plan.placement is not None  # noqa: S101 - the caller has looked
     _title("normalize.title.placement", console)
     size = max(3, *(len(str(count)) for row in plan.placement for count in row))
@@ -101,7 +101,7 @@ def _write_placement(plan: NormalizedPlan, console: Console, width: int) -> None
         console.write(f"  {console.text('normalize.backwards')}")
 
 
-def _write_formative(plan: NormalizedPlan, console: Console) -> None:
+def _write_formative(plan: LayerPlan, console: Console) -> None:
     """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
@@ -129,7 +129,7 @@ class _Legend:
         return " ".join(map(self.name, patterns))
 
 
-def _write_layers(plan: NormalizedPlan, layers: Sequence[LayerPlan], console: Console, width: int) -> None:
+def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
     _title("normalize.title.layers", console)
     legend = _Legend()
@@ -166,7 +166,7 @@ def _write_legend(
             console.write(f"        {line}")
 
 
-def _alike(layer: LayerPlan) -> tuple[object, ...]:
+def _alike(layer: LayerSpec) -> tuple[object, ...]:
     return (
         layer.stage,
         layer.chunk,
@@ -181,7 +181,7 @@ def _alike(layer: LayerPlan) -> tuple[object, ...]:
     )
 
 
-def _run(run: Sequence[LayerPlan], legend: _Legend, words: Mapping[RecomputeMode, str], whole: str) -> list[str]:
+def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode, str], whole: str) -> list[str]:
     first, last = run[0], run[-1]
     numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
     full = first.recompute is RecomputeMode.FULL
@@ -213,7 +213,7 @@ def write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
             console.write(f"    {console.text('normalize.help', hint=console.say(problem.help))}")
 
 
-def _heat_map(layers: Sequence[LayerPlan], console: Console, width: int) -> Iterator[str]:
+def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> Iterator[str]:
     """Stages across, chunks down, how much of each cell is recomputed: a block of stages as wide as the terminal, then the next block.
 
     Layers recomputed in full are counted; if there are none, those with selected operators or communication are.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, NormalizedPlan, from_recompute_plan
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers_pynative import read
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Essence = list[tuple[int, int, int, str, bool, bool]]
 
 
-def essence(plan: NormalizedPlan) -> Essence:
+def essence(plan: LayerPlan) -> Essence:
     """What each layer does, but for the names of operators."""
     return [
         (
@@ -53,7 +53,7 @@ def nested(values: Mapping[str, object]) -> dict[str, Any]:
     return data
 
 
-def plan_of(values: Mapping[str, object], dialect: str, version: str | None = None) -> NormalizedPlan:
+def plan_of(values: Mapping[str, object], dialect: str, version: str | None = None) -> LayerPlan:
     """The plan of a config that has these settings and no others."""
     data = nested(values)
     if dialect == MINDFORMERS:
@@ -100,7 +100,7 @@ def tables(random: Random, counts: list[list[int]]) -> tuple[Any, Any, Any]:
     return full, select, comm
 
 
-def mindspeed_plan(random: Random) -> NormalizedPlan:
+def mindspeed_plan(random: Random) -> LayerPlan:
     stages = random.choice((1, 2, 3, 4))
     chunks = random.choice((1, 2, 3)) if stages > 1 else 1
     counts = random_counts(random, stages, chunks)
@@ -119,7 +119,7 @@ def mindspeed_plan(random: Random) -> NormalizedPlan:
     )
 
 
-def mindformers_plan(random: Random) -> NormalizedPlan:
+def mindformers_plan(random: Random) -> LayerPlan:
     stages = random.choice((1, 2, 3, 4))
     chunks = random.choice((1, 2, 3))
     counts = random_counts(random, stages, chunks)
@@ -150,7 +150,7 @@ def mindformers_plan(random: Random) -> NormalizedPlan:
     )
 
 
-def pynative_plan(random: Random) -> NormalizedPlan:
+def pynative_plan(random: Random) -> LayerPlan:
     stages = random.choice((1, 2, 3, 4))
     chunks = random.choice((1, 2, 3)) if stages > 1 else 1
     counts = random_counts(random, stages, chunks)

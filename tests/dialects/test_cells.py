@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.cells import run_length
-from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.dialects.plan_result import LayerSpec
 from ms_tune.enums import RecomputeMode
 
 
@@ -30,9 +30,9 @@ from ms_tune.enums import RecomputeMode
     ],
 )
 def test_layers_up_to_the_last_that_is_wanted(cell: str, start: int, length: int | None) -> None:
-    layers = [LayerPlan(number, 0, 0, RecomputeMode.NONE, select_patterns=(mark,)) for number, mark in enumerate(cell)]
+    layers = [LayerSpec(number, 0, 0, RecomputeMode.NONE, select_patterns=(mark,)) for number, mark in enumerate(cell)]
 
-    def marked(mark: str, layer: LayerPlan) -> bool:
+    def marked(mark: str, layer: LayerSpec) -> bool:
         return layer.select_patterns == (mark,)
 
     found = run_length(layers, start, lambda layer: marked("x", layer), lambda layer: marked("o", layer))

@@ -9,13 +9,7 @@ import pytest
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.draft import shown_layers
-from ms_tune.dialects.layer_plan import (
-    MINDFORMERS,
-    MINDFORMERS_PYNATIVE,
-    MINDSPEED_MS,
-    NormalizedPlan,
-    from_recompute_plan,
-)
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
@@ -44,7 +38,7 @@ def is_said(converted: Converted) -> bool:
     return any(problem.severity is Severity.ERROR for problem in converted.problems)
 
 
-def compare(plan: NormalizedPlan, other: NormalizedPlan, *, merged: bool) -> None:
+def compare(plan: LayerPlan, other: LayerPlan, *, merged: bool) -> None:
     assert other.failure is None, (other.failure, plan.formative)
     if merged:
         assert [(row[0], *row[3:]) for row in essence(other)] == [(row[0], *row[3:]) for row in essence(plan)]
@@ -93,7 +87,7 @@ def test_what_is_left_out_is_missing_and_named(start: str, to: str) -> None:
                 assert not any(value for value in found.values())
 
 
-def pynative(**settings: object) -> NormalizedPlan:
+def pynative(**settings: object) -> LayerPlan:
     return normalize_pynative(PynativeInputs(layers=8, **settings))  # type: ignore[arg-type] # of many types
 
 

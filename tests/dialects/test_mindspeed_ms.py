@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan
+from ms_tune.dialects.layer_plan import MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindspeed_ms.count_array import CountArray, add
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
@@ -20,18 +20,18 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 
 
-def plan_of(text: str) -> NormalizedPlan:
+def plan_of(text: str) -> LayerPlan:
     return normalize_source(parse_source(text, Path("config.yaml")))
 
 
-def parallel(settings: str, layers: int = 8, stages: int = 2, model: str = "") -> NormalizedPlan:
+def parallel(settings: str, layers: int = 8, stages: int = 2, model: str = "") -> LayerPlan:
     return plan_of(
         f"model_config: {{num_layers: {layers}, {model}}}\n"
         f"parallel_config: {{pipeline_model_parallel_size: {stages}, {settings}}}\n"
     )
 
 
-def failure(plan: NormalizedPlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     assert plan.layers == ()
@@ -39,13 +39,13 @@ def failure(plan: NormalizedPlan) -> str:
     return f"{plan.failure.exception}: {plan.failure.text}"
 
 
-def ids(plan: NormalizedPlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     for problem in plan.problems:
         assert all(render(problem.message, language) for language in Language)
     return {problem.id for problem in plan.problems}
 
 
-def effects(plan: NormalizedPlan) -> str:
+def effects(plan: LayerPlan) -> str:
     """One letter a layer; a capital for those that repeat their communication too."""
     letters = {RecomputeMode.FULL: "f", RecomputeMode.SELECT: "s", RecomputeMode.COMM: "C", RecomputeMode.NONE: "-"}
     return "".join(
@@ -198,7 +198,7 @@ def test_where_all_ranks_stop_the_reason_is_told_and_no_rank() -> None:
     assert "only the ranks" not in text
 
 
-def told(plan: NormalizedPlan) -> str:
+def told(plan: LayerPlan) -> str:
     assert plan.failure is not None
     return render(plan.problems[0].message, Language.EN)
 

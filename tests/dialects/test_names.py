@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.operator_names import SWAP, Side, Translator, as_written, topmost, translate
-from ms_tune.dialects.plan_result import LayerPlan, SwapPlan
+from ms_tune.dialects.plan_result import LayerSpec, SwapPlan
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def side(family: str, paths: frozenset[str], layers: int = 3) -> Side:
     return Side(family, family, dict.fromkeys(range(layers), paths), find)
 
 
-def plan(layer: int, *patterns: str, swap: tuple[SwapPlan, ...] = ()) -> LayerPlan:
-    return LayerPlan(layer=layer, stage=0, chunk=0, recompute=RecomputeMode.SELECT, select_patterns=patterns, swap=swap)
+def plan(layer: int, *patterns: str, swap: tuple[SwapPlan, ...] = ()) -> LayerSpec:
+    return LayerSpec(layer=layer, stage=0, chunk=0, recompute=RecomputeMode.SELECT, select_patterns=patterns, swap=swap)
 
 
 def test_names_are_those_of_the_target_by_layer() -> None:

@@ -8,27 +8,27 @@ from ms_tune.dialects.layer_plan import (
     MINDFORMERS,
     MINDFORMERS_PYNATIVE,
     MINDSPEED_MS,
-    NormalizedPlan,
+    LayerPlan,
     on_devices,
     recomputes,
 )
-from ms_tune.dialects.plan_result import LayerPlan, SwapPlan
+from ms_tune.dialects.plan_result import LayerSpec, SwapPlan
 from ms_tune.enums import RecomputeMode
 
 
-def plan(dialect: str) -> NormalizedPlan:
+def plan(dialect: str) -> LayerPlan:
     layers = (
-        LayerPlan(0, 0, 0, RecomputeMode.FULL, overridden=("mlp",)),
-        LayerPlan(1, 0, 0, RecomputeMode.SELECT, select_patterns=("mlp",), swap=(SwapPlan("", 1),)),
-        LayerPlan(2, 1, 0, RecomputeMode.NONE),
+        LayerSpec(0, 0, 0, RecomputeMode.FULL, overridden=("mlp",)),
+        LayerSpec(1, 0, 0, RecomputeMode.SELECT, select_patterns=("mlp",), swap=(SwapPlan("", 1),)),
+        LayerSpec(2, 1, 0, RecomputeMode.NONE),
     )
-    return NormalizedPlan(dialect, "2.1", ((2, 1),), None, layers, (), switched_on=layers)
+    return LayerPlan(dialect, "2.1", ((2, 1),), None, layers, (), switched_on=layers)
 
 
 def test_the_dynamic_graph_recomputes_and_swaps_nothing_on_one_device() -> None:
     made = on_devices(plan(MINDFORMERS_PYNATIVE), 1)
     places = ((0, 0), (1, 0), (2, 1))
-    assert made.layers == tuple(LayerPlan(number, stage, 0, RecomputeMode.NONE) for number, stage in places)
+    assert made.layers == tuple(LayerSpec(number, stage, 0, RecomputeMode.NONE) for number, stage in places)
     assert made.switched_on == ()
     assert made.placement == ((2, 1),)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
@@ -30,16 +30,16 @@ MODULES = (
 )
 
 
-def plan_of(text: str, layers: int = 8, version: str | None = None) -> NormalizedPlan:
+def plan_of(text: str, layers: int = 8, version: str | None = None) -> LayerPlan:
     return normalize_source(parse_source(f"model: {{num_layers: {layers}}}\n{text}", Path("config.yaml")), version)
 
 
-def with_modules(**settings: Any) -> NormalizedPlan:  # noqa: ANN401 - of many types
+def with_modules(**settings: Any) -> LayerPlan:  # noqa: ANN401 - of many types
     modules = dict.fromkeys(range(9), MODULES)
     return normalize_pynative(PynativeInputs(layers=8, modules=modules, **settings))
 
 
-def failure(plan: NormalizedPlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     assert plan.layers == ()
@@ -47,13 +47,13 @@ def failure(plan: NormalizedPlan) -> str:
     return f"{plan.failure.exception}: {plan.failure.text}"
 
 
-def ids(plan: NormalizedPlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     for problem in plan.problems:
         assert all(render(problem.message, language) for language in Language)
     return {problem.id for problem in plan.problems} - {"one-card", "as-written"}
 
 
-def full(plan: NormalizedPlan) -> list[int]:
+def full(plan: LayerPlan) -> list[int]:
     return [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
 
 

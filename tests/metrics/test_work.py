@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune import api
-from ms_tune.dialects.plan_result import LayerPlan
+from ms_tune.dialects.plan_result import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
@@ -147,10 +147,10 @@ class TestWork:
 
     def test_layers_of_a_plan(self) -> None:
         plans = [
-            LayerPlan(0, 0, 0, RecomputeMode.NONE),
-            LayerPlan(1, 0, 0, RecomputeMode.SELECT, select_patterns=(r"core_attention\.softmax",)),
-            LayerPlan(2, 0, 0, RecomputeMode.NONE, kind=LayerKind.NOOP),
-            LayerPlan(3, 0, 0, RecomputeMode.FULL, kind=LayerKind.DENSE),
+            LayerSpec(0, 0, 0, RecomputeMode.NONE),
+            LayerSpec(1, 0, 0, RecomputeMode.SELECT, select_patterns=(r"core_attention\.softmax",)),
+            LayerSpec(2, 0, 0, RecomputeMode.NONE, kind=LayerKind.NOOP),
+            LayerSpec(3, 0, 0, RecomputeMode.FULL, kind=LayerKind.DENSE),
         ]
         found = layers_of(plans, 1, experts=True)
         assert [(layer.experts, layer.core) for layer in found] == [(False, False), (True, True), (False, False)]

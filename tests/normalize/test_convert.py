@@ -24,8 +24,8 @@ from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.normalize.convert_layers import Converted
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
@@ -170,7 +170,7 @@ DIALECTS = ("mindformers", "mindformers-pynative", "mindspeed-ms")
 RELEASES = {"mindformers": STATIC, "mindformers-pynative": DYNAMIC, "mindspeed-ms": ("r0.1.0",)}
 
 
-def there(case: Case, to: str, release: str) -> tuple[Converted, NormalizedPlan | None]:
+def there(case: Case, to: str, release: str) -> tuple[Converted, LayerPlan | None]:
     """A conversion, and the plan of a config that was made of its settings; None if something was said to be lost."""
     converted = api.convert(case.source, f"{to}@{release}", framework_version=case.release)
     if any(problem.severity is Severity.ERROR for problem in converted.problems):
@@ -193,7 +193,7 @@ def model_for(case: Case, to: str) -> dict[str, object]:
     }
 
 
-def act(layer: LayerPlan, *, merged: bool) -> tuple[object, ...]:
+def act(layer: LayerSpec, *, merged: bool) -> tuple[object, ...]:
     cell = () if merged else (layer.stage, layer.chunk)
     return (*cell, layer.recompute is RecomputeMode.FULL, bool(layer.select_patterns))
 
@@ -257,7 +257,7 @@ def test_there_and_back_names_the_same_operators(start: str, to: str) -> None:
     assert same > 12
 
 
-def reached(case: Case, layer: LayerPlan, attribute: str) -> list[str]:
+def reached(case: Case, layer: LayerSpec, attribute: str) -> list[str]:
     """The paths that a layer's patterns find in the real tree of its model."""
     dynamic = "parallelism" in case.source.data
     kinds = trees_of(case.model, case.release, dynamic=dynamic)

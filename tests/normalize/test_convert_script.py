@@ -29,7 +29,7 @@ from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.normalize.convert_layers import Converted
 
 RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
@@ -44,7 +44,7 @@ def converted(arguments: str, to: str) -> Converted:
     return one.settings
 
 
-def places(plan: NormalizedPlan) -> list[tuple[int, int, bool]]:
+def places(plan: LayerPlan) -> list[tuple[int, int, bool]]:
     layers = (layer for layer in plan.layers if layer.kind is not LayerKind.PREDICTION)
     return [(layer.stage, layer.chunk, layer.recompute is RecomputeMode.FULL) for layer in layers]
 
@@ -98,7 +98,7 @@ def test_random_configs_are_the_same_layers_as_arguments() -> None:
     assert same > 5
 
 
-def api_script(text: str) -> list[NormalizedPlan]:
+def api_script(text: str) -> list[LayerPlan]:
     from ms_tune.normalize.script import normalize_script  # noqa: PLC0415 - one test needs it
 
     return [one.plan for one in normalize_script(Path("x.sh"), text, "2.3") if one.plan]

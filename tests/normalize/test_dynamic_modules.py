@@ -11,7 +11,7 @@ from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 QWEN = "model: {model_type: qwen3, num_hidden_layers: 4}\nparallelism: {tensor_parallel: 2}\n"
 DEEPSEEK = (
@@ -20,7 +20,7 @@ DEEPSEEK = (
 )
 
 
-def plan_of(text: str, version: str = "2.1") -> NormalizedPlan:
+def plan_of(text: str, version: str = "2.1") -> LayerPlan:
     return normalize_source(parse_source(text, Path("c.yaml")), version)
 
 

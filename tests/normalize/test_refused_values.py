@@ -13,7 +13,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 STATIC = """\
 use_legacy: False
@@ -48,7 +48,7 @@ parallel_config:
 """
 
 
-def plan_of(text: str) -> NormalizedPlan:
+def plan_of(text: str) -> LayerPlan:
     return normalize_source(parse_source(text, Path("c.yaml")))
 
 

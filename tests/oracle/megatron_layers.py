@@ -18,7 +18,7 @@ from tests.oracle.megatron_child import world_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 # Texts that hold what depends on Python, or on the order of a set.
@@ -83,7 +83,7 @@ def told(case: Sequence[str], release: str) -> list[str]:
     ]
 
 
-def plan_of(case: Sequence[str], release: str) -> NormalizedPlan:
+def plan_of(case: Sequence[str], release: str) -> LayerPlan:
     """The plan of a program with these arguments."""
     return normalize_megatron(inputs_of(command_with(case, release)))
 

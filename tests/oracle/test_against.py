@@ -26,13 +26,13 @@ from tests.oracle.test_pynative import plan_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))
 
 
-def check(plan: NormalizedPlan, lines: list[str], style: str, random: Random, folder: Path) -> int:
+def check(plan: LayerPlan, lines: list[str], style: str, random: Random, folder: Path) -> int:
     """The log agrees; without one of its layers' lines, or with another number in a list, it does not."""
     file = folder / "worker_0.log"
     log = job_log(lines, style)

@@ -26,7 +26,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.plan_result import LayerPlan, RecomputePlan
+    from ms_tune.dialects.plan_result import LayerSpec, RecomputePlan
     from tests.oracle.layer_setting import Outcome
 
 _MISSING = layer_setting.why_missing()
@@ -58,7 +58,7 @@ def ask(oracle: layer_setting.Oracle, inputs: RecomputeInputs) -> tuple[Recomput
     return plan, oracle.ask(inputs, values)
 
 
-def layer_view(layer: LayerPlan) -> dict[str, Any]:
+def layer_view(layer: LayerSpec) -> dict[str, Any]:
     return {
         "layer": layer.layer,
         "stage": layer.stage,

@@ -21,7 +21,7 @@ from tests.oracle.mindspeed_cases import random_config
 from tests.oracle.whole_cases import DROP, without_some
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 pytestmark = pytest.mark.skipif(mindspeed_ms.MISSING is not None, reason=str(mindspeed_ms.MISSING))
 
@@ -40,7 +40,7 @@ CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "375"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 
-def plan_of(config: dict[str, Any]) -> NormalizedPlan:
+def plan_of(config: dict[str, Any]) -> LayerPlan:
     return normalize_source(parse_source(yaml.dump(config, Dumper=DUMPER), Path("config.yaml")))
 
 

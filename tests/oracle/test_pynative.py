@@ -26,7 +26,7 @@ from tests.oracle import pynative
 from tests.oracle.pynative_cases import random_config
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from tests.oracle.pynative import Outcome
 
 _MISSING = pynative.why_missing()
@@ -56,7 +56,7 @@ def oracle(version: str) -> pynative.Oracle:
         pytest.skip(f"the wheel of MindFormers {version} cannot be fetched: {error}")
 
 
-def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]) -> NormalizedPlan:
+def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]) -> LayerPlan:
     """The plan with the modules of the layers known."""
     text = yaml.dump({**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}, Dumper=DUMPER)
     source = parse_source(text, Path("config.yaml"))
@@ -90,7 +90,7 @@ def assert_same(  # noqa: PLR0913, PLR0917 - a case and who is asked
     return "plan"
 
 
-def assert_same_layers(plan: NormalizedPlan, outcome: Outcome, layers: int, version: str, *, kept: bool = True) -> None:
+def assert_same_layers(plan: LayerPlan, outcome: Outcome, layers: int, version: str, *, kept: bool = True) -> None:
     """Every layer alike. Without ``kept``: patterns that may be meant for communication and match no module are left out."""
     assert plan.placement is not None
     counts = [last - first + 1 for first, last in outcome.ranges]

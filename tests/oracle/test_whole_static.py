@@ -30,8 +30,8 @@ from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 if TYPE_CHECKING:
     import pytest
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")
@@ -50,14 +50,14 @@ _ASKED = {
 framework = framework_of(VERSIONS, "static_child")
 
 
-def plan_of(text: str, version: str) -> NormalizedPlan | ConfigError:
+def plan_of(text: str, version: str) -> LayerPlan | ConfigError:
     try:
         return normalize_source(with_model_folder(parse_source(text, Path("a.yaml"))), version)
     except ConfigError as error:
         return error
 
 
-def did(layer: LayerPlan) -> dict[str, bool]:
+def did(layer: LayerSpec) -> dict[str, bool]:
     """What a layer does, by ms-tune."""
     full = layer.recompute is RecomputeMode.FULL
     return {

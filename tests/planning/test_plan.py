@@ -20,10 +20,10 @@ from ms_tune.planning.table import IN_CELL, CostTable, PlanLists
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 
-def kind_of(layer: LayerPlan) -> RecomputeMode:
+def kind_of(layer: LayerSpec) -> RecomputeMode:
     """What the framework makes one layer recompute."""
     if layer.recompute is RecomputeMode.FULL:
         return RecomputeMode.FULL

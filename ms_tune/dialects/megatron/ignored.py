@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
     from ms_tune.dialects.megatron.placement import StageChunk
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 
 def find_traps(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> Iterator[Diagnostic]:
     """Every trap of a program that the frameworks take."""
     yield from _of_placement(inputs, settled, cells, layers)
@@ -27,7 +27,7 @@ def find_traps(
 
 
 def _of_placement(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> Iterator[Diagnostic]:
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
@@ -62,7 +62,7 @@ def _other_parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> 
     return any(parts(cell.number + index) != parts(cell.place + index) for index in range(cell.count))
 
 
-def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
+def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
     if settled.granularity == "full" and inputs.swap:
         yield _problem("swap-instead", Severity.WARNING)

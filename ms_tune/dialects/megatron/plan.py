@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MEGATRON, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MEGATRON, LayerPlan, failure_of, failure_problem
 from ms_tune.dialects.megatron.ignored import find_traps
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan
+from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FRAMEWORK = "MindSpeed-LLM"
 
 
-def normalize_megatron(inputs: MegatronInputs) -> NormalizedPlan:
+def normalize_megatron(inputs: MegatronInputs) -> LayerPlan:
     """What each layer will do, exactly as the frameworks decide it.
 
     Never raises for what arguments may say: what the frameworks refuse is the plan's ``failure``.
@@ -41,10 +41,10 @@ def normalize_megatron(inputs: MegatronInputs) -> NormalizedPlan:
     except FrameworkStop as error:
         problem = failure_problem(step, FRAMEWORK, error)
         failure = failure_of(error)
-        return NormalizedPlan(MEGATRON, inputs.release, placement, None, (), (problem,), (), failure)
+        return LayerPlan(MEGATRON, inputs.release, placement, None, (), (problem,), (), failure)
     problems = tuple(find_traps(inputs, settled, cells, layers))
     formative = _formative(settled, placement, layers)
-    return NormalizedPlan(MEGATRON, inputs.release, placement, formative, (*layers, *ahead), problems)
+    return LayerPlan(MEGATRON, inputs.release, placement, formative, (*layers, *ahead), problems)
 
 
 def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk]) -> tuple[tuple[int, ...], ...]:
@@ -55,7 +55,7 @@ def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk
     return tuple(map(tuple, counts))
 
 
-def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[LayerPlan]:
+def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[LayerSpec]:
     check_ends(inputs, settled, cell)
     done = [_parts(inputs, settled, cell, index) for index in range(cell.count)]
     groups = in_full(inputs, settled, cell)
@@ -68,7 +68,7 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[
         parts = done[index]
         full = groups[index] is not None
         found.append(
-            LayerPlan(
+            LayerSpec(
                 layer=cell.place + index,
                 stage=cell.stage,
                 chunk=cell.chunk,
@@ -89,8 +89,8 @@ def _parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: in
 
 
 def _ahead(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerPlan]
-) -> list[LayerPlan]:
+    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
+) -> list[LayerSpec]:
     """The layers that predict further tokens: behind all others, each with the number of its cell's first layer.
 
     Never recomputed in full: their block has no ``_checkpointed_forward``.
@@ -99,7 +99,7 @@ def _ahead(
     experts = bool(inputs.experts) and (not layers or has_experts(inputs, last.looked_up + last.count - 1))
     parts = operators(inputs, settled, last, last.number, experts=experts) if inputs.ahead else ()
     return [
-        LayerPlan(
+        LayerSpec(
             layer=last.place + last.count + index,
             stage=last.stage,
             chunk=last.chunk,
@@ -111,7 +111,7 @@ def _ahead(
     ]
 
 
-def _formative(settled: Settled, placement: Sequence[Sequence[int]], layers: Sequence[LayerPlan]) -> dict[str, object]:
+def _formative(settled: Settled, placement: Sequence[Sequence[int]], layers: Sequence[LayerSpec]) -> dict[str, object]:
     return {
         "layers": [list(row) for row in placement],
         "recompute_granularity": settled.granularity,

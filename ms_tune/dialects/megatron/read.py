@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import MEGATRON, NormalizedPlan
+from ms_tune.dialects.layer_plan import MEGATRON, LayerPlan
 from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.parser import ParserFault, refused
@@ -64,7 +64,7 @@ class NotEvaluableError(Exception):
         self.variable = variable
 
 
-def plan_of(command: ProgramArguments) -> NormalizedPlan:
+def plan_of(command: ProgramArguments) -> LayerPlan:
     """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
 
     Raises:
@@ -74,7 +74,7 @@ def plan_of(command: ProgramArguments) -> NormalizedPlan:
     problems = tuple(_parser_problem(command.release, one) for one in refused(command))
     if problems:
         failure = Failure("SystemExit", "2")
-        return NormalizedPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
+        return LayerPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
     if is_in_yaml(command):
         return _stops_over_yaml(command.release)
     inputs = inputs_of(command)
@@ -90,7 +90,7 @@ def is_in_yaml(command: ProgramArguments) -> bool:
     return isinstance(command.value(IN_YAML), str)
 
 
-def _stops_over_yaml(release: str) -> NormalizedPlan:
+def _stops_over_yaml(release: str) -> LayerPlan:
     """What comes of ``--yaml-cfg``: no file passes.
 
     ``TrainingBasicFeature.pre_validate_args`` of MindSpeed-LLM reads ``pipeline_model_parallel_size`` beside the sections;
@@ -100,7 +100,7 @@ def _stops_over_yaml(release: str) -> NormalizedPlan:
     text = "types.SimpleNamespace() got multiple values for keyword argument 'pipeline_model_parallel_size'"
     message = msg("megatron_layers.in-yaml", release=release)
     problem = Diagnostic("arguments-rejected", Severity.ERROR, message, msg("megatron_layers.in-yaml.hint"))
-    return NormalizedPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
+    return LayerPlan(MEGATRON, release, None, None, (), (problem,), (), Failure("TypeError", text))
 
 
 def _parser_problem(release: str, one: RefusedArgument) -> Diagnostic:

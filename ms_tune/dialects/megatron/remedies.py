@@ -12,7 +12,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.text import Message
 
@@ -34,7 +34,7 @@ _OPTIONAL = (
 _MOST_DIVISORS = 16
 
 
-def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPlan]) -> Message | None:
+def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Message | None:
     """The first change that is enough, in words; None if none of those that are tried is.
 
     Args:
@@ -45,9 +45,7 @@ def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPl
     return msg("megatron_layers.write", changes="; ".join(_words(changes))) if changes else None
 
 
-def remedy_changes(
-    inputs: MegatronInputs, plan: Callable[[MegatronInputs], NormalizedPlan]
-) -> Mapping[str, object] | None:
+def remedy_changes(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Mapping[str, object] | None:
     """The same change as new values of fields; None or False leaves an argument out."""
     for changes in _candidates(inputs):
         if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name

@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.inputs import MegatronInputs
 
 # Settings that may turn out to do nothing, in the order in which they are tried: what needs another one comes behind it.
@@ -57,13 +57,13 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
     return found
 
 
-def same_layers(one: NormalizedPlan, other: NormalizedPlan) -> bool:
+def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
     """Whether two plans put every layer at the same place and recompute the same of it."""
     return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
 
 
 def _tried(
-    inputs: MegatronInputs, field: str, value: object, plan: NormalizedPlan, found: dict[str, object]
+    inputs: MegatronInputs, field: str, value: object, plan: LayerPlan, found: dict[str, object]
 ) -> MegatronInputs:
     """The arguments with a change, if every layer stays what it is; without it otherwise."""
     changed: MegatronInputs = replace(inputs, **{field: value})  # type: ignore[arg-type]  # a field by its name
@@ -83,7 +83,7 @@ def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
         yield "unaligned", "[" + ",".join(f"[{row}]" for row in rows) + "]"
 
 
-def _clamped(inputs: MegatronInputs, field: str, plan: NormalizedPlan, found: dict[str, object]) -> MegatronInputs:
+def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
     """A number of layers as small as it can be; left out where it does nothing."""
     number = getattr(inputs, field)
     if number is None:

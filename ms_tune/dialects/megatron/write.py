@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 # What a layer does: stage and chunk, recomputed in full, parts recomputed.
 Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"
@@ -40,7 +40,7 @@ _OF_MODEL = ("experts", "grouped", "latent")
 _MODULES = {"core_attn": ATTENTION, "mla_up_proj": UP_PROJECTION}
 
 
-def without_idle(plan: NormalizedPlan) -> NormalizedPlan:
+def without_idle(plan: LayerPlan) -> LayerPlan:
     """A plan of arguments without the layers that do nothing; the others are counted anew."""
     if plan.placement is None or all(layer.kind is not LayerKind.NOOP for layer in plan.layers):
         return plan
@@ -122,7 +122,7 @@ def _filled_up(base: MegatronInputs, counts: Sequence[int], before: Sequence[int
     return replace(base, layers=number, layers_of_chunk=of_chunk, noop=idle, dense=dense)
 
 
-def _full(cell: Iterable[LayerPlan]) -> int:
+def _full(cell: Iterable[LayerSpec]) -> int:
     return sum(layer.recompute is RecomputeMode.FULL for layer in cell)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.swap import swap_layer
 from ms_tune.dialects.patterns import check_applied
-from ms_tune.dialects.plan_result import LayerPlan, stop
+from ms_tune.dialects.plan_result import LayerSpec, stop
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.plan_result import ById, Formative, LayerCell, LayerIds, Placement
 
 
-def set_layer(layer: int, placement: Placement, formative: Formative, recompute: object, *, timed: bool) -> LayerPlan:
+def set_layer(layer: int, placement: Placement, formative: Formative, recompute: object, *, timed: bool) -> LayerSpec:
     """What one layer recomputes. Full recompute wins; excludes are applied to every layer.
 
     Args:
@@ -35,7 +35,7 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
     full = bool(recompute) and (isinstance(recompute, bool) or _reaches(formative.layer_recompute, cell))
     select = () if full else _active(formative.select_recompute, cell, timed=timed)
     comm = () if full else _active(formative.select_comm_recompute, cell, timed=timed)
-    return LayerPlan(
+    return LayerSpec(
         layer=layer,
         stage=cell.stage,
         chunk=cell.chunk,
@@ -48,12 +48,12 @@ def set_layer(layer: int, placement: Placement, formative: Formative, recompute:
     )
 
 
-def _set_by_id(layer: int, cell: LayerCell, by_id: ById, recompute: object, *, timed: bool) -> LayerPlan:
+def _set_by_id(layer: int, cell: LayerCell, by_id: ById, recompute: object, *, timed: bool) -> LayerSpec:
     """The same when swap is on: values name layers. Excludes are without effect then."""
     full = bool(recompute) and _names(by_id.layer_recompute, layer)
     select = () if full else _named(by_id.select_recompute, layer, timed=timed)
     comm = () if full else _named(by_id.select_comm_recompute, layer, timed=timed)
-    return LayerPlan(
+    return LayerSpec(
         layer=layer,
         stage=cell.stage,
         chunk=cell.chunk,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Formative, LayerIds, RecomputePlan
     from ms_tune.source.yaml import SourceFile, Values
@@ -24,7 +24,7 @@ _OFFSET: KeyPath = ("model", "model_config", "offset")
 _SECTION = "recompute_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
     inputs = read_recompute(source, version, layers)
     plan = normalize(inputs)

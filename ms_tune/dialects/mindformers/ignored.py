@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-    from ms_tune.dialects.plan_result import Formative, LayerCell, LayerPlan, Placement
+    from ms_tune.dialects.plan_result import Formative, LayerCell, LayerSpec, Placement
 
 _SHOWN = 4  # examples in one message
 
@@ -34,7 +34,7 @@ def find_traps(
     inputs: RecomputeInputs,
     placement: Placement | None,
     formative: Formative | None,
-    layers: Sequence[LayerPlan],
+    layers: Sequence[LayerSpec],
     dropped: Sequence[tuple[str, str]],
 ) -> list[Diagnostic]:
     """Every trap that can be told with what is known; without a placement that is the interleave only."""
@@ -62,7 +62,7 @@ def find_traps(
     return problems
 
 
-def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
+def _ahead_traps(inputs: RecomputeInputs, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Prediction layers behind the others, where lists have no place for them (1.7 to 2.1)."""
     if inputs.legacy or inputs.reduced or not inputs.mtp_layers or not layers:
         return

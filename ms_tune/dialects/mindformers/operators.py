@@ -28,10 +28,10 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel, Tree
-    from ms_tune.dialects.plan_result import Formative, LayerPlan, RecomputePlan
+    from ms_tune.dialects.plan_result import Formative, LayerSpec, RecomputePlan
 
 
 _TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator
@@ -99,9 +99,7 @@ class _OperatorSearch:
         return text
 
 
-def seen_in(
-    inputs: RecomputeInputs, plan: RecomputePlan, shared: NormalizedPlan, model: LayerModel | None
-) -> NormalizedPlan:
+def seen_in(inputs: RecomputeInputs, plan: RecomputePlan, shared: LayerPlan, model: LayerModel | None) -> LayerPlan:
     """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known.
 
     Args:
@@ -139,7 +137,7 @@ def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel
     A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
     """
     ahead = model.ahead if inputs.mtp_layers and not inputs.legacy and not inputs.reduced else None
-    built: list[tuple[str, LayerPlan, Tree | None]] = [
+    built: list[tuple[str, LayerSpec, Tree | None]] = [
         ("layer", layer, model.tree(layer.layer)) for layer in plan.layers
     ]
     built += [("mtp", layer, ahead) for layer in plan.layers[-1:]]
@@ -155,7 +153,7 @@ def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel
     return None
 
 
-def _look_up(layer: LayerPlan, tree: Tree, *, timed: bool) -> None:
+def _look_up(layer: LayerSpec, tree: Tree, *, timed: bool) -> None:
     """Everything that is looked up for one layer, in the framework's order."""
     patterns = (*layer.select_patterns, *layer.comm_patterns, *layer.select_excludes, *layer.comm_excludes)
     prefetches = [(swap.target, swap.prefetch) for swap in layer.swap if swap.target]
@@ -224,7 +222,7 @@ def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Se
         yield problem
 
 
-def _switched_on(layer: LayerPlan, key: str) -> Sequence[str]:
+def _switched_on(layer: LayerSpec, key: str) -> Sequence[str]:
     if key == "op_swap":
         return [swap.target for swap in layer.swap]
     patterns: Sequence[str] = getattr(layer, _ATTRIBUTES[key])
@@ -267,7 +265,7 @@ def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
     return (*found.operators, *(found.cells if takes_cells else ()))
 
 
-def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerPlan, ...], dict[str, tuple[str, ...]]] | None:
+def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
     """What the layers really do: of the patterns switched on for a layer only those that find something in it.
 
     Returns:
@@ -329,7 +327,7 @@ def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel)
     return [*plan.log, *_lines(inputs, plan, [(plan.layers[-1], model.ahead)] * inputs.mtp_layers)]
 
 
-def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerPlan, Tree]]) -> list[str]:
+def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerSpec, Tree]]) -> list[str]:
     if plan.formative is None:
         return []
     lines: list[str] = []
@@ -341,7 +339,7 @@ def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[
     return lines
 
 
-def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerPlan, tree: Tree, lines: list[str]) -> None:
+def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerSpec, tree: Tree, lines: list[str]) -> None:
     number = layer.layer
     by_id = formative.by_id
     if layer.recompute is RecomputeMode.FULL:

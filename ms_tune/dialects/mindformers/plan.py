@@ -34,7 +34,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
     from ms_tune.dialects.mindformers.swap import SwapConfig
-    from ms_tune.dialects.plan_result import LayerPlan, Placement
+    from ms_tune.dialects.plan_result import LayerSpec, Placement
 
 _CHECKED_LENGTHS = ("recompute", "select_recompute", "select_comm_recompute")
 _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
@@ -49,7 +49,7 @@ class _Progress:
         self.layer: int | None = None
         self.placement: Placement | None = None
         self.formative: Formative | None = None
-        self.layers: list[LayerPlan] = []
+        self.layers: list[LayerSpec] = []
         self.dropped: list[tuple[str, str]] = []
         self.log: list[str] = []
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile
@@ -48,7 +48,7 @@ _CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 
 
-def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
     """The plan of a config.
 
     Args:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Placement
     from ms_tune.source.yaml import SourceFile, Values
@@ -33,7 +33,7 @@ _LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
-def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Values]:
+def propose(source: SourceFile, plan: LayerPlan, layers: int | None) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
     inputs = read_recompute(source, plan.framework_version, layers, fewest=0)
     step = plan.problems[0].id.removesuffix("-rejected")

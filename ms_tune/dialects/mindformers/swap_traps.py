@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-    from ms_tune.dialects.plan_result import ById, LayerIds, LayerPlan, SwapEntry
+    from ms_tune.dialects.plan_result import ById, LayerIds, LayerSpec, SwapEntry
 
 _SHOWN = 8  # layers in one message
 _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 
 
-def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
+def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Every trap of a plan with swap on."""
     if not inputs.rules.places_with_swap and inputs.placed_stages > 1:
         message = msg("layers.swap-no-stage", stages=inputs.placed_stages, version=inputs.version)
@@ -84,7 +84,7 @@ def _shadow_traps(name: str, entries: Sequence[SwapEntry]) -> Iterator[Diagnosti
         yield Diagnostic("swap-shadowed", Severity.WARNING, message)
 
 
-def _effect_traps(layers: Sequence[LayerPlan]) -> Iterator[Diagnostic]:
+def _effect_traps(layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Swap that recompute makes useless: of an operator that is both, recompute wins (the guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
         yield Diagnostic("swap-nothing", Severity.WARNING, msg("layers.swap-nothing"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 
 def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
@@ -78,15 +78,15 @@ def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_
     return found or False
 
 
-def _without_effect(draft: SettingsDraft, key: str, name: str, layer: LayerPlan) -> bool:
+def _without_effect(draft: SettingsDraft, key: str, name: str, layer: LayerSpec) -> bool:
     return (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
 
 
 def _listed(
     draft: SettingsDraft,
     key: str,
-    wanted: Callable[[LayerPlan], bool],
-    idle: Callable[[LayerPlan], bool],
+    wanted: Callable[[LayerSpec], bool],
+    idle: Callable[[LayerSpec], bool],
     *,
     by_id: bool,
 ) -> object:

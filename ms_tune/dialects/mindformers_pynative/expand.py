@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 _STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet."""
     plan = normalize_source(source, version, layers)
     return plan, {} if plan.failure is not None else dict(_wanted(source, plan))
 
 
-def _wanted(source: SourceFile, plan: NormalizedPlan) -> Iterator[tuple[KeyPath, object]]:
+def _wanted(source: SourceFile, plan: LayerPlan) -> Iterator[tuple[KeyPath, object]]:
     stages = source.get(_STAGES)
     ranges = (plan.formative or {}).get("pipeline_parallel_layers_per_stage")
     if plan.placement is not None and len(plan.placement[0]) > 1 and stages not in (None, "auto", ranges):

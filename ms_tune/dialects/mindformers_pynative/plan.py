@@ -13,7 +13,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan, as_written, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, as_written, failure_of, failure_problem
 from ms_tune.dialects.layer_specs import parse_specs, write_specs
 from ms_tune.dialects.mindformers_pynative.ignored import find_traps
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeOutcome
@@ -21,7 +21,7 @@ from ms_tune.dialects.mindformers_pynative.log import log_lines
 from ms_tune.dialects.mindformers_pynative.modules import expand, without_children, without_covered
 from ms_tune.dialects.mindformers_pynative.placement import place_pynative
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
-from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, SwapPlan, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec, SwapPlan, stop
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -36,7 +36,7 @@ _MAY_BE_COMM = ("comm_select_module", "exclude_op")
 _UNDER_FULL = ("select_module", "comm_select_module")  # what a layer leaves out if it is recomputed in full
 
 
-def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
+def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
     """What each layer will do, exactly as the framework decides it.
 
     Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
@@ -62,7 +62,7 @@ def normalize_pynative(inputs: PynativeInputs) -> NormalizedPlan:
     layers = tuple(_layers(working, outcome)) if complete else ()
     modules = {path for paths in (inputs.modules or {}).values() for path in paths}
     problems = (*problems, *as_written(layers, modules.__contains__))
-    return NormalizedPlan(
+    return LayerPlan(
         dialect=MINDFORMERS_PYNATIVE,
         framework_version=inputs.version,
         placement=_counts(outcome.ranges),
@@ -155,7 +155,7 @@ def _expand(
     return found
 
 
-def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerPlan]:
+def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerSpec]:
     for layer, (chunk, stage) in sorted(outcome.places.items()):
         select, comm = outcome.select.get(layer, ()), outcome.comm.get(layer, ())
         full = layer in outcome.full
@@ -168,7 +168,7 @@ def _layers(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterable[LayerP
             if comm
             else RecomputeMode.NONE
         )
-        yield LayerPlan(
+        yield LayerSpec(
             layer=layer,
             stage=stage,
             chunk=chunk,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.counts import second_names
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, failure_of, failure_problem
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
 from ms_tune.dialects.plan_result import FrameworkStop, stop
@@ -64,7 +64,7 @@ _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
     """What each layer of a config will do.
 
     Args:
@@ -83,7 +83,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         inputs = _inputs(source, model, release, layers)
     except FrameworkStop as error:
         problem = failure_problem("load", FRAMEWORK, error)
-        return NormalizedPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
+        return LayerPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
     plan = normalize_pynative(inputs)
     if _more_than_one_device(source.data):
         # With so many ways to split the job, it runs on more than one device for sure.
@@ -97,7 +97,7 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
     return plan
 
 
-def unplaced(source: SourceFile, version: str | None = None, layers: int | None = None) -> NormalizedPlan:
+def unplaced(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
     """What each layer of a config would do on one stage; the arguments and errors are those of :func:`normalize_source`.
 
     What the framework says of the placement that is written does not count.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 _SECTIONS = ("recompute", "recompute_comm", "swap")
@@ -31,7 +31,7 @@ _KEYS = {
 }
 
 
-def propose(source: SourceFile, plan: NormalizedPlan, layers: int | None) -> Iterator[Values]:
+def propose(source: SourceFile, plan: LayerPlan, layers: int | None) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
     counts = _counts(source, plan.framework_version, layers)
     step = plan.problems[0].id.removesuffix("-rejected")

@@ -15,10 +15,10 @@ from ms_tune.dialects.operator_names import SWAP
 if TYPE_CHECKING:
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 
-def to_pynative(plan: NormalizedPlan, draft: SettingsDraft, version: str) -> None:
+def to_pynative(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
     """Write the settings for a release (``2.0``, ``2.1``)."""
     cells = draft.cells
     if cells.stages > 1 and any(count == 0 for row in cells.counts for count in row):
@@ -48,12 +48,12 @@ def to_pynative(plan: NormalizedPlan, draft: SettingsDraft, version: str) -> Non
     swap_dynamic(draft.choices.named[SWAP], draft.cells, draft.values, draft.problems)
 
 
-def _is_names(plan: NormalizedPlan) -> bool:
+def _is_names(plan: LayerPlan) -> bool:
     """Whether what is excluded are names of operators for the whole model, as in MindFormers 2.0."""
     return plan.dialect == MINDFORMERS_PYNATIVE and plan.framework_version == "2.0"
 
 
-def _excluded_names(plan: NormalizedPlan, draft: SettingsDraft, version: str) -> None:
+def _excluded_names(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
     """Names for the whole model go to names only."""
     if version == "2.0" and _is_names(plan):
         names = dict.fromkeys(name for layer in plan.layers for name in layer.select_excludes)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 _SECTION = "parallel_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[NormalizedPlan, Values]:  # noqa: ARG001 - one form for all dialects
+def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:  # noqa: ARG001 - one form for all dialects
     """What each layer does, and the lists that are not explicit yet."""
     plan = normalize_source(source, version)
     wanted = {} if plan.failure is not None else dict(_wanted(source))

@@ -14,11 +14,11 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MINDSPEED_MS, LayerPlan, failure_of, failure_problem
 from ms_tune.dialects.mindspeed_ms.count_array import CountArray, Number, add, as_count, count_array, subtract
 from ms_tune.dialects.mindspeed_ms.ignored import find_traps
 from ms_tune.dialects.mindspeed_ms.inputs import CellPlan
-from ms_tune.dialects.plan_result import FrameworkStop, LayerPlan, stop
+from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec, stop
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -35,7 +35,7 @@ COMM_OPERATOR = "ColumnParallelLinear.all_gather"
 _SHOWN = 4  # cells in one message
 
 
-def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> NormalizedPlan:
+def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
     """What each layer will recompute, exactly as the framework decides it.
 
     Never raises for what a config may say: what the framework refuses is the plan's ``failure``.
@@ -64,8 +64,8 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> NormalizedPlan:
         step, _, first_stop = failures[0]
         problem = failure_problem(step, FRAMEWORK, first_stop, _remark(inputs, failures, len(model.cells())))
         problems = (problem, *find_traps(inputs, None))
-        return NormalizedPlan(MINDSPEED_MS, VERSION, placement, None, (), problems, tuple(log), failure_of(first_stop))
-    return NormalizedPlan(
+        return LayerPlan(MINDSPEED_MS, VERSION, placement, None, (), problems, tuple(log), failure_of(first_stop))
+    return LayerPlan(
         dialect=MINDSPEED_MS,
         framework_version=VERSION,
         placement=placement,
@@ -299,7 +299,7 @@ def _formative(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan
     }
 
 
-def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> tuple[LayerPlan, ...]:
+def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> tuple[LayerSpec, ...]:
     layers = []
     flags = ((inputs.select, inputs.select_operator), (inputs.comm, COMM_OPERATOR))
     everywhere = tuple(operator for on, operator in flags if on)
@@ -317,7 +317,7 @@ def _layers(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) 
                 else RecomputeMode.NONE
             )
             layers.append(
-                LayerPlan(
+                LayerSpec(
                     layer=cell.first + rank,
                     stage=stage,
                     chunk=chunk,

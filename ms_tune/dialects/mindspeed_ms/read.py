@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, NormalizedPlan, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MINDSPEED_MS, LayerPlan, failure_of, failure_problem
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.literals import MAX_TEXT, TextTooBigError, literal_list
 from ms_tune.dialects.mindspeed_ms.plan import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
@@ -37,7 +37,7 @@ _GUIDE_KEYS = {
 }
 
 
-def normalize_source(source: SourceFile, version: str | None = None) -> NormalizedPlan:
+def normalize_source(source: SourceFile, version: str | None = None) -> LayerPlan:
     """What each layer of a config will recompute.
 
     Args:
@@ -56,7 +56,7 @@ def normalize_source(source: SourceFile, version: str | None = None) -> Normaliz
     except FrameworkStop as error:
         why = msg("plans.why.guide-keys") if any(name in error.text for name in _GUIDE_KEYS) else None
         problem = failure_problem("load", FRAMEWORK, error, why)
-        return NormalizedPlan(MINDSPEED_MS, VERSION, None, None, (), (problem, *problems), (), failure_of(error))
+        return LayerPlan(MINDSPEED_MS, VERSION, None, None, (), (problem, *problems), (), failure_of(error))
     except TextTooBigError:
         raise ConfigError(msg("plans.text-too-long", limit=MAX_TEXT), path=source.path) from None
     if inputs.layers > _MOST:

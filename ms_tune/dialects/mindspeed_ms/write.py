@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
 
 
-def to_mindspeed_ms(plan: NormalizedPlan, draft: SettingsDraft) -> None:
+def to_mindspeed_ms(plan: LayerPlan, draft: SettingsDraft) -> None:
     """Write the settings."""
     cells = draft.cells
     prefix = "parallel_config"
@@ -26,7 +26,7 @@ def to_mindspeed_ms(plan: NormalizedPlan, draft: SettingsDraft) -> None:
         draft.say("excludes", Severity.ERROR)
     if any(layer.swap for layer in plan.layers):
         draft.say("swap", Severity.ERROR)
-    requests: tuple[tuple[str, Callable[[LayerPlan], bool]], ...] = (
+    requests: tuple[tuple[str, Callable[[LayerSpec], bool]], ...] = (
         ("recompute", is_full),
         ("select_recompute", partial(has, draft.choices.reached("select_patterns"))),
         ("select_comm_recompute", partial(has, draft.choices.reached("comm_patterns"))),

@@ -30,7 +30,7 @@ from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -135,7 +135,7 @@ def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def _check_plan(plan: NormalizedPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
+def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
     """What a shrunk run would hide: that MindFormers stops at the layer settings of the config as it is written."""
     if plan is None or plan.failure is None:
         return ()

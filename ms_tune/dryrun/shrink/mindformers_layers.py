@@ -28,8 +28,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.facts.models import ModelConfig
 
@@ -78,7 +78,7 @@ def layer_count_key(config: ConfigCopy) -> str:
     raise ConfigError(msg("dryrun.no-layer-count"), hint, path=config.path)
 
 
-def layer_plan(config: ConfigCopy) -> NormalizedPlan | None:
+def layer_plan(config: ConfigCopy) -> LayerPlan | None:
     """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
     try:
         inputs = read_recompute(config.source())
@@ -95,7 +95,7 @@ def stage_in(config: ConfigCopy, index: int) -> Stage | None:
     return _stages(config, plan)[index]
 
 
-def cut(config: ConfigCopy, plan: NormalizedPlan | None, wanted: CutRequest) -> CutModel:
+def cut(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
     """Give one stage the layers that are wanted.
 
     Args:
@@ -135,7 +135,7 @@ def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) 
     return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wanted.index].kinds)
 
 
-def _stages(config: ConfigCopy, plan: NormalizedPlan) -> list[Stage]:
+def _stages(config: ConfigCopy, plan: LayerPlan) -> list[Stage]:
     assert plan.placement is not None  # noqa: S101 - callers have looked
     chunks, stages = len(plan.placement), len(plan.placement[0])
     experts = _expert_layers(config, len(plan.layers))
@@ -143,7 +143,7 @@ def _stages(config: ConfigCopy, plan: NormalizedPlan) -> list[Stage]:
     return [stage_of(layers, index, stages, chunks) for index in range(stages)]
 
 
-def _stage_layer(layer: LayerPlan, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
+def _stage_layer(layer: LayerSpec, experts: bool) -> StageLayer:  # noqa: FBT001 - one of a layer's facts
     excluded = [f"except {pattern}" for pattern in sorted((*layer.select_excludes, *layer.comm_excludes))]
     swapped = [f"swap {swap.target or 'all'} ({swap.prefetch})" for swap in layer.swap]
     return StageLayer(
@@ -196,7 +196,7 @@ def _check_chunks(stage: Stage, layers: int) -> None:
         raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
-def _kept(plan: NormalizedPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerPlan]:
+def _kept(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
     """The layers that stay, in the model's order: the resized stage's, and the first of every other cell."""
     numbers = [layer.number for chunk in stage.chunks for layer in chunk.layers]
     for other in pipeline:
@@ -205,7 +205,7 @@ def _kept(plan: NormalizedPlan, pipeline: Sequence[Stage], stage: Stage) -> list
     return [plan.layers[number] for number in sorted(numbers)]
 
 
-def _candidates(config: ConfigCopy, plan: NormalizedPlan, key: str, kept: list[LayerPlan]) -> Iterable[ConfigCopy]:
+def _candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerSpec]) -> Iterable[ConfigCopy]:
     """The config with the layers that stay: first with its own settings of them, then with those of each layer."""
     assert plan.placement is not None  # noqa: S101 - callers have looked
     counts = [[0] * len(row) for row in plan.placement]
@@ -242,12 +242,12 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
         made.set(f"{MODEL}.moe_layer_freq", [int(pattern[number]) for number in kept])
 
 
-def _same(layers: Sequence[LayerPlan], kept: Sequence[LayerPlan]) -> bool:
+def _same(layers: Sequence[LayerSpec], kept: Sequence[LayerSpec]) -> bool:
     """Whether the layers do what those that were to be kept do."""
     return list(map(_deeds, layers)) == list(map(_deeds, kept))
 
 
-def _deeds(layer: LayerPlan) -> tuple[object, ...]:
+def _deeds(layer: LayerSpec) -> tuple[object, ...]:
     """What a layer does, and where; the order of patterns does not matter."""
     patterns = (layer.select_patterns, layer.comm_patterns, layer.select_excludes, layer.comm_excludes)
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}

@@ -18,7 +18,7 @@ from ms_tune.source.shell.line_ends import RETURN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
     from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.dialects.megatron.parser import RefusedArgument
@@ -35,13 +35,13 @@ def command_in(context: Context) -> tuple[LaunchSource, ProgramArguments]:
     return context.source, context.source.command
 
 
-def plan_in(context: Context) -> tuple[MegatronInputs, NormalizedPlan] | None:
+def plan_in(context: Context) -> tuple[MegatronInputs, LayerPlan] | None:
     """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
     return _plan(Asked(context))
 
 
 @lru_cache(maxsize=1)
-def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
+def _plan(asked: Asked) -> tuple[MegatronInputs, LayerPlan] | None:
     _, command = command_in(asked.context)
     if command.release not in SERVED or any(True for _ in refused(command)):
         return None
@@ -63,7 +63,7 @@ def _plan(asked: Asked) -> tuple[MegatronInputs, NormalizedPlan] | None:
 _BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
 
 
-def _of_arguments(command: ProgramArguments, plan: NormalizedPlan) -> NormalizedPlan:
+def _of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
     """What a plan tells where it is not known what its layers are made of."""
     told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
     problems = tuple(problem for problem in plan.problems if problem.id in told)

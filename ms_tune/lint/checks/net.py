@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.lint.context import Context
 
 # Where the patterns stand that a problem calls by the name of what they are for.
@@ -82,14 +82,14 @@ def _place(context: Context, problem: Diagnostic, usual: KeyPath) -> KeyPath:
     return within
 
 
-def _plan(context: Context) -> NormalizedPlan | None:
+def _plan(context: Context) -> LayerPlan | None:
     """The plan, or None if the config does not tell all of it."""
     return _worked_out(Asked(context))
 
 
 # Several checks ask for the plan of a config, one after the other.
 @lru_cache(maxsize=1)
-def _worked_out(asked: Asked) -> NormalizedPlan | None:
+def _worked_out(asked: Asked) -> LayerPlan | None:
     context = asked.context
     try:
         if context.dialect is Dialect.MINDSPEED_MS:

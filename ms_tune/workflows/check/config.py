@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.stage import Estimate
@@ -72,7 +72,7 @@ class InspectedConfig:
 
     request: OverviewRequest  # what was asked for
     loaded: LoadedConfig
-    plan: NormalizedPlan  # what its layers do
+    plan: LayerPlan  # what its layers do
     seen: Estimated  # what its stages hold by closed forms
     verdicts: tuple[StageVerdict, ...]  # what a dryrun says of them; empty where none was asked for
 
@@ -180,7 +180,7 @@ def found(report: LintReport) -> list[Matter]:
     ]
 
 
-def of_layers(plan: NormalizedPlan, path: Path) -> list[Matter]:
+def of_layers(plan: LayerPlan, path: Path) -> list[Matter]:
     """Where layers do not do what the file says."""
     return [
         Matter(_SEVERITIES[one.severity], one.message, path, name=one.id)

@@ -19,9 +19,9 @@ from ms_tune.estimate.stage import Estimate
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.request import Split
     from ms_tune.verdict.limit import Limit
 
@@ -33,9 +33,7 @@ _OTHERWISE = (
 _TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
 
 
-def estimate_of_script(
-    command: ProgramArguments, plan: NormalizedPlan, split: Split, limit: tuple[Limit, int]
-) -> Estimate:
+def estimate_of_script(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
     """What every stage holds.
 
     Args:
@@ -76,7 +74,7 @@ def estimate_of_script(
     return Estimate(tuple(stages), *limit, experts=config.shape.experts is not None)
 
 
-def _layer(one: LayerPlan, plan: NormalizedPlan) -> StageLayer:
+def _layer(one: LayerSpec, plan: LayerPlan) -> StageLayer:
     predicts = one.kind is LayerKind.PREDICTION
     ordinary = [other.kind for other in plan.layers if other.kind in (LayerKind.DENSE, LayerKind.EXPERTS)]
     experts = (ordinary[-1:] == [LayerKind.EXPERTS]) if predicts else one.kind is LayerKind.EXPERTS

@@ -26,7 +26,7 @@ from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.task import Observer
     from ms_tune.lint.report import LintReport
     from ms_tune.source.shell.read import Launches
@@ -134,7 +134,7 @@ def _assumptions(script: Launches, version: str | None) -> Assumptions | None:
 
 
 def _estimated(
-    request: OverviewRequest, script: Launches, plan: NormalizedPlan | None, assumed: Assumptions | None
+    request: OverviewRequest, script: Launches, plan: LayerPlan | None, assumed: Assumptions | None
 ) -> Estimate | Message:
     """What the stages of the first program hold, or why that is not told."""
     release = release_of_scripts(script, request.framework_version)

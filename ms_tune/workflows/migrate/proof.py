@@ -30,8 +30,8 @@ from ms_tune.workflows.migrate.split import global_batch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import NormalizedPlan
-    from ms_tune.dialects.plan_result import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
@@ -108,7 +108,7 @@ def _lints(source: SourceFile, release: str) -> MigrationVerdict:
     )
 
 
-def _plan_of(draft: MigrationDraft, dialect: Dialect) -> NormalizedPlan:
+def _plan_of(draft: MigrationDraft, dialect: Dialect) -> LayerPlan:
     """What the layers of the source do.
 
     Raises:
@@ -152,7 +152,7 @@ def _layers(draft: MigrationDraft, source: SourceFile, dialect: Dialect) -> Migr
     return MigrationVerdict("layers", holds=True, detail=_said("layers", layers=len(old.layers), stages=_stages(old)))
 
 
-def _act(layer: LayerPlan) -> tuple[object, ...]:
+def _act(layer: LayerSpec) -> tuple[object, ...]:
     """Where a layer is, and what is done to all of it or to parts of it."""
     return (
         layer.stage,
@@ -163,7 +163,7 @@ def _act(layer: LayerPlan) -> tuple[object, ...]:
     )
 
 
-def _stages(plan: NormalizedPlan) -> int:
+def _stages(plan: LayerPlan) -> int:
     return len({layer.stage for layer in plan.layers})
 
 
