@@ -40,7 +40,7 @@ _MODULES = {
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
-    "RecomputeMode": "dialects.plan_result",
+    "RecomputeMode": "enums",
     "Diagnostic": "diagnostics",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
