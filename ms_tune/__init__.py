@@ -14,8 +14,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Diagnostic, Severity
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 from ms_tune.dialects.mindformers.placement import place
-from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checks import startup
 from ms_tune.lint.context import Violation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.plan_result import Placement
+    from ms_tune.dialects.layer_plan import Placement
     from ms_tune.lint.context import Context
 
 _MODEL = ("model", "model_config")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import per_job
-from ms_tune.dialects.megatron.arguments import UNKNOWN
-from ms_tune.dialects.megatron.parser import ParserFault, refused
+from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments, RefusedArgument
     from ms_tune.dialects.megatron.inputs import MegatronInputs
-    from ms_tune.dialects.megatron.parser import RefusedArgument
     from ms_tune.job.job import Job
     from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument

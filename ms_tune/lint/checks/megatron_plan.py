@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.remedies import remedy_changes
-from ms_tune.dialects.megatron.simplify import canonical
+from ms_tune.dialects.megatron.write import canonical, remedy_changes
 from ms_tune.lint.checks import megatron_sizes
 from ms_tune.lint.checks.megatron import command_in, plan_in
 from ms_tune.lint.context import Violation

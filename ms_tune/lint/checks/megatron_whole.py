@@ -10,7 +10,7 @@ import re
 from math import fsum
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.parser import refused
+from ms_tune.dialects.megatron.arguments import refused
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
 from ms_tune.lint.context import Violation

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.plan_result import RecomputePlan
+    from ms_tune.dialects.layer_plan import RecomputePlan
     from ms_tune.job.job import Job
 
 _SECTION = "recompute_config"

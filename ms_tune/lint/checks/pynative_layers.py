@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_specs import parse_specs
+from ms_tune.dialects.layer_plan import parse_specs
 from ms_tune.lint.checks import net
 from ms_tune.lint.context import Violation
 
