@@ -45,7 +45,7 @@ _MODULES = {
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
     "LayerPlan": "dialects.layer_plan",
-    "LayerSpec": "dialects.plan_result",
+    "LayerSpec": "dialects.layer_plan",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
     "MemoryReport": "footprint.result",

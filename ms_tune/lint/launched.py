@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, Location
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import FixRule
-    from ms_tune.lint.context import Violation
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
