@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.diagnostics import Fix, last_key
-from ms_tune.errors import ConfigError
-from ms_tune.lint.code_source import CodeSource
+from ms_tune.diagnostics import Fix, Severity, last_key
+from ms_tune.dialects.check_context import CodeSource
+from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.lint.checklist import FunctionTest, Refusal
 from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
@@ -15,9 +16,10 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.diagnostics import Diagnostic, TextEdit
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import Check, FixRule
+    from ms_tune.diagnostics import Diagnostic, KeyPath, TextEdit
+    from ms_tune.dialects.check_context import FixRule, Violation
+    from ms_tune.job.job import Job
+    from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -31,6 +33,60 @@ class Fixed(NamedTuple):
     text: str  # the text after all fixes
     made: int  # how many findings were fixed
     refused: int = 0  # how many fixes were not made, because the result would have been worse
+
+
+def fix_of(
+    check: Check, job: Job, violation: Violation, params: Mapping[str, str]
+) -> tuple[Fix | None, Message | None]:
+    """The fix of a finding, not yet proved, or why there is none although the check has one.
+
+    In a config that builds on others only what it says itself can be fixed; what is taken out of it must stand in none of the others,
+    or it would show again.
+    """
+    source = job.source
+    if (
+        check.severity is Severity.ERROR
+        and not check.fixes
+        and not violation.changes
+        and isinstance(check.test, FunctionTest | Refusal)
+    ):
+        violation = _with_remedy(check, job, violation)
+    if not source.others:
+        return propose(check, source, violation, params)
+    fix, unfixable = None, None
+    if source.saying(violation.path) is source:
+        fix, unfixable = propose(check, parse_source(source.text, source.path), violation, params)
+    gone = (ChangeKind.REMOVE_KEY, ChangeKind.RENAME_KEY)
+    paths = [one.path for one in fix.changes if one.kind in gone] if fix else [violation.path] * (not unfixable)
+    for path in paths:
+        for other in source.others:
+            position = other.position(path)
+            if position is not None:
+                return None, msg("edits.other-file", file=other.path, line=position.value.line)
+    return fix, unfixable
+
+
+def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
+    """An error that has no fix of its own, with the job's remedy if that changes the place that the error is about.
+
+    It is never a safe fix: which of several values its author wanted, nobody but the author knows.
+    """
+    if isinstance(job.written, CodeSource):
+        return violation
+    try:
+        # What this place is about comes first: it names the fix.
+        changes = sorted(job.remedy, key=lambda one: not _touches(one.path, violation.path))
+    except MsTuneError:
+        return violation
+    refuses = isinstance(check.test, FunctionTest) and check.test.refuses_job
+    if changes and (refuses or _touches(changes[0].path, violation.path)):
+        return violation._replace(changes=tuple(changes), safe=False)
+    return violation
+
+
+def _touches(one: KeyPath, other: KeyPath) -> bool:
+    length = min(len(one), len(other))
+    return length > 1 and one[:length] == other[:length]
 
 
 def propose(

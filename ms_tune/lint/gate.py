@@ -11,10 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS
 from ms_tune.errors import MsTuneError
 from ms_tune.job.detect import unknown_keys
-from ms_tune.lint.code_source import CodeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
-from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.engine import concerns, job_of, lint, run_checks
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate, where_certain
