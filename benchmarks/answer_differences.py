@@ -73,8 +73,9 @@ def differences(command: str, old: Answer, new: Answer) -> Iterator[Difference]:
     """All that two answers to the same command line have unlike."""
     if old.code != new.code:
         yield Difference(f"{command} exit code", old.code, new.code)
-    if new.trouble is not None and old.trouble != new.trouble:
-        yield Difference(f"{command} traceback", old.trouble or NOTHING, new.trouble)
+    if old.trouble != new.trouble:
+        yield Difference(f"{command} trouble", old.trouble or NOTHING, new.trouble or NOTHING)
+        return
     if old.out != new.out:
         before, after = _parsed(old.out), _parsed(new.out)
         if before is None or after is None:
@@ -123,6 +124,8 @@ def _unlike(place: str, old: object, new: object) -> Iterator[Difference]:
             yield from _either(inner, old.get(field, NOTHING), new.get(field, NOTHING))
     elif isinstance(old, list) and isinstance(new, list) and any(isinstance(item, dict) for item in (*old, *new)):
         yield from _unlike_items(place, old, new)
+    elif isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
+        yield from _lines(place, old, new)
     elif type(old) is not type(new) or old != new:
         yield Difference(place, old, new)
 

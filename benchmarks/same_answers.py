@@ -10,8 +10,8 @@ meant; any other ends it with exit code 1. Answers that neither version gives (e
 than ``--seconds``) are listed.
 
 ``--examples`` adds the bad and good examples of the old version's checks, and the templates, examples and test data beside it.
-``--old-results`` keeps the old version's answers for the next time. They hold as long as the old version, a file and its place
-are the same; remove FILE if what a file names, or the Python packages beside ms-tune, have changed.
+``--old-results`` keeps the old version's answers for the next time. They hold as long as the old version and all in the file's folder
+are the same; remove FILE if what lies elsewhere and is named there, or the Python packages beside ms-tune, have changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from answer_differences import Answer, differences
-from version_answers import Task, Version
+from version_answers import SKIPPED, Task, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +67,7 @@ _MINDSPORE = re.compile(rb"mindspore|msadapter")
 def files_of(folder: Path) -> Iterator[str]:
     """What commands are given of a folder: its files, and folders that a run has written, with "/" behind them."""
     for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in (".git", "__pycache__"))
+        folders[:] = sorted(name for name in folders if name not in SKIPPED)
         if any(map(_RUN_FOLDER.fullmatch, (*folders, *files))):
             yield f"{Path(here).relative_to(folder)}/"
         for name in sorted(files):
@@ -78,22 +78,27 @@ def files_of(folder: Path) -> Iterator[str]:
 
 def tasks_of(folders: Sequence[Path], chosen: argparse.Namespace) -> list[Task]:
     """All command lines, those about a file one after the other."""
-    files = [(folder, file) for folder in folders for file in files_of(folder)]
-    if chosen.limit is not None and chosen.limit < len(files):
-        files = sorted(random.Random(chosen.seed).sample(files, chosen.limit))  # noqa: S311 - a sample, no secret
     names = list(COMMANDS) if "all" in chosen.commands else chosen.commands
     forms = [(name, *COMMANDS[name]) for name in names]
     for release in chosen.releases:
         for name in filter(_OF_RELEASES.__contains__, names):
             line, taken = COMMANDS[name]
             forms.append((f"{name}@{release}", f"{line} --framework-version {release}", taken))
-    return [
-        Task(name, (*line.split(), "--lang", language), folder, file)
-        for folder, file in files
-        for name, line, taken in forms
-        if re.search(rf"(?:{taken})$", f"/{file}")
-        for language in (("en", "zh") if chosen.zh else ("en",))
+    by_file = [
+        [
+            Task(name, (*line.split(), "--lang", language), folder, file)
+            for name, line, taken in forms
+            if re.search(rf"(?:{taken})$", f"/{file}")
+            for language in (("en", "zh") if chosen.zh else ("en",))
+        ]
+        for folder in folders
+        for file in files_of(folder)
     ]
+    by_file = [tasks for tasks in by_file if tasks]
+    if chosen.limit is not None and chosen.limit < len(by_file):
+        numbers = random.Random(chosen.seed).sample(range(len(by_file)), chosen.limit)  # noqa: S311 - no secret
+        by_file = [by_file[number] for number in sorted(numbers)]
+    return [task for tasks in by_file for task in tasks]
 
 
 class Kept:
@@ -106,7 +111,7 @@ class Kept:
 
     def __init__(self, file: Path, version: str) -> None:
         self._version = version
-        self._base = sqlite3.connect(file)
+        self._base = sqlite3.connect(file, timeout=600)  # another run may be writing
         self._base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, whole INTEGER, answer BLOB)")
 
     def missing(self, tasks: Sequence[Task]) -> list[Task]:
@@ -165,12 +170,14 @@ def compare(old: Kept, new: Iterable[tuple[Task, Answer]], most: int) -> int:
 
 
 def _show(heading: str, groups: dict[str, list[tuple[Task, str]]], most: int) -> None:
-    """Groups of differences, the largest first, with some examples of each."""
+    """Groups of differences, the largest first, with examples of each from some files."""
     for kind, found in sorted(groups.items(), key=lambda group: -len(group[1])):
         print(f"{heading}, {len(found)} times: {kind}")
-        for task, change in found[:most]:
-            language = " (zh)" if task.words[-1] == "zh" else ""
-            print(f"    {task.folder.name}/{task.file}{language}  {change[:400]}")
+        examples: dict[str, str] = {}
+        for task, change in found:
+            examples.setdefault(f"{task.folder.name}/{task.file}{' (zh)' if task.words[-1] == 'zh' else ''}", change)
+        for file, change in [*examples.items()][:most]:
+            print(f"    {file}  {change[:400]}")
 
 
 def _arguments() -> argparse.Namespace:

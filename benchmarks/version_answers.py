@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from threading import Timer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _CHUNK = 400  # command lines that one process answers
+SKIPPED = (".git", "__pycache__")  # folders in which nothing is looked for
 _ANSWER, _EXAMPLES = "--answer", "--write-examples"
 _DATA = ("checklists", "yaml_templates")  # beside the package in a checkout, in it in a wheel
 _DIALECT_OF_SCRIPTS = "megatron"
@@ -44,14 +46,21 @@ class Task(NamedTuple):
     file: str  # below the folder; with "/" behind it, a folder
 
     def key(self, version: str) -> str:
-        """What an answer is kept by: the version, the command line, and what the file holds."""
+        """What an answer is kept by: the version, the command line, what the file holds, and all beside and below it."""
         path = self.folder / self.file
-        if path.is_dir():
-            content = "".join(f"{one.name} {one.stat().st_size}\n" for one in sorted(path.rglob("*"))).encode()
-        else:
-            content = path.read_bytes()
-        head = json.dumps([version, self.words, self.folder.name, self.file]).encode()
-        return hashlib.sha256(head + content).hexdigest()
+        head = json.dumps([version, self.words, self.folder.name, self.file, _held(path.parent)])
+        return hashlib.sha256(f"{head}{_held(path)}".encode()).hexdigest()
+
+
+@cache
+def _held(path: Path) -> str:
+    """A word for what is in a file, or in a folder and all below it."""
+    if path.is_dir():
+        inner = [one for one in sorted(path.iterdir()) if one.name not in SKIPPED]
+        content = "".join(f"{one.name} {_held(one)}\n" for one in inner).encode()
+    else:
+        content = path.read_bytes() if path.is_file() else b""
+    return hashlib.sha256(content).hexdigest()
 
 
 class Version:
@@ -187,16 +196,21 @@ def _write_examples(into: Path) -> None:
             if rule.language == "yaml" or dialect.value == _DIALECT_OF_SCRIPTS:
                 versions = (releases.default_release(dialect), *reversed(releases.served(dialect)))
                 version = next((one for one in versions if fits(one, rule.versions)), versions[0])
-                settings = {"dialect": dialect.value, "framework-version": version}
+                settings = {"framework-version": version}
+                if dialect.value != _DIALECT_OF_SCRIPTS:  # which is told by the suffix alone
+                    settings["dialect"] = dialect.value
             if rule.profiles:
                 settings["profile"] = min(rule.profiles)
             for kind, example in (("bad", rule.bad), ("good", rule.good)):
                 named = _FILE_IN_COMMENT.findall(example)
-                suffix = "sh" if named else {"python": "py"}.get(rule.language, rule.language)
+                # Of MindSpeed-MM an example is a script, the sections of an FSDP2 config, or a tools.json.
+                script = dialect.value == "mindspeed-mm" and not example.startswith(("parallel", "{"))
+                suffix = "sh" if script else {"python": "py"}.get(rule.language, rule.language)
+                own = "tools.json" if example.startswith("{") else f"example.{suffix}"
                 toml = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
                 folder = into / f"{rule.id}-{dialect.value}-{kind}"
                 folder.mkdir()
-                for name, text in (("ms-tune.toml", toml), (f"example.{suffix}", example), *named):
+                for name, text in (("ms-tune.toml", toml), (own, example), *named):
                     (folder / name).write_text(text, "utf-8")
 
 
