@@ -197,7 +197,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--seconds", type=float, default=60, help="the longest that an answer may take")
     parser.add_argument("--show", type=int, default=5, metavar="N", help="examples of each kind of difference")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def main() -> int:

@@ -135,8 +135,8 @@ class Check:
         if "about" in test:
             return frozenset(test["about"])
         if "refuse" in test:
-            names = frozenset(_LAST_PART.findall(test["refuse"]))
-            return frozenset() if "network." in test["refuse"] else names
+            text = f"{test['refuse']} {test.get('given', '')}"
+            return frozenset(() if "network." in text else _LAST_PART.findall(text))
         if "function" in test or "required" in test:
             return frozenset()
         last = {parse_path(path)[-1] for path in _paths(test)}

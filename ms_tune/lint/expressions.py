@@ -68,9 +68,8 @@ def parse_expression(text: str) -> Expression:
     """
     names: list[str] = []
     try:
-        if len(text) > MAX_LENGTH:
-            raise ValueError
-        tree = ast.parse(text.strip(), mode="eval").body
+        # A text that is too long is cut, and is no expression then.
+        tree = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
         _collect_names(tree, names, MAX_DEPTH)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
@@ -113,7 +112,7 @@ def _dotted(node: ast.AST) -> str:
     raise ValueError
 
 
-def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401 - of any type
+def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401, PLR0911 - of any type; one a form
     match node:
         case ast.Constant(value=value):
             return value

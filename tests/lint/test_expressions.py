@@ -148,12 +148,12 @@ def test_arithmetic_is_pythons(text: str) -> None:
 def test_what_the_check_says() -> None:
     source = parse_source("m: {heads: 7}\np: {ways: 2, flag: True}\n", Path("a.yaml"))
     entry: dict[str, Any] = {
-        **{"id": "T1", "name": "t", "severity": "warning", "category": "correctness"},
-        **{
-            "message": {"en": "{heads} {ways} {none}", "zh": ""},
-            "help": {"en": "", "zh": ""},
-            "x": {"en": "", "zh": ""},
-        },
+        "id": "T1",
+        "name": "t",
+        "severity": "warning",
+        "category": "correctness",
+        "message": {"en": "{heads} {ways} {none}", "zh": ""},
+        "help": {"en": "", "zh": ""},
     }
 
     def found(refuse: str, **test: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
