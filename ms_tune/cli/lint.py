@@ -13,9 +13,9 @@ from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.releases import default_release, release_of
-from ms_tune.lint.discover import STDIN
-from ms_tune.lint.run import LintRequest
-from ms_tune.lint.selection import PROFILES, Selection
+from ms_tune.lint.file_types import STDIN
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.settings import PROFILES, Selection
 from ms_tune.report.console import usage_hint
 from ms_tune.source.yaml import MAX_BYTES
 from ms_tune.text import Language, msg
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.report.console import Console
 
 _PROGRAM = "ms-tune lint"

@@ -18,7 +18,7 @@ from ms_tune.facts.releases import Release, default_release, release_or_default
 from ms_tune.job.includes import BASE
 from ms_tune.job.job import Job
 from ms_tune.lint.checklist import Expectation, FunctionTest, Refusal, built_in
-from ms_tune.lint.own import TOO_MANY
+from ms_tune.lint.settings import TOO_MANY
 from ms_tune.source.yaml import MISSING, find_values, is_same
 from ms_tune.text import Language, Message, lookup, msg
 
