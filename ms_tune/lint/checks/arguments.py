@@ -11,11 +11,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
 from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments
-from ms_tune.lint.checks import startup
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:

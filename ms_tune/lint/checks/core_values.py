@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.errors import closest
 from ms_tune.facts.legacy import fills_experts
 from ms_tune.facts.models import UNKNOWN, facts_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.lint.checks import legacy_llama, startup
+from ms_tune.lint.checks import legacy_llama
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 from ms_tune.dialects.mindformers.placement import place
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.lint.checks import startup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

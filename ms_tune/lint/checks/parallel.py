@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.checks import startup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

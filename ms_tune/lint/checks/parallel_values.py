@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,6 +9,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.job_parts import per_job
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
@@ -16,7 +17,7 @@ from ms_tune.dialects.patterns import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
-from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
+from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

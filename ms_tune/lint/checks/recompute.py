@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

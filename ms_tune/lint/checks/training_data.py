@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.checks import startup
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
