@@ -1,8 +1,11 @@
-"""The values of a YAML file that never changes, kept as JSON: YAML is twenty times as slow to read.
+"""Checklists: the checks of the linter, as data.
 
-An installed ms-tune has the JSON beside the file (``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``,
-else into ``ms-tune`` in the user's own cache folder. It counts only if it was made of the very bytes of the file. Without a
-folder that can be written everything works, and starts a little later.
+A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
+schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
+
+YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the JSON beside the file
+(``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. It
+counts only if it was made of the very bytes of the file. Without a folder that can be written everything works, and starts a little later.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ms_tune.diagnostics import Category, Consequence, Family, Severity
 from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.expressions import parse_expression
+from ms_tune.lint.expressions import keep_expressions, parse_expression
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.source.yaml_nodes import Loader
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.expressions import Expression
 
-_FORM = 2  # of the JSON
+_FORM = 3  # of the JSON
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -48,6 +51,7 @@ def read_values(path: Path) -> Any:  # noqa: ANN401 - whatever YAML holds
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
                 found = json.loads(file.read())
                 if found["key"] == key:
+                    keep_expressions(found["expressions"])
                     return found["values"]
     values = _read(content)
     if kept is not None:
@@ -92,8 +96,19 @@ def _kept_in(path: Path) -> str | None:
 
 
 def _as_json(key: list[int], values: object) -> str | None:
-    text = json.dumps({"key": key, "values": values}, ensure_ascii=False, default=str)
+    expressions = {text: parse_expression(text) for text in sorted(set(_expressions_in(values)))}
+    text = json.dumps({"key": key, "expressions": expressions, "values": values}, ensure_ascii=False, default=str)
     return text if json.loads(text)["values"] == values else None
+
+
+def _expressions_in(values: object) -> Iterator[str]:
+    """The expressions of a checklist, wherever they stand."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if key in ("refuse", "given", "holds") and isinstance(value, str):
+            yield value
+        yield from _expressions_in(value)
+    for value in values if isinstance(values, list) else ():
+        yield from _expressions_in(value)
 
 
 def _keep(kept: str, key: list[int], values: object) -> None:
