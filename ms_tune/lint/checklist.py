@@ -16,7 +16,7 @@ import os
 import re
 import zlib
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -25,6 +25,7 @@ from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.expressions import keep_expressions, parse_expression
+from ms_tune.records import Record
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.source.yaml_nodes import Loader
@@ -137,14 +138,14 @@ FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-k
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
 
-class Condition(NamedTuple):
+class Condition(Record):
     """What a value has to be."""
 
     kind: str  # one of `CONDITIONS`; of a precondition also `legacy` or `holds`
     operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
 
 
-class When(NamedTuple):
+class When(Record):
     """A check is only made if the value at a path (or the framework's default for it) is like this, or an expression holds."""
 
     path: KeyPath
@@ -152,14 +153,14 @@ class When(NamedTuple):
     default: Any
 
 
-class Expectation(NamedTuple):
+class Expectation(Record):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
     condition: Condition
 
 
-class Refusal(NamedTuple):
+class Refusal(Record):
     """A declared check of settings together: what is refused, as an expression."""
 
     refuse: Expression
@@ -169,7 +170,7 @@ class Refusal(NamedTuple):
     related: str | None  # the message for the other settings, which are not pointed at without it
 
 
-class FunctionTest(NamedTuple):
+class FunctionTest(Record):
     """A check in code: a function below :mod:`ms_tune`, and what to pass to it."""
 
     module: str
@@ -181,7 +182,7 @@ class FunctionTest(NamedTuple):
     )
 
 
-class Evidence(NamedTuple):
+class Evidence(Record):
     """Where a check's claim can be read in the framework's own source."""
 
     framework: str  # whose source it is
@@ -340,7 +341,7 @@ def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(shared | member, dialects, family)
 
 
-class Checklist(NamedTuple):
+class Checklist(Record):
     """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
 
     checks: tuple[Check, ...]

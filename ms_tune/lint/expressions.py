@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import operator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.records import Record
 from ms_tune.source.yaml import is_same
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ExpressionError(ValueError):
     """The text is no expression of this language."""
 
 
-class Expression(NamedTuple):
+class Expression(Record):
     """A parsed expression."""
 
     names: list[str]  # the key paths in it, in order, each once
