@@ -138,6 +138,10 @@ class Diagnostic(NamedTuple):
         family: The family that the check is of, if it is of one.
         consequence: What happens in the run; None for what the linter says of itself and of comments.
         trace: The traceback of a check that crashed; empty for what a check found.
+        title: What kind of thing it is, where memory is what it is about.
+        bytes: How much memory.
+        rank: Whose; None where it is about all ranks, or about a file.
+        stack: What allocates the memory: file, line and function of each Python frame, the innermost last.
     """
 
     id: str
@@ -154,6 +158,10 @@ class Diagnostic(NamedTuple):
     family: Family | None = None
     consequence: Consequence | None = None
     trace: str = ""
+    title: Message | None = None
+    bytes: int = 0
+    rank: int | None = None
+    stack: tuple[tuple[str, int, str], ...] = ()
 
     def sentence(self, language: Language) -> str:
         """What is wrong here and what comes of it, for where there is one line only."""

@@ -10,6 +10,7 @@ from ms_tune import api
 from ms_tune.cli.device import add_device_arguments, exit_code
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import MemoryRequest
@@ -94,7 +95,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     _write_files(report, arguments, console)
     _show(report, arguments, console)
-    found = [finding for finding in report.all_findings if finding.check.severity.value == "error"]
+    found = [finding for finding in report.all_findings if finding.severity is Severity.ERROR]
     code = exit_code([rank.verdict for rank in report.ranks], arguments)
     return ExitCode.FINDINGS if found and code is ExitCode.OK else code
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
+from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.result import MemoryCheck, MemoryFinding, Severity
 from ms_tune.resources import data_folder
-from ms_tune.text import Text, msg
+from ms_tune.text import Message, Text, msg, singular
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.outcome import Fit
 
@@ -20,6 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.footprint.result import RankReport
+    from ms_tune.readers.memory_block import Frame
+
+
+class MemoryCheck(NamedTuple):
+    """What the checklist says about one kind of finding."""
+
+    id: str
+    name: str
+    severity: Severity
+    limit: float
+    title: Text
+    message: Text
+    help: Text
 
 
 @cache
@@ -43,23 +55,22 @@ def size_text(size: int) -> str:
     return gib(size) if size >= 1024 * MIB else mib(size)
 
 
-def findings_of(report: RankReport) -> tuple[MemoryFinding, ...]:
+def findings_of(report: RankReport) -> tuple[Diagnostic, ...]:
     """All findings about one rank, the worst first."""
     found = [*_about_the_run(report), *_about_the_files(report), *_about_the_memory(report)]
-    return tuple(sorted(found, key=lambda finding: (list(Severity).index(finding.check.severity), -finding.bytes)))
+    return tuple(sorted(found, key=lambda finding: (finding.severity.rank, -finding.bytes)))
 
 
-def findings_between(ranks: Sequence[RankReport], *, stale: bool) -> tuple[MemoryFinding, ...]:
+def findings_between(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Diagnostic, ...]:
     """All findings that compare ranks."""
     found = []
     if stale:
-        found.append(MemoryFinding(checks()["stale-folders"], {}, 0, None))
+        found.append(_diagnostic("stale-folders", 0, None))
     by_peak = sorted(ranks, key=lambda rank: rank.curve.peak_bytes)
     if len(by_peak) > 1:
         least, most = by_peak[0], by_peak[-1]
         low, high = least.curve.peak_bytes, most.curve.peak_bytes
-        check = checks()["uneven-ranks"]
-        if high and (high - low) / high > check.limit:
+        if high and (high - low) / high > checks()["uneven-ranks"].limit:
             params = {
                 "most": _name(most),
                 "least": _name(least),
@@ -67,7 +78,7 @@ def findings_between(ranks: Sequence[RankReport], *, stale: bool) -> tuple[Memor
                 "low": size_text(low),
                 "share": f"{(high - low) / high:.0%}",
             }
-            found.append(MemoryFinding(check, params, high - low, None))
+            found.append(_diagnostic("uneven-ranks", high - low, None, **params))
     return tuple(found)
 
 
@@ -76,11 +87,30 @@ def _name(report: RankReport) -> str:
     return str(report.rank) if report.rank is not None else report.files.blocks.parent.name
 
 
-def _finding(report: RankReport, name: str, amount: int, /, **params: object) -> MemoryFinding:
-    return MemoryFinding(checks()[name], params, amount, report.rank)
+def _finding(report: RankReport, name: str, amount: int, /, **params: object) -> Diagnostic:
+    return _diagnostic(name, amount, report.rank, **params)
 
 
-def _about_the_run(report: RankReport) -> Iterator[MemoryFinding]:
+def _diagnostic(
+    name: str, amount: int, rank: int | None, stack: tuple[Frame, ...] = (), /, **params: object
+) -> Diagnostic:
+    check = checks()[name]
+    sentence = Text(singular(check.message.en, params), check.message.zh)
+    return Diagnostic(
+        check.id,
+        check.severity,
+        Message("", params, sentence),
+        Message("", {}, check.help),
+        name,
+        Category.MEMORY,
+        title=Message("", {}, check.title),
+        bytes=amount,
+        rank=rank,
+        stack=stack,
+    )
+
+
+def _about_the_run(report: RankReport) -> Iterator[Diagnostic]:
     verdict = report.verdict
     need, limit = verdict.need, verdict.limit
     if verdict.outcome is Fit.DOES_NOT_FIT and need is not None and limit is not None:
@@ -94,7 +124,7 @@ def _about_the_run(report: RankReport) -> Iterator[MemoryFinding]:
         yield _finding(report, "out-of-memory", failed.bytes or 0, size=size, operator=operator)
 
 
-def _about_the_files(report: RankReport) -> Iterator[MemoryFinding]:
+def _about_the_files(report: RankReport) -> Iterator[Diagnostic]:
     wrong = len(report.curve.mismatches)
     logged = report.log.statistics.peak_mib if report.log and report.log.statistics else None
     traced = report.curve.peak_bytes // MIB
@@ -115,7 +145,7 @@ def _about_the_files(report: RankReport) -> Iterator[MemoryFinding]:
         yield _finding(report, "stacks-useless", 0)
 
 
-def _about_the_memory(report: RankReport) -> Iterator[MemoryFinding]:
+def _about_the_memory(report: RankReport) -> Iterator[Diagnostic]:
     peak = report.curve.peak_bytes
     if not peak:
         return
@@ -127,7 +157,7 @@ def _about_the_memory(report: RankReport) -> Iterator[MemoryFinding]:
             "operator": growth.operator or "?",
             "where": growth.where or "?",
         }
-        yield replace(_finding(report, "growth", growth.bytes_per_step, **params), stack=growth.stack)
+        yield _diagnostic("growth", growth.bytes_per_step, report.rank, growth.stack, **params)
     saved = peak - lives.peak_if_prompt
     if lives.late and saved / peak > known["late-free"].limit:
         worst = lives.late[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import layer_at, operator_at, where_at
@@ -11,12 +10,12 @@ from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.fragments import address_map
 from ms_tune.footprint.groups import alike, breakdown
 from ms_tune.footprint.steps import peaks_by_phase, phase_at
-from ms_tune.text import Language, Message, Text, filled, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError
     from ms_tune.footprint.curve import Curve
@@ -31,62 +30,13 @@ if TYPE_CHECKING:
     from ms_tune.footprint.theory import Theory
     from ms_tune.readers.comm_order import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.memory_block import DroppedRow, Frame
+    from ms_tune.readers.memory_block import DroppedRow
     from ms_tune.readers.runtime_log import RuntimeLog
     from ms_tune.readers.table import Table
     from ms_tune.readers.task import Tasks
     from ms_tune.readers.tracker_graph import TensorType, TrackerGraph
     from ms_tune.readers.uncountable import Uncountable
     from ms_tune.verdict.outcome import Verdict
-
-
-class Severity(str, Enum):
-    """How much a finding matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """What a checklist says about one kind of finding."""
-
-    id: str
-    name: str
-    severity: Severity
-    limit: float
-    title: Text
-    message: Text
-    help: Text
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFinding:
-    """One thing that is found in a trace."""
-
-    check: MemoryCheck  # what kind of thing
-    params: Mapping[str, object]  # what the message says about it
-    bytes: int  # how much memory it is about
-    rank: int | None  # the rank, if one
-    stack: tuple[Frame, ...] = ()  # the Python stack that allocates what it is about, if there is one
-
-    def message(self, language: Language) -> str:
-        """The finding in one sentence."""
-        template = self.check.message[0 if language is Language.EN else 1]
-        values = {
-            name: render(value, language) if isinstance(value, Message) else value
-            for name, value in self.params.items()
-        }
-        return filled(template, values)
-
-    def title(self, language: Language) -> str:
-        """What kind of thing it is."""
-        return self.check.title[0 if language is Language.EN else 1]
-
-    def help(self, language: Language) -> str:
-        """What to do about it."""
-        return self.check.help[0 if language is Language.EN else 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +71,7 @@ class RankReport:
     held: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
     remedies: tuple[MemoryRemedy, ...] = ()  # what would lower the peak, what frees most first
-    findings: tuple[MemoryFinding, ...] = ()  # what is worth saying
+    findings: tuple[Diagnostic, ...] = ()  # what is worth saying
 
     @property
     def limit_bytes(self) -> int | None:
@@ -207,7 +157,7 @@ class MemoryReport:
     source: Path
     ranks: tuple[RankReport, ...]
     stages: tuple[int | None, ...]
-    findings: tuple[MemoryFinding, ...]
+    findings: tuple[Diagnostic, ...]
 
     @property
     def worst(self) -> RankReport:
@@ -215,7 +165,7 @@ class MemoryReport:
         return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.curve.peak_bytes))
 
     @property
-    def all_findings(self) -> tuple[MemoryFinding, ...]:
+    def all_findings(self) -> tuple[Diagnostic, ...]:
         """The findings that compare ranks, then those of every rank."""
         return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.realign import realigned
@@ -39,8 +39,7 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
 _USERS = re.compile(r"(?:\{[0-9-]*\})?")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame of a Python stack."""
 
     file: str

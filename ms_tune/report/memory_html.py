@@ -13,9 +13,10 @@ from ms_tune.text import Language, msg
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.groups import BlockGroup
     from ms_tune.footprint.remedies import MemoryRemedy
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.verdict.outcome import Verdict
 
@@ -118,16 +119,16 @@ def _group(group: BlockGroup) -> list[object]:
     return [group.key, group.bytes, group.count, by_name(group.contents)]
 
 
-def _finding(finding: MemoryFinding) -> dict[str, object]:
+def _finding(finding: Diagnostic) -> dict[str, object]:
     return {
-        "id": finding.check.id,
-        "severity": finding.check.severity.value,
+        "id": finding.id,
+        "severity": finding.severity.value,
         "rank": finding.rank,
         "bytes": finding.bytes,
-        "title": {language.value: finding.title(language) for language in Language},
-        "message": {language.value: finding.message(language) for language in Language},
-        "help": {language.value: finding.help(language) for language in Language},
-        "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in finding.stack],
+        "title": both(finding.title) if finding.title else None,
+        "message": both(finding.message),
+        "help": both(finding.help) if finding.help else None,
+        "stack": [f"{file}:{line} {function}" for file, line, function in finding.stack],
     }
 
 

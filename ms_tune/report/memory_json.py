@@ -8,9 +8,10 @@ from ms_tune.report.memory_words import by_name
 from ms_tune.report.verdict import verdict_json
 
 if TYPE_CHECKING:
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.groups import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -30,7 +31,7 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
         "ranks": [
             _short(rank, stage)
             | verdict_json(rank.verdict, console)
-            | {"findings": [finding.check.name for finding in rank.findings]}
+            | {"findings": [finding.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
         ],
     }
@@ -215,16 +216,16 @@ def _group(group: BlockGroup) -> dict[str, object]:
     }
 
 
-def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
+def _finding(finding: Diagnostic, console: Console) -> dict[str, object]:
     return {
-        "id": finding.check.id,
-        "name": finding.check.name,
-        "severity": finding.check.severity.value,
+        "id": finding.id,
+        "name": finding.name,
+        "severity": finding.severity.value,
         "rank": finding.rank,
         "bytes": finding.bytes,
-        "message": finding.message(console.language),
-        "help": finding.help(console.language),
-        "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in finding.stack],
+        "message": console.say(finding.message),
+        "help": console.say(finding.help) if finding.help else None,
+        "stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack],
     }
 
 

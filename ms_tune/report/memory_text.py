@@ -13,9 +13,10 @@ from ms_tune.text import Language
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
     from ms_tune.footprint.remedies import ContentBytes
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
+    from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.comparison import Comparison, RankComparison
     from ms_tune.report.console import Console
 
@@ -232,23 +233,25 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
 
-def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
+def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
     console.write("")
     if not findings:
         console.write(console.text("memory.show.nothing-found"))
         return
     console.write(console.text("memory.show.findings"))
     for finding in findings:
-        severity = finding.check.severity.value
+        severity = finding.severity.value
         label = console.paint(console.text(f"memory.severity.{severity}"), _COLOURS[severity])
         where = f" (rank {finding.rank})" if finding.rank is not None else ""
-        console.write(f"  {label}[{finding.check.id}] {finding.title(console.language)}{where}")
-        console.write(f"    {finding.message(console.language)}")
+        title = console.say(finding.title) if finding.title else finding.name
+        console.write(f"  {label}[{finding.id}] {title}{where}")
+        console.write(f"    {console.say(finding.message)}")
         if finding.stack:
             console.write(f"    {console.text('memory.show.allocated-by')}")
-            for frame in finding.stack[-_FRAMES:]:
-                console.write(f"      {frame.file}:{frame.line} {frame.function}")
-        console.write(f"    {console.text('memory.show.do', help=finding.help(console.language))}")
+            for file, line, function in finding.stack[-_FRAMES:]:
+                console.write(f"      {file}:{line} {function}")
+        if finding.help:
+            console.write(f"    {console.text('memory.show.do', help=finding.help)}")
 
 
 def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
