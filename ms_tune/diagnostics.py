@@ -26,6 +26,14 @@ class Location(NamedTuple):
     end_column: int
 
 
+START = Location(0, 0, 1, 1, 1, 1)  # of what is about a file as a whole
+
+
+def whole_line(number: int) -> Location:
+    """A line of a file that is read once, from its start to its end."""
+    return Location(0, 0, number, 1, number + 1, 1)
+
+
 class TextEdit(NamedTuple):
     """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
 
@@ -151,7 +159,7 @@ class Diagnostic(NamedTuple):
     name: str = ""
     category: Category = Category.CORRECTNESS
     path: KeyPath = ()
-    location: Location = Location(0, 0, 1, 1, 1, 1)
+    location: Location = START
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
@@ -162,6 +170,11 @@ class Diagnostic(NamedTuple):
     bytes: int = 0
     rank: int | None = None
     stack: tuple[tuple[str, int, str], ...] = ()
+
+    @classmethod
+    def note(cls, name: str, message: Message, advice: Message | None = None, location: Location = START) -> Diagnostic:
+        """Something that is good to know, by its name."""
+        return cls(name, Severity.INFO, message, advice, location=location)
 
     def sentence(self, language: Language) -> str:
         """What is wrong here and what comes of it, for where there is one line only."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.metrics.request import MetricsRequest
 from ms_tune.metrics.work import Convention
@@ -84,7 +85,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         from ms_tune.report.metrics_text import show_report  # noqa: PLC0415 - imported late: start-up time
 
         show_report(report, console)
-    serious = any(problem.serious for problem in report.all_problems)
+    serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK
 
 

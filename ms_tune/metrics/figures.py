@@ -30,6 +30,7 @@ class KnownInput:
     value: float | None  # the number; None where nobody tells
     source: Message | None = None  # where it came from
     option: str = ""  # what would tell it
+    by_user: bool = False  # whether the user said it, which comes before what a log counts
 
     def told(self) -> Message:
         """As a line for the user."""
@@ -87,7 +88,7 @@ def inputs_of(
     ) -> KnownInput:
         told = ((said, option), (logged, log), (written, config))
         value, source = next(((value, source) for value, source in told if value is not None), (None, None))
-        return KnownInput(name, value, source, option_name)
+        return KnownInput(name, value, source, option_name, said is not None)
 
     count = request.convention
     model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
@@ -118,7 +119,7 @@ def throughput(inputs: Inputs) -> Iterator[Figure]:
         )
     else:
         yield _quotient("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
-    if inputs.step_tokens.value is not None and tokens.option and not _said(tokens):
+    if inputs.step_tokens.value is not None and tokens.option and not tokens.by_user:
         top, formula = [inputs.step_tokens], "metrics.formula.step-tokens"
     else:
         top, formula = [batch, tokens], "metrics.formula.tokens"
@@ -176,7 +177,7 @@ def _missing(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
 
 def _of_rate(inputs: Inputs) -> list[KnownInput]:
     """What turns operations of a token into operations a second and card."""
-    given = inputs.step_tokens.value is not None and not _said(inputs.tokens)
+    given = inputs.step_tokens.value is not None and not inputs.tokens.by_user
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
 
@@ -199,11 +200,6 @@ def _share(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]
         return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
     value = of.value / peak.value
     return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
-
-
-def _said(known: KnownInput) -> bool:
-    """Whether the user says it, which comes before what a log counts."""
-    return known.source is not None and known.source.id == "metrics.source.option"
 
 
 def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
 from ms_tune.metrics.request import MetricsRequest
 from ms_tune.metrics.run import measured
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ms_tune.metrics.result import DataProblem
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.profile.result import ProfileReport, RankTimes
     from ms_tune.text import Message
 
-# Doubts about other figures than the step time.
-_OTHER = ("impossible-mfu",)
-_ALL_OF_IT = ("unnamed-step", "no-steps")  # the whole capture is taken for a step
 _MS = 1000.0  # microseconds
 
 
@@ -42,16 +40,16 @@ def clock_of(source: Path) -> Clock:
         return _of_profile(profiled([source], 0))
     logs = measured([source], MetricsRequest())
     run = max(logs.runs, key=lambda one: one.times.count)
-    _refuse([*logs.problems, *run.problems])
+    _refuse([*logs.problems, *run.about_steps])
     if run.times.median is None:
         raise UsageError(msg("metrics.step.none", why=msg("metrics.problem.one-step")))
     return Clock(run.times.median)
 
 
-def _refuse(problems: Iterable[DataProblem]) -> None:
+def _refuse(problems: Iterable[Diagnostic]) -> None:
     for problem in problems:
-        if problem.serious and problem.id not in _OTHER:
-            raise UsageError(msg("metrics.step.none", why=problem.message), problem.hint)
+        if problem.severity is Severity.ERROR:
+            raise UsageError(msg("metrics.step.none", why=problem.message), problem.help)
 
 
 def _of_profile(report: ProfileReport) -> Clock:
@@ -59,7 +57,7 @@ def _of_profile(report: ProfileReport) -> Clock:
     times = [rank.whole / rank.steps / 1e6 for rank in report.ranks if rank.whole]
     if not times:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
-    notes = [problem.message for problem in report.problems if problem.id in _ALL_OF_IT]
+    notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]
     seen, more = _layers(report.ranks)
     return Clock(sum(times) / len(times), seen=seen, notes=(*notes, *more))
 

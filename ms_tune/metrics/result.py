@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.steps import StepTimes
     from ms_tune.metrics.work import Convention
     from ms_tune.readers.logged_steps import LoggedMemory
@@ -24,17 +25,6 @@ class Figure:
     formula: Message  # how it was worked out
     inputs: tuple[Message, ...] = ()  # what went in, and where each came from
     missing: tuple[str, ...] = ()  # what would have to be told, as options
-
-
-@dataclass(frozen=True, slots=True)
-class DataProblem:
-    """A doubt about a run's figures."""
-
-    id: str  # its name in JSON
-    message: Message  # what is wrong
-    hint: Message | None = None  # what to do, or what it means
-    serious: bool = False  # whether a figure must not be believed; otherwise it is good to know
-    line: int | None = None  # a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +71,16 @@ class RunMetrics:
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
     losses: tuple[float, float] | None  # the first and the last loss
     memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
-    problems: tuple[DataProblem, ...]  # doubts
+    # What makes it doubtful; what must not be believed is an error, what is good to know an info.
+    about_steps: tuple[Diagnostic, ...]
+    impossible: tuple[Diagnostic, ...]  # figures that no device reaches
     curve: StepCurve  # for a picture
     ordered: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def problems(self) -> tuple[Diagnostic, ...]:
+        """All that makes it doubtful."""
+        return (*self.about_steps, *self.impossible)
 
     def figure(self, name: str) -> Figure | None:
         """One of the figures by its name."""
@@ -121,10 +118,10 @@ class MetricsReport:
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
     comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
-    problems: tuple[DataProblem, ...] = ()  # doubts about a file as a whole
+    problems: tuple[Diagnostic, ...] = ()  # doubts about a file as a whole
 
     @property
-    def all_problems(self) -> tuple[DataProblem, ...]:
+    def all_problems(self) -> tuple[Diagnostic, ...]:
         """Of the files, of the runs, and of the baseline's."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.job import JobFacts
     from ms_tune.metrics.request import MetricsRequest
-    from ms_tune.metrics.result import DataProblem
     from ms_tune.readers.logged_steps import RankSteps, TrainingLog
     from ms_tune.text import Message
 
@@ -40,7 +40,7 @@ class _Source:
 
     path: Path
     runs: tuple[LoggedTraining, ...]
-    problems: tuple[DataProblem, ...]
+    problems: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,8 @@ def _run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMe
         counted_otherwise=_otherwise(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
-        problems=(*of_run(run, steps, times), *impossible(steps.form, inputs, rate, fastest_peak())),
+        about_steps=tuple(of_run(run, steps, times)),
+        impossible=tuple(impossible(steps.form, inputs, rate, fastest_peak())),
         curve=_curve(steps, {one.number for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.figures import shown
-from ms_tune.metrics.result import DataProblem
 from ms_tune.readers.step_lines import Form
 from ms_tune.text import msg
 
@@ -21,52 +21,53 @@ _SAME_WORK = 0.01  # of the operations of a step, that its figures may differ by
 _ENOUGH = 6  # steps behind the first: with fewer, no interval of 95 % holds the median
 
 
-def of_file(log: TrainingLog) -> Iterator[DataProblem]:
+def of_file(log: TrainingLog) -> Iterator[Diagnostic]:
     """Doubts about a log as a whole."""
     if log.damaged_count:
-        yield DataProblem(
+        yield Diagnostic.note(
             "damaged-lines",
             msg("metrics.problem.damaged", count=log.damaged_count, line=log.damaged[0], file=log.path.name),
-            line=log.damaged[0],
+            location=whole_line(log.damaged[0]),
         )
     if log.dropped:
-        yield DataProblem("steps-left-out", msg("metrics.problem.dropped", count=log.dropped, file=log.path.name))
+        yield Diagnostic.note("steps-left-out", msg("metrics.problem.dropped", count=log.dropped, file=log.path.name))
     repeated = [run for run in log.runs if run.repeated]
     if repeated or (log.orphans > 1 and len(log.runs) > 1):
-        line = repeated[0].ranks[0].line[0] if repeated else None
-        yield DataProblem(
+        yield Diagnostic(
             "mixed-runs",
+            Severity.ERROR,
             msg("metrics.problem.mixed-file", file=log.path.name, runs=len(log.runs)),
             msg("metrics.problem.mixed-file.hint"),
-            serious=True,
-            line=line,
+            location=whole_line(repeated[0].ranks[0].line[0]) if repeated else START,
         )
     elif len(log.runs) > 1:
-        yield DataProblem("several-runs", msg("metrics.problem.several", file=log.path.name, runs=len(log.runs)))
+        yield Diagnostic.note("several-runs", msg("metrics.problem.several", file=log.path.name, runs=len(log.runs)))
     last = log.runs[-1]
     if log.cut_off and (not last.total or last.ranks[0].number[-1] < last.total):
-        yield DataProblem("truncated", msg("metrics.problem.truncated", file=log.path.name))
+        yield Diagnostic.note("truncated", msg("metrics.problem.truncated", file=log.path.name))
 
 
-def of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[DataProblem]:
+def of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
     """Doubts about a run."""
     if times.count < 1:
-        yield DataProblem("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
+        yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
     elif times.count < _ENOUGH:
-        yield DataProblem("few-steps", msg("metrics.problem.few", count=times.count), msg("metrics.problem.few.hint"))
+        yield Diagnostic.note(
+            "few-steps", msg("metrics.problem.few", count=times.count), msg("metrics.problem.few.hint")
+        )
     if steps.whole_ms:
-        yield DataProblem("coarse-clock", msg("metrics.problem.whole-ms"))
+        yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
     if times.averaged > 1:
-        yield DataProblem("averaged-steps", msg("metrics.problem.averaged", count=times.averaged))
+        yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged))
     batches = sorted({*steps.batch} - {0})
     if len(batches) > 1:
-        yield DataProblem("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))
+        yield Diagnostic.note("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))
     if run.total and steps.number[-1] < run.total and not run.repeated and len(steps) > 1:
-        yield DataProblem("unfinished", msg("metrics.problem.unfinished", last=steps.number[-1], total=run.total))
+        yield Diagnostic.note("unfinished", msg("metrics.problem.unfinished", last=steps.number[-1], total=run.total))
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[DataProblem]:
+def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
     """Figures that no device reaches.
 
     Args:
@@ -80,19 +81,19 @@ def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -
     for known in (inputs.logged, inputs.counted, inputs.hardware):
         if known.value is not None and known.value > limit:
             text = "metrics.problem.impossible" if peak else "metrics.problem.impossible-any"
-            yield DataProblem(
+            yield Diagnostic(
                 "impossible-mfu",
+                Severity.ERROR,
                 msg(text, tflops=shown(known.value), peak=shown(limit)),
                 _why_impossible(form, known.value, inputs.cards.value, limit),
-                serious=True,
             )
             break
     if rate is not None and rate > limit:
-        yield DataProblem(
+        yield Diagnostic(
             "impossible-mfu",
+            Severity.ERROR,
             msg("metrics.problem.impossible-config", tflops=shown(round(rate, 1)), peak=shown(limit)),
             msg("metrics.problem.impossible-config.hint"),
-            serious=True,
         )
 
 
@@ -102,7 +103,7 @@ def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float)
     return msg("metrics.problem.impossible.hint")
 
 
-def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[DataProblem]:
+def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
     """Operations of a step, from the log's own rate and time: they are the same in each step of a run."""
     least, most, line = None, None, None
     unit = 0.0005 if steps.whole_ms and steps.form.value == "mindformers" else 0.05
@@ -119,13 +120,15 @@ def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[DataProb
     if least is None or most is None or least[0] <= most[1] * (1 + _SAME_WORK):
         return
     change = least[0] / most[1] - 1
+    location = whole_line(line) if line else START
     if changed_sizes:
-        yield DataProblem("flops-changed", msg("metrics.problem.work-sizes", change=f"{change:.1%}"), line=line or None)
+        text = msg("metrics.problem.work-sizes", change=f"{change:.1%}")
+        yield Diagnostic.note("flops-changed", text, location=location)
     else:
-        yield DataProblem(
+        yield Diagnostic(
             "mixed-runs",
+            Severity.ERROR,
             msg("metrics.problem.work", change=f"{change:.1%}"),
             msg("metrics.problem.work.hint"),
-            serious=True,
-            line=line or None,
+            location=location,
         )

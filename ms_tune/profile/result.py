@@ -11,7 +11,7 @@ from ms_tune.readers.scopes import brief
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.metrics.result import DataProblem
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Message
 
@@ -90,6 +90,9 @@ class RankTimes:
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
     linked: float  # of the idle times, the share whose next kernel has a launch
+    cut_off: bool = False  # whether its time line or its table of kernels ends early
+    launches_known: bool = True  # whether something tells when the host launched what runs
+    whole_capture: Diagnostic | None = None  # that nothing tells the steps: all of it is taken for one
 
     def share(self, cause: QueueState) -> float:
         """A cause's part of all steps."""
@@ -116,7 +119,7 @@ class ProfileReport:
     gaps: tuple[Gap, ...]  # the longest times in which a compute queue is empty
     collectives: tuple[CollectiveTime, ...]  # by kind, the longest first; of all ranks
     imbalance: float | None  # the longest computing rank, of the mean; None with one rank
-    problems: tuple[DataProblem, ...]  # what makes it doubtful
+    problems: tuple[Diagnostic, ...]  # what makes it doubtful
 
     @property
     def identity_error_us(self) -> float | None:

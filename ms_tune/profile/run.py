@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.metrics.result import DataProblem
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
-from ms_tune.profile.verdict import judged
+from ms_tune.profile.verdict import idle_window, judged
 from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import read_steps
 from ms_tune.text import msg
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _EXACT = 1.0  # microseconds, that the parts of a step may be off
 _SOME_RANKS = 8  # that are named
-_WINDOW = 0.5  # of the steps, from which one gap is an idle window
 
 
 def profiled(
@@ -41,7 +40,7 @@ def profiled(
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
-    problems: list[DataProblem] = []
+    problems: list[Diagnostic] = []
     peers: set[int] = set()
     for folder in folders:
         if folder.is_file():
@@ -51,7 +50,7 @@ def profiled(
         ranks.append(_times(profile))
         collectives += profile.collectives
         peers |= profile.peers
-        problems += _doubts(profile)
+        problems += _doubts(profile, ranks[-1])
         if profile.events is not None:
             found += longest_gaps(profile.events, profile.rank, gaps)
     found.sort(key=lambda gap: -gap.microseconds)
@@ -62,7 +61,7 @@ def profiled(
         sources=tuple(sources),
         ranks=tuple(ranks),
         shares=shares,
-        verdict=judged(ranks, shares, imbalance, problems, found[:gaps]),
+        verdict=judged(ranks, shares, imbalance, found[:gaps]),
         gaps=tuple(found[:gaps]),
         collectives=tuple(_kinds(collectives)),
         imbalance=imbalance,
@@ -135,7 +134,19 @@ def _times(profile: RankProfile) -> RankTimes:
         queues,
         profile.kernels,
         idle.linked,
+        (events is not None and events.truncated) or (profile.kernels is not None and profile.kernels.cut_off),
+        events is not None and bool(events.launches),
+        _whole_capture(profile),
     )
+
+
+def _whole_capture(profile: RankProfile) -> Diagnostic | None:
+    rank = rank_name(profile.rank)
+    if not profile.steps:
+        return Diagnostic.note("no-steps", msg("profile.problem.no-steps", rank=rank))
+    if not any(row.step for row in profile.steps):
+        return Diagnostic.note("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+    return None
 
 
 def _error(profile: RankProfile) -> float | None:
@@ -223,71 +234,65 @@ def _kinds(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
     return sorted(times, key=lambda one: -one.elapsed)
 
 
-def _doubts(profile: RankProfile) -> Iterator[DataProblem]:
+def _doubts(profile: RankProfile, times: RankTimes) -> Iterator[Diagnostic]:
     rank = rank_name(profile.rank)
     for error in profile.broken:
         name = getattr(error.path, "name", error.path)
-        yield DataProblem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
+        yield Diagnostic.note(
+            "unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message)
+        )
     yield from _of_events(profile, rank)
     kernels = profile.kernels
-    if not profile.steps:
-        yield DataProblem("no-steps", msg("profile.problem.no-steps", rank=rank))
-    elif not any(row.step for row in profile.steps):
-        yield DataProblem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+    if times.whole_capture is not None:
+        yield times.whole_capture
     if kernels is not None and kernels.cut_off:
-        yield DataProblem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
+        yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.kernels", rank=rank))
     if kernels is not None and kernels.count and not kernels.cores:
-        yield DataProblem("no-cores", msg("profile.problem.no-cores", rank=rank))
+        yield Diagnostic.note("no-cores", msg("profile.problem.no-cores", rank=rank))
     if profile.stacks:
-        yield DataProblem("stacks", msg("profile.problem.stacks", rank=rank))
-    worst = _error(profile)
-    if worst is not None and worst > _EXACT:
-        text = msg("profile.problem.identity", rank=rank, error=f"{worst:,.3f}")
-        yield DataProblem("identity", text, serious=True)
+        yield Diagnostic.note("stacks", msg("profile.problem.stacks", rank=rank))
+    yield from _identity(times)
 
 
-def _of_events(profile: RankProfile, rank: object) -> Iterator[DataProblem]:
+def _of_events(profile: RankProfile, rank: object) -> Iterator[Diagnostic]:
     events = profile.events
     if events is None:
-        yield DataProblem("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
+        yield Diagnostic.note("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
     elif events.truncated:
-        yield DataProblem("truncated", msg("profile.problem.truncated", rank=rank, events=events.events), serious=True)
+        yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.truncated", rank=rank, events=events.events))
     elif not events.launches:
-        yield DataProblem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
+        yield Diagnostic.note("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
     if events is not None and events.dropped:
-        yield DataProblem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
+        yield Diagnostic.note("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
 
 
-def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[DataProblem]:
+def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Diagnostic]:
     """Ranks that share a group with those that are there."""
     missing = sorted(peers - {rank.rank for rank in ranks})
     if missing and len(missing) < len(peers):
         names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")
-        yield DataProblem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
+        yield Diagnostic.note("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
 
 
-def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[DataProblem]:
+def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Diagnostic]:
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     levels = sorted({rank.level for rank in ranks if rank.level})
     if len(levels) > 1:
-        yield DataProblem("levels", msg("profile.problem.levels", levels=", ".join(levels)), serious=True)
+        yield Diagnostic("levels", Severity.ERROR, msg("profile.problem.levels", levels=", ".join(levels)))
     if len(set(numbers)) < len(numbers):
-        yield DataProblem("several-captures", msg("profile.problem.several"), serious=True)
+        yield Diagnostic("several-captures", Severity.ERROR, msg("profile.problem.several"))
     for rank in ranks:
-        if rank.folder.name == CLUSTER and rank.error is not None and rank.error > _EXACT:
-            text = msg("profile.problem.identity", rank=rank_name(rank.rank), error=f"{rank.error:,.3f}")
-            yield DataProblem("identity", text, serious=True)
-    longest = next(
-        (gap for gap in gaps if gap.cause in (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)), None
-    )
-    of = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
-    if longest is not None and of is not None and longest.microseconds > _WINDOW * of.whole:
-        yield DataProblem(
-            "idle-window",
-            msg(
-                "profile.problem.window",
-                rank=rank_name(of.rank),
-                share=f"{longest.microseconds / of.whole:.0%}",
-                start=longest.start,
-            ),
-        )
+        if rank.folder.name == CLUSTER:
+            yield from _identity(rank)
+    window = idle_window(ranks, gaps)
+    if window is not None:
+        rank, gap = window
+        share = f"{gap.microseconds / rank.whole:.0%}"
+        text = msg("profile.problem.window", rank=rank_name(rank.rank), share=share, start=gap.start)
+        yield Diagnostic.note("idle-window", text)
+
+
+def _identity(times: RankTimes) -> Iterator[Diagnostic]:
+    if times.error is not None and times.error > _EXACT:
+        text = msg("profile.problem.identity", rank=rank_name(times.rank), error=f"{times.error:,.3f}")
+        yield Diagnostic("identity", Severity.ERROR, text)

@@ -15,7 +15,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.metrics.result import DataProblem
     from ms_tune.text import Message
 
 _LEAD = 0.10  # of a step, below which two shares are called equal
@@ -27,7 +26,7 @@ _UNEVEN = 1.05  # the longest computing rank, of the mean
 _TINY = 0.25  # of the kernels, below 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU
 _IDLE = (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)
-_NO_LAUNCHES = ("no-trace", "no-launches")  # problems that leave open whether the host was late
+_WINDOW = 0.5  # of the steps, from which one gap is an idle window
 # What the host does in a gap, by words in its events' names, and the advice for it.
 _HOST_DOES = {
     "synchronize": ("synchronize", "streamsync"),
@@ -50,7 +49,6 @@ def judged(
     ranks: Sequence[RankTimes],
     shares: dict[QueueState, float],
     imbalance: float | None,
-    problems: Sequence[DataProblem],
     gaps: Sequence[Gap],
 ) -> ProfileVerdict:
     """The verdict on a profile.
@@ -59,16 +57,15 @@ def judged(
         ranks: Its ranks.
         shares: Their mean.
         imbalance: The longest computing rank, of the mean.
-        problems: What makes it doubtful.
         gaps: Its longest gaps.
     """
-    cut = any(problem.id == "truncated" for problem in problems)
+    cut = any(rank.cut_off for rank in ranks)
     if not shares or cut:
         return ProfileVerdict(
             Bound.UNKNOWN, (msg("profile.verdict.cut" if cut else "profile.verdict.empty"),), (msg("profile.capture"),)
         )
-    idle = next((gap for gap in gaps if gap.cause in _IDLE), None)
-    if idle is not None and not idle.host and any(problem.id == "idle-window" for problem in problems):
+    window = idle_window(ranks, gaps)
+    if window is not None and not window[1].host:
         return ProfileVerdict(
             Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),)
         )
@@ -76,7 +73,7 @@ def judged(
     causes = _blamed(shares, imbalance)
     bound = _bound(causes, imbalance, waits)
     unknown = max(causes, key=lambda cause: causes[cause])
-    if any(problem.id in _NO_LAUNCHES for problem in problems):
+    if not all(rank.launches_known for rank in ranks):
         late = dict(shares)
         late[QueueState.HOST] = late.get(QueueState.HOST, 0.0) + late.pop(QueueState.FREE, 0.0)
         if _bound(_blamed(late, imbalance), imbalance, waits) is not bound:
@@ -86,6 +83,15 @@ def judged(
     if bound is Bound.UNKNOWN:
         steps = [msg(f"profile.next.unknown.{unknown.value}"), msg("profile.capture")]
     return ProfileVerdict(bound, tuple(evidence), tuple(steps))
+
+
+def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTimes, Gap] | None:
+    """The longest idle time, and whose it is, if it takes most of that rank's steps."""
+    longest = next((gap for gap in gaps if gap.cause in _IDLE), None)
+    whose = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
+    if longest is None or whose is None or longest.microseconds <= _WINDOW * whose.whole:
+        return None
+    return whose, longest
 
 
 def _bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:

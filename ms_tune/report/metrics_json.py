@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import START, Severity
+
 if TYPE_CHECKING:
-    from ms_tune.metrics.result import DataProblem, Figure, MetricsReport, RunComparison, RunMetrics
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.metrics.result import Figure, MetricsReport, RunComparison, RunMetrics
     from ms_tune.metrics.steps import StepTimes
     from ms_tune.report.console import Console
 
@@ -99,13 +102,13 @@ def _figure(figure: Figure, console: Console) -> dict[str, object]:
     }
 
 
-def _problem(problem: DataProblem, console: Console) -> dict[str, object]:
+def _problem(problem: Diagnostic, console: Console) -> dict[str, object]:
     return {
         "id": problem.id,
-        "serious": problem.serious,
+        "serious": problem.severity is Severity.ERROR,
         "message": console.say(problem.message),
-        "hint": console.say(problem.hint) if problem.hint else None,
-        "line": problem.line,
+        "hint": console.say(problem.help) if problem.help else None,
+        "line": problem.location.line if problem.location != START else None,
     }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.report.columns import pad, text_width
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.metrics.result import DataProblem, Figure, MetricsReport, RunComparison, RunMetrics
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.metrics.result import Figure, MetricsReport, RunComparison, RunMetrics
     from ms_tune.metrics.steps import Outlier
     from ms_tune.report.console import Console
 
@@ -141,16 +143,16 @@ def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
     return name, value, console.text("metrics.show.with", formula=formula, inputs=inputs) if inputs else formula
 
 
-def _show_problems(problems: Iterable[DataProblem], console: Console) -> None:
+def _show_problems(problems: Iterable[Diagnostic], console: Console) -> None:
     for problem in problems:
-        console.write(f"  {problem_line(problem, console, 'red' if problem.serious else 'dim')}")
+        console.write(f"  {problem_line(problem, console, 'red' if problem.severity is Severity.ERROR else 'dim')}")
 
 
-def problem_line(problem: DataProblem, console: Console, colour: str | None = None) -> str:
+def problem_line(problem: Diagnostic, console: Console, colour: str | None = None) -> str:
     """A doubt in one line."""
-    label = console.text("metrics.show.serious" if problem.serious else "metrics.show.problem")
+    label = console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
     label = label if colour is None else console.paint(label, colour)
-    hint = f" ({console.say(problem.hint)})" if problem.hint else ""
+    hint = f" ({console.say(problem.help)})" if problem.help else ""
     return f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.report.console import Console
 from ms_tune.report.page import page, table_html
 from ms_tune.report.profile_text import rank_name, tables_of
@@ -83,7 +84,7 @@ def _doubts(report: ProfileReport, console: Console) -> Iterator[str]:
     if report.identity_error_us is not None:
         yield f"<li>{_text(console, 'profile.show.identity', error=f'{report.identity_error_us:,.3f}')}</li>"
     for problem in report.problems:
-        label = _text(console, "profile.show.serious" if problem.serious else "profile.show.problem")
+        label = _text(console, "profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
         yield f"<li>{label}: {html.escape(console.say(problem.message))}</li>"
     yield "</ul>"
 

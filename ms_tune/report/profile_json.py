@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.readers.scopes import ScopePass
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
         "problems": [
             {
                 "id": problem.id,
-                "serious": problem.serious,
+                "serious": problem.severity is Severity.ERROR,
                 "message": console.say(problem.message),
-                "hint": console.say(problem.hint) if problem.hint else None,
+                "hint": console.say(problem.help) if problem.help else None,
             }
             for problem in report.problems
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
@@ -39,8 +40,8 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     if report.identity_error_us is not None:
         console.write(console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}"))
     for problem in report.problems:
-        label = console.text("profile.show.serious" if problem.serious else "profile.show.problem")
-        hint = f" ({console.say(problem.hint)})" if problem.hint else ""
+        label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
+        hint = f" ({console.say(problem.help)})" if problem.help else ""
         console.write(f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]")
 
 

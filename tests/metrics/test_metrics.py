@@ -11,6 +11,7 @@ import pytest
 
 from ms_tune import api
 from ms_tune.cli.main import main
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.metrics.request import MetricsRequest
 from ms_tune.metrics.steps import median_interval
@@ -129,14 +130,14 @@ class TestDoubts:
         request = MetricsRequest(cards=8, chip="910B2")
         text = "".join(static_line(step, 1000, total=8, tflops=1600) for step in range(1, 9))
         problem = next(one for one in run_of(tmp_path, text, request).problems if one.id == "impossible-mfu")
-        assert "divided by the cards it is 200" in str(problem.hint)
+        assert "divided by the cards it is 200" in str(problem.help)
         (problem,) = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1600), request).problems
-        assert "divided" not in str(problem.hint)  # MindFormers' own
+        assert "divided" not in str(problem.help)  # MindFormers' own
 
     def test_work_that_changes(self, tmp_path: Path) -> None:
         lines = [megatron_line(step, 1000, total=10, tflops=100 if step < 6 else 150) for step in range(1, 11)]
         (problem,) = run_of(tmp_path, "".join(lines)).problems
-        assert (problem.id, problem.serious, problem.line) == ("mixed-runs", True, 6)
+        assert (problem.id, problem.severity, problem.location.line) == ("mixed-runs", Severity.ERROR, 6)
         assert "at least 49.9%" in str(problem.message)
 
     def test_work_that_changes_with_the_batch(self, tmp_path: Path) -> None:
