@@ -21,7 +21,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
 )
 from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, layer_count_key, layer_plan, stage_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.planning.schedule import Schedule
@@ -129,7 +129,7 @@ def _job(config: ConfigCopy) -> MindFormersJob:
 
 def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
     found = [msg("dryrun.not-included.other-stages")] if stages > 1 else []
-    if not is_legacy(model.config.data) and any(kind.startswith("moe") for kind in model.kinds):
+    if not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds):
         # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
         found.append(msg("dryrun.not-included.uneven-experts"))
     return tuple(found)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.facts.models import ModelConfig
 
@@ -53,7 +54,9 @@ class CutModel:
     config: ConfigCopy  # the config to run
     layers: int  # layers of the stage in it
     full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
-    kinds: dict[str, int]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
+    kinds: dict[
+        StageLayerKind, int
+    ]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
 
     @property
     def shrunk(self) -> bool:
