@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.extrapolate import weights, worst
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _MOST_SIZES = 8  # further numbers of layers that are tried
 # layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
 _FEWEST = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
-_EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot be spread over a stage's chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     prepared = _Prepared(request, loaded)
     try:
         return _plan(request, prepared)
-    except UsageError as error:
-        if error.message.id != _EMPTY_CHUNK or request.layers is None:
+    except TooFewLayersError as error:
+        if request.layers is None:
             raise
         raise UsageError(error.message, _enough(request, prepared, request.layers)) from None
 

@@ -266,6 +266,7 @@ class PreparedRun:
     pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
+    unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code
 
     @property
     def recomputes(self) -> bool:

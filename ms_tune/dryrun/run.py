@@ -357,8 +357,7 @@ def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tupl
     simulated = {run.stage for run in runs}
     if len(simulated) + len(job.skipped) < job.pipeline_stages:
         always.append(msg("dryrun.not-included.other-stages"))
-    own = [message for run in runs for message in run.not_included if message.id != "dryrun.not-included.other-stages"]
-    return _once([*always, *own])
+    return _once([*always, *(message for run in runs for message in run.not_included)])
 
 
 def _warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Message, ...]:

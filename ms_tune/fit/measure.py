@@ -17,7 +17,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import MemoryCategory
-from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.native.cache import cache_root
 from ms_tune.text import msg
 from ms_tune.version import __version__
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _FOLDER, _FORM = "fit", 6  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
-_OF_LAYERS = ("dryrun.cut", "dryrun.layers-chunks")  # refusals that speak of --layers, which nobody gave
 _LASTING = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
 
@@ -106,7 +105,8 @@ def measure(
         try:
             run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
-            if probe.needed and error.message.id in _OF_LAYERS:
+            if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
+                # It speaks of --layers, which nobody gave.
                 raise UnsupportedError(
                     msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
                 ) from error

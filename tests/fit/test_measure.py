@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import MsTuneError, RunError, UnsupportedError
+from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Probe, RunFigures, measure
@@ -129,7 +129,7 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
     probes = [replace(probe, needed=True) for probe in probes_of(job)]
 
     def cut(*_arguments: object) -> None:
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
 
     monkeypatch.setattr(engine, "prepare", cut)
     with pytest.raises(UnsupportedError, match="no small dryruns") as caught:

@@ -1,6 +1,6 @@
 """Which layers a stage of a Megatron program builds, by the program's arguments: dense or experts, and what is recomputed.
 
-The rules are those of :mod:`ms_tune.layers.megatron`; here they are asked about words whose parser is not known.
+The rules are those of :mod:`ms_tune.dialects.megatron`; here they are asked about words whose parser is not known.
 """
 
 from __future__ import annotations
