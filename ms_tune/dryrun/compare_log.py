@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import RankReport
-    from ms_tune.memory.request import MemoryRequest
     from ms_tune.readers.logged_memory import RankMemory
     from ms_tune.text import Message
 

@@ -11,10 +11,10 @@ from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.memory.judgement import communicators_in, doubts_of
+from ms_tune.footprint.judgement import communicators_in, doubts_of
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, judge
-from ms_tune.verdict.run_record import KeptRank, Whole
+from ms_tune.verdict.run_record import RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ def derived(
 
 def judged(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
-) -> tuple[KeptRank, Verdict]:
+) -> tuple[RankRecord, Verdict]:
     """What is kept of a stage for other commands, and the verdict about it.
 
     Args:
@@ -91,7 +91,7 @@ def judged(
     """
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
-        return KeptRank(), report.verdict
+        return RankRecord(), report.verdict
     groups = communicators_in(report.collectives, report.log, run.rank)
     outside = outside_of(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
@@ -100,14 +100,14 @@ def judged(
     need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
     doubts = list(doubts_of(report.table, report.curve, report.log, report.uncountable, card))
-    stage = None
+    record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
-        need, stage = whole.need, Whole(whole.layers, run.layers, whole.need)
+        need = whole.need
+        record = replace(record, run_layers=run.layers, stage_layers=whole.layers, stage_need=need)
     elif plan.reason is not None:
         doubts.append(plan.reason)
-        stage = Whole(plan.full_layers or run.layers, run.layers, None)
-    kept = KeptRank(run.max_device_memory, run.limited_by, outside, stage)
-    return kept, judge(need, limit, outside, doubts)
+        record = replace(record, run_layers=run.layers, stage_layers=plan.full_layers or run.layers)
+    return record, judge(need, limit, outside, doubts)
 
 
 def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.task import Observer, TaskEngine, TaskState
     from ms_tune.text import Message
-    from ms_tune.verdict.run_record import KeptRank
+    from ms_tune.verdict.run_record import RankRecord
 
 
 def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:
@@ -333,7 +333,7 @@ def _stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     return tuple(result for result, _ in found)
 
 
-def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, KeptRank]:
+def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, RankRecord]:
     from ms_tune.dryrun.judge import extrapolated, judged, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
