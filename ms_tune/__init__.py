@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from ms_tune.errors import MsTuneError
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.report import LintReport
     from ms_tune.lint.run import LintRequest
     from ms_tune.lint.selection import Selection
-    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
+    from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.verdict.outcome import Fit, Verdict
@@ -40,7 +41,7 @@ _MODULES = {
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
-    "RecomputeMode": "dialects.plan_result",
+    "RecomputeMode": "enums",
     "Diagnostic": "diagnostics",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
@@ -50,7 +51,7 @@ _MODULES = {
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
     "MemoryReport": "footprint.result",
-    "MemoryRequest": "memory.request",
+    "MemoryRequest": "footprint.request",
     "MsTuneError": "errors",
     "PlanRequest": "memory.request",
     "Selection": "lint.selection",

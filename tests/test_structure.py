@@ -56,8 +56,6 @@ _UPWARD = {
     ("diagnostics", "lint"),
     ("dialects", "job"),
     ("pools", "footprint"),
-    ("footprint", "memory"),
-    ("dryrun", "memory"),
     ("dryrun", "normalize"),
     ("lint", "normalize"),  # the plan becomes a property of the job
     ("metrics", "normalize"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.dryrun.task import Observer
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
 
 
 def dryrun(
@@ -205,7 +205,7 @@ def compare_real(simulated: str | Path, real: str | Path, *, request: MemoryRequ
 
     need("ms-tune dryrun --compare-real", "report", "numpy")
     from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return compare.compare_real(Path(simulated), Path(real), request or MemoryRequest())
 
@@ -249,7 +249,7 @@ def compare_log(simulated: str | Path, log: str | Path, *, request: MemoryReques
 
     need("ms-tune dryrun --compare-real", "report", "numpy")
     from ms_tune.dryrun import compare_log as compare  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return compare.compare_log(Path(simulated), Path(log), request or MemoryRequest())
 

@@ -9,13 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.footprint.remedies import Method
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.footprint.torch_lives import TorchLives
     from ms_tune.footprint.torch_remedies import TorchRemedy
     from ms_tune.footprint.torch_report import PlaceChange, TorchReport
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
-    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
+    from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.packing.plan import PackingProgress
     from ms_tune.pools.torch_what_if import TorchWhatIf, TorchWhatIfRequest
@@ -49,7 +50,7 @@ def memory(
 
     need("ms-tune memory", "report", "numpy")
     from ms_tune.footprint.report import analyse  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return analyse(Path(run), request or MemoryRequest(), on_bytes)
 

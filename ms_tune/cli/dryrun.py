@@ -17,7 +17,7 @@ from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.errors import ExitCode
 from ms_tune.extras import need
-from ms_tune.memory.request import MemoryRequest
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_atomically
 

@@ -13,7 +13,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.memory.request import MemoryRequest
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
-from ms_tune.memory.request import MemoryRequest
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

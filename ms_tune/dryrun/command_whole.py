@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.limits import outside_of
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import judge
-from ms_tune.verdict.run_record import KeptRank, Whole
+from ms_tune.verdict.run_record import RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def with_whole(
         jobs: The jobs.
     """
     from ms_tune.dryrun.judge import derived  # noqa: PLC0415 - it needs numpy
-    from ms_tune.memory.judgement import communicators_in  # noqa: PLC0415 - as above
+    from ms_tune.footprint.judgement import communicators_in  # noqa: PLC0415 - as above
 
     job = next((job for job in jobs if job.number == rank.job), None)
     own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
@@ -63,9 +63,9 @@ def with_whole(
     return replace(sized, extrapolation=found, verdict=verdict)
 
 
-def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, KeptRank]:
+def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
     """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
-    from ms_tune.memory.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
+    from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
 
     kept = {}
     for rank in ranks:
@@ -77,5 +77,5 @@ def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) 
         cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
         outside = outside_of(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
-        kept[place] = KeptRank(cap, Cap.SCRIPT, outside, Whole(whole.layers, rank.layers, whole.need))
+        kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
     return kept

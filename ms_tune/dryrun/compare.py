@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
 
 
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import NoTraceError, TraceError
 from ms_tune.footprint.report import analyse
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import RankReport
-    from ms_tune.memory.request import MemoryRequest
     from ms_tune.readers.logged_memory import RankMemory
     from ms_tune.text import Message
 
@@ -75,9 +75,7 @@ def is_log(path: Path) -> bool:
         return path.name != BLOCKS and path.suffix != ".csv"
     try:
         find_trace(path)
-    except TraceError as error:
-        if error.message.id != "trace.folder.empty":
-            raise
+    except NoTraceError:
         return True
     return False
 

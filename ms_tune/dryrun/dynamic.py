@@ -42,12 +42,6 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 _MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
-OWN_MODEL = "pynative.not-included.own-model"
-# What figures may rest on that nothing here held to the framework's own code.
-UNPROVED = (
-    OWN_MODEL,
-    *(f"reference.standing.{name}" for name in ("tensor-2.0", "sharded", "context", "pipeline")),
-)
 _CONFIG_FILE = "config.yaml"
 # What reads, writes or waits, and what a run of a few steps has no use for.
 _SURROUNDINGS = (
@@ -82,6 +76,7 @@ def prepare(
     split = _split(job)
     reference = ReferenceJob(config, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
+    own_model = _own_model(source, dialect)
     run = PreparedRun(
         job=reference,
         dialect=dialect,
@@ -97,13 +92,14 @@ def prepare(
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
         changes=(*changes, *fewer),
-        not_included=(*_not_started(framework), *_own_model(source, dialect), *job.not_included),
+        not_included=(*_not_started(framework), *own_model, *job.not_included),
         warnings=(*job.warnings, *_alone(job, split)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
         pipeline=_pipeline(job.config),
-        standing=job.standing,
+        standing=(*job.validated, *job.unproved),
+        unproved=(*own_model, *job.unproved),
     )
     if not isinstance(framework, Framework):
         return run
@@ -153,7 +149,7 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
         given = source.get(path)
         name = given[0] if isinstance(given, list) and given else given
         if isinstance(name, str) and not any(name in registered(kind, one, dialect) for one in served(dialect)):
-            return (msg(OWN_MODEL, name=name),)
+            return (msg("pynative.not-included.own-model", name=name),)
     return ()
 
 
@@ -180,11 +176,9 @@ def _by_framework(
         job, files, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
+    run = replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), unproved=())
     # MindSpeed-Core-MS's own code is that of r0.1.0, too.
-    standing = () if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run.standing
-    return replace(
-        run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), standing=standing
-    )
+    return replace(run, standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
 
 
 def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import FULL_RECOMPUTE
-from ms_tune.dryrun.extrapolate import combined, counts_of
+from ms_tune.dryrun.extrapolate import combined
 from ms_tune.dryrun.fragments import need_of
 from ms_tune.dryrun.limits import outside_of
 from ms_tune.dryrun.result import Extrapolation
-from ms_tune.enums import MemoryCategory
+from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.memory.judgement import communicators_in, doubts_of
+from ms_tune.footprint.judgement import communicators_in, doubts_of
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, judge
-from ms_tune.verdict.run_record import KeptRank, Whole
+from ms_tune.verdict.run_record import RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
@@ -44,13 +44,13 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
     """
     if not plan.factors or plan.full_layers is None:
         return None
-    runs = [(run.layers, counts_of(run.kinds, run.layers)) for run in plan.runs]
+    runs = [(run.layers, run.layer_counts) for run in plan.runs]
     return derived(plan.full_layers, runs, plan.factors, readings)
 
 
 def derived(
     layers: int,
-    runs: Sequence[tuple[int, Mapping[str, int]]],
+    runs: Sequence[tuple[int, Mapping[StageLayerKind, int]]],
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
@@ -80,7 +80,7 @@ def derived(
 
 def judged(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
-) -> tuple[KeptRank, Verdict]:
+) -> tuple[RankRecord, Verdict]:
     """What is kept of a stage for other commands, and the verdict about it.
 
     Args:
@@ -91,7 +91,7 @@ def judged(
     """
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
-        return KeptRank(), report.verdict
+        return RankRecord(), report.verdict
     groups = communicators_in(report.collectives, report.log, run.rank)
     outside = outside_of(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
@@ -100,14 +100,14 @@ def judged(
     need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
     doubts = list(doubts_of(report.table, report.curve, report.log, report.uncountable, card))
-    stage = None
+    record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
-        need, stage = whole.need, Whole(whole.layers, run.layers, whole.need)
+        need = whole.need
+        record = replace(record, run_layers=run.layers, stage_layers=whole.layers, stage_need=need)
     elif plan.reason is not None:
         doubts.append(plan.reason)
-        stage = Whole(plan.full_layers or run.layers, run.layers, None)
-    kept = KeptRank(run.max_device_memory, run.limited_by, outside, stage)
-    return kept, judge(need, limit, outside, doubts)
+        record = replace(record, run_layers=run.layers, stage_layers=plan.full_layers or run.layers)
+    return record, judge(need, limit, outside, doubts)
 
 
 def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
@@ -125,9 +125,9 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
     ]
 
 
-def _plain(kinds: Mapping[str, int]) -> int:
+def _plain(kinds: Mapping[StageLayerKind, int]) -> int:
     """Layers that are not recomputed as a whole."""
-    return sum(count for kind, count in kinds.items() if FULL_RECOMPUTE not in kind)
+    return sum(count for kind, count in kinds.items() if kind.recompute is not RecomputeMode.FULL)
 
 
 def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
@@ -148,7 +148,7 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
     """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
     found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
-    recomputed = bool(run.kinds) and all(FULL_RECOMPUTE in kind for kind in run.kinds)
+    recomputed = bool(run.kinds) and _plain(run.kinds) == 0
     return found or (0 if recomputed else None)
 
 

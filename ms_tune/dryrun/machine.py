@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), with a margin of a quarter: the
 # dynamic graph needs 718 MiB for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
-_REFERENCE, _REFERENCE_LAYER = 900 * MIB, 6 * MIB
+_DYNAMIC, _DYNAMIC_LAYER = 900 * MIB, 6 * MIB
 _MINDFORMERS, _MINDFORMERS_LAYER = 1600 * MIB, 160 * MIB
 _SPARE = GIB // 2  # for ms-tune itself and for whatever else runs
 _AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
@@ -25,9 +26,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def host_bytes(run: PreparedRun) -> int:
     """Memory that a run will need on the host."""
-    if run.job.to_json()["kind"] in ("reference", "mindspeed", "pynative"):
-        return _REFERENCE + run.layers * _REFERENCE_LAYER
-    return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
+    if isinstance(run.job, MindFormersJob):
+        return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
+    return _DYNAMIC + run.layers * _DYNAMIC_LAYER
 
 
 def cores() -> int:

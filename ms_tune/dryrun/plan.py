@@ -6,16 +6,17 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.extrapolate import counts_of, weights, worst
+from ms_tune.dryrun.extrapolate import weights, worst
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.text import Message
@@ -25,7 +26,6 @@ _MOST_SIZES = 8  # further numbers of layers that are tried
 # layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
 _FEWEST = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
-_EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot be spread over a stage's chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     prepared = _Prepared(request, loaded)
     try:
         return _plan(request, prepared)
-    except UsageError as error:
-        if error.message.id != _EMPTY_CHUNK or request.layers is None:
+    except TooFewLayersError as error:
+        if request.layers is None:
             raise
         raise UsageError(error.message, _enough(request, prepared, request.layers)) from None
 
@@ -148,16 +148,12 @@ def _stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[l
     return kept, tuple(stage for stage in everything if stage not in kept)
 
 
-def _counts(run: PreparedRun) -> dict[str, int]:
-    return counts_of(run.kinds, run.layers)
-
-
-def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> dict[str, int]:
+def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Mapping[StageLayerKind, int]:
     """Layers by kind of the stage that is judged: the full one where it is derived."""
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
-            return _counts(prepared.run(stage, None))
-    return _counts(prepared.run(stage, request.layers))
+            return prepared.run(stage, None).layer_counts
+    return prepared.run(stage, request.layers).layer_counts
 
 
 def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:
@@ -175,7 +171,7 @@ def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: i
         full = sizes.run(None)
     except MsTuneError as error:
         return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=error.message))
-    same = full.layers == run.layers and _counts(full) == _counts(run)
+    same = full.layers == run.layers and full.layer_counts == run.layer_counts
     found = StagePlan(run, (), (), full.layers, None) if same else _derived(sizes, run, full)
     if found is not None:
         return found
@@ -237,7 +233,7 @@ def _derived(sizes: _Sizes, run: PreparedRun, full: PreparedRun) -> StagePlan | 
             found.append(sizes.run(layers))
         except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
             continue
-        solved = weights(_counts(full), [_counts(one) for one in (run, *found)])
+        solved = weights(full.layer_counts, [one.layer_counts for one in (run, *found)])
         if solved is not None:
             others = tuple(one for one, factor in zip(found, solved[1:], strict=True) if factor)
             factors = (solved[0], *(factor for factor in solved[1:] if factor))

@@ -107,7 +107,7 @@ def _dynamic() -> ModuleType:
     try:
         from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
     except ModuleNotFoundError as error:
-        if "reference_model" not in str(error.name):
+        if "reference" not in str(error.name).split("."):
             raise
         raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
     return dynamic

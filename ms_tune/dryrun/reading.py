@@ -14,8 +14,8 @@ from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
 from ms_tune.footprint.report import analyse_rank
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.memory.request import MemoryRequest
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.log_errors import is_of_mindspore
 from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log

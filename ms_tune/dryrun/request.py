@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ms_tune.dialects.layer_plan import recomputes
+from ms_tune.dialects.stage import StageLayerKind
+from ms_tune.enums import LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, held
@@ -253,9 +255,8 @@ class PreparedRun:
     changes: tuple[SettingChange, ...]  # what is not run as the config says
     not_included: tuple[Message, ...]  # what the figures leave out
     warnings: tuple[Message, ...]  # what the user should know about the config itself
-    # Layers of the simulated stage by kind, such as `{"dense": 1, "moe, recomputed": 3}`: layers of one kind need the
-    # same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    # Layers of the simulated stage by kind; empty where nothing tells them apart. Full stages are derived from shrunk ones with it.
+    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)
     # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     theory: Mapping[str, int] = field(default_factory=dict)
     limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
@@ -265,11 +266,17 @@ class PreparedRun:
     pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
+    unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code
 
     @property
     def recomputes(self) -> bool:
         """Whether its framework looks at settings of recompute."""
         return recomputes(self.dialect.value, self.world_size)
+
+    @property
+    def layer_counts(self) -> Mapping[StageLayerKind, int]:
+        """Layers by kind; all of one kind where nothing is known about them."""
+        return self.kinds or {StageLayerKind(LayerKind.UNKNOWN): self.layers}
 
     @property
     def in_flight(self) -> tuple[int, ...] | None:

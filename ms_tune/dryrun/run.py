@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.task import Observer, TaskEngine, TaskState
     from ms_tune.text import Message
-    from ms_tune.verdict.run_record import KeptRank
+    from ms_tune.verdict.run_record import RankRecord
 
 
 def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:
@@ -333,7 +333,7 @@ def _stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     return tuple(result for result, _ in found)
 
 
-def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, KeptRank]:
+def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, RankRecord]:
     from ms_tune.dryrun.judge import extrapolated, judged, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
@@ -357,8 +357,7 @@ def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tupl
     simulated = {run.stage for run in runs}
     if len(simulated) + len(job.skipped) < job.pipeline_stages:
         always.append(msg("dryrun.not-included.other-stages"))
-    own = [message for run in runs for message in run.not_included if message.id != "dryrun.not-included.other-stages"]
-    return _once([*always, *own])
+    return _once([*always, *(message for run in runs for message in run.not_included)])
 
 
 def _warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Message, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
@@ -46,6 +46,10 @@ class RelativeCosts:
     # Seconds that a dense layer's forward pass of a micro-batch takes at least, on the fastest device that is known or
     # on the one that is named; None where the model's sizes are not known.
     shortest: float | None = None
+
+    def of_layer(self, make: LayerKind) -> float:
+        """What a layer costs."""
+        return self.dense if make is LayerKind.DENSE else self.experts
 
 
 def costs_of(job: PlannedJob) -> RelativeCosts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE
+from ms_tune.dialects.stage import make_name
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
@@ -77,8 +77,8 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
         limit_bytes=MOST_BYTES,
         order=pipeline.schedule,
         layers=tuple(
-            LayerGroup(made, count, round(DENSE_UNITS * (costs.dense if made == DENSE else costs.experts)), 0, kept)
-            for made, count in model_in(job).counts.items()
+            LayerGroup(make_name(make), count, round(DENSE_UNITS * costs.of_layer(make)), 0, kept)
+            for make, count in model_in(job).counts.items()
         ),
         tail=End(round(DENSE_UNITS * costs.head)),
     )

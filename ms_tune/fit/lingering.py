@@ -18,8 +18,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
-from ms_tune.enums import RecomputeMode
+from ms_tune.dialects.stage import make_name
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.probes import middle_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import Again
@@ -42,7 +42,7 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
         measured: What the small runs held.
         in_flight: Micro-batches in flight on the first stage, the mean of its chunks.
     """
-    main, again, known = measured.model.main, table.again, telling_stage(table.stages)
+    main, again, known = make_name(measured.model.main), table.again, telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed:
         return table
     first, *others = (again.layer_bytes[chunk * table.stages + known] for chunk in range(table.chunks))
@@ -62,7 +62,7 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
     alone = measured.of_first_chunk_alone(known)
     if alone is None:
         return table
-    phases = measured.usual(main, RecomputeMode.NONE, known)
+    phases = measured.usual(measured.model.main, RecomputeMode.NONE, known)
     peak = max((alone.peaks[phase] for phase in phases if phase in alone.peaks), default=0)
     nearer = abs(_foretold(made, alone) - peak) < abs(_foretold(table, alone) - peak)
     return made if peak and nearer else table
@@ -119,7 +119,7 @@ def _held_to(table: CostTable, measured: Measured) -> CostTable:
     transients = tuple(max(0, one) for one in on_top) * table.chunks
     layers = [
         _with(one, full._replace(transient_bytes=max(0, full.transient_bytes - transients[0])))
-        if one.name == DENSE
+        if one.name == make_name(LayerKind.DENSE)
         else one
         for one in table.layers
         for full in (one.recompute[RecomputeMode.FULL],)
@@ -137,14 +137,11 @@ def _foretold(table: CostTable, figures: RunFigures) -> int:
     counts = dict.fromkeys((layer.name for layer in table.layers), 0)
     cells: list[dict[RecomputeMode, int]] = [{RecomputeMode.NONE: 0} for _ in range(table.cells)]
     for kind, count in figures.kinds.items():
-        chunk, made_of = cell_of(kind)
-        counts[made_of] += count
-        cell, recompute = cells[chunk * table.stages + figures.stage], _of(kind)
+        chunk, make = kind.cell
+        counts[make_name(make)] += count
+        cell = cells[chunk * table.stages + figures.stage]
+        recompute = RecomputeMode.FULL if kind.recompute is RecomputeMode.FULL else RecomputeMode.NONE
         cell[recompute] = cell.get(recompute, 0) + count
     rows = tuple(replace(layer, count=counts[layer.name]) for layer in table.layers if counts[layer.name])
     costs = costs_of(replace(table, layers=rows))
     return int(costs.peaks(costs.state(cells)[None])[0, figures.stage])
-
-
-def _of(kind: str) -> RecomputeMode:
-    return RecomputeMode.FULL if FULL_RECOMPUTE in kind else RecomputeMode.NONE

@@ -6,17 +6,18 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ms_tune.dialects.stage import cell_of
+from ms_tune.dialects.stage import kinds_from_json, kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import MemoryCategory
-from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.native.cache import cache_root
 from ms_tune.text import msg
 from ms_tune.version import __version__
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
+    from ms_tune.enums import LayerKind
 
-_FOLDER, _FORM = "fit", 5  # in the cache; the form of what is kept
+_FOLDER, _FORM = "fit", 6  # in the cache; the form of what is kept
 _MOST_KEPT = 4096  # files
-_OF_LAYERS = ("dryrun.cut", "dryrun.layers-chunks")  # refusals that speak of --layers, which nobody gave
 _LASTING = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
 
@@ -53,7 +55,7 @@ class RunFigures:
     """What one stage was seen to hold."""
 
     stage: int
-    kinds: Mapping[str, int]  # its layers by kind, as `ms_tune.dryrun.request.PreparedRun` names them
+    kinds: Mapping[StageLayerKind, int]  # its layers by kind
     in_flight: tuple[int, ...] | None  # Micro-batches in flight of each chunk; None where nothing tells
     peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
     lasting: Mapping[str, int]  # what weights, optimizer state and gradients hold at each of these moments, in bytes
@@ -71,12 +73,11 @@ class RunFigures:
         return sum(self.kinds.values())
 
     @property
-    def cells(self) -> dict[tuple[int, str], int]:
+    def cells(self) -> Mapping[tuple[int, LayerKind], int]:
         """Layers by chunk and by what they are made of, whatever they recompute."""
-        found: dict[tuple[int, str], int] = {}
+        found: Counter[tuple[int, LayerKind]] = Counter()
         for kind, count in self.kinds.items():
-            cell = cell_of(kind)
-            found[cell] = found.get(cell, 0) + count
+            found[kind.cell] += count
         return found
 
 
@@ -104,7 +105,8 @@ def measure(
         try:
             run = prepare(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
-            if probe.needed and error.message.id in _OF_LAYERS:
+            if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
+                # It speaks of --layers, which nobody gave.
                 raise UnsupportedError(
                     msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
                 ) from error
@@ -140,7 +142,7 @@ def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError]
     def done_with(place: int, reading: Reading) -> None:
         number = numbers[place]
         found[number] = figures = figures_of(left[number].run, reading)
-        keep(left[number].file, asdict(figures))
+        keep(left[number].file, {**asdict(replace(figures, kinds={})), "kinds": kinds_to_json(figures.kinds)})
 
     def stop(place: int, error: MsTuneError) -> None:
         if left[numbers[place]].needed:
@@ -165,8 +167,9 @@ def figures_of(run: PreparedRun, reading: Reading) -> RunFigures:
         contents = reading.report.at(peak.tick).contents
         lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
     peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
-    kinds = dict(run.kinds) or {"layer": run.layers}
-    return RunFigures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading))
+    return RunFigures(
+        run.stage, run.layer_counts, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading)
+    )
 
 
 def _swapped(run: PreparedRun, reading: Reading) -> int:
@@ -212,7 +215,7 @@ def _read(file: Path) -> RunFigures | None:
         in_flight = kept["in_flight"]
         return RunFigures(
             int(kept["stage"]),
-            {str(kind): int(count) for kind, count in kept["kinds"].items()},
+            kinds_from_json(kept["kinds"]),
             None if in_flight is None else tuple(map(int, in_flight)),
             {str(phase): int(size) for phase, size in kept["peaks"].items()},
             {str(phase): int(size) for phase, size in kept["lasting"].items()},

@@ -7,8 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.lines import (
     LayerBytes,
     lasting_of,
@@ -55,9 +54,9 @@ class Measured:
 
     def __init__(self, seen: Sequence[Seen], model: ProbedModel) -> None:
         self.model = model
-        self._runs: dict[tuple[str, RecomputeMode, int], list[RunFigures]] = {}
+        self._runs: dict[tuple[LayerKind, RecomputeMode, int], list[RunFigures]] = {}
         for one in seen:
-            key = (one.asked.made_of, one.asked.kind, one.asked.probe.stage)
+            key = (one.asked.make, one.asked.kind, one.asked.probe.stage)
             self._runs.setdefault(key, []).append(one.figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
@@ -66,52 +65,52 @@ class Measured:
         self._alone: dict[int, RunFigures] = {}
         self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
-    def stages(self, made_of: str) -> list[int]:
+    def stages(self, make: LayerKind) -> list[int]:
         """The stages that have lines."""
-        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, RecomputeMode.NONE))
+        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (make, RecomputeMode.NONE))
 
     def kinds(self) -> list[RecomputeMode]:
         """The kinds of recompute that were measured."""
         return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
 
-    def few(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
+    def few(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The smallest run."""
-        runs = self._runs.get((made_of, kind, stage))
+        runs = self._runs.get((make, kind, stage))
         return runs[0] if runs else None
 
-    def many(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
+    def many(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The largest run."""
-        runs = self._runs.get((made_of, kind, stage))
+        runs = self._runs.get((make, kind, stage))
         return runs[-1] if runs else None
 
-    def lasting(self, made_of: str) -> Fraction:
+    def lasting(self, make: LayerKind) -> Fraction:
         """What one layer holds all the time."""
-        stages = self.stages(made_of)
-        return lasting_of([line for stage in stages for line in self._lines[made_of, RecomputeMode.NONE, stage]])
+        stages = self.stages(make)
+        return lasting_of([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
-    def usual(self, made_of: str, kind: RecomputeMode, stage: int) -> dict[str, Line]:
+    def usual(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, Line]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
-        plain = self._lines[made_of, RecomputeMode.NONE, stage]
-        lines = self._lines.get((made_of, kind, stage))
+        plain = self._lines[make, RecomputeMode.NONE, stage]
+        lines = self._lines.get((make, kind, stage))
         if lines is None:
-            few, one = self.few(made_of, RecomputeMode.NONE, stage), self.few(made_of, kind, stage)
+            few, one = self.few(make, RecomputeMode.NONE, stage), self.few(make, kind, stage)
             lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
-        found, _ = parted(lines, self.lasting(made_of))
+        found, _ = parted(lines, self.lasting(make))
         return {line.phase: line for line in found}
 
-    def updates(self, made_of: str, stage: int) -> list[Line]:
+    def updates(self, make: LayerKind, stage: int) -> list[Line]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
-            usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
+            usual, others = parted(self._lines.get((make, kind, stage), ()), self.lasting(make))
             found += others
             if kind is RecomputeMode.FULL and self.hidden:
                 found += usual
         return found
 
-    def highest(self, made_of: str, kind: RecomputeMode, stage: int) -> Line | None:
+    def highest(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Line | None:
         """The line that decides with all layers of the stage."""
-        lines = self.usual(made_of, kind, stage).values()
+        lines = self.usual(make, kind, stage).values()
         whole = self.model.whole[stage]
         return max(lines, key=lambda line: (line.at(whole), line.slope), default=None)
 
@@ -124,43 +123,41 @@ class Measured:
         middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
         return tuple(lost.get(stage, middle) for stage in range(stages))
 
-    def phase(self, made_of: str, stage: int) -> str:
+    def phase(self, make: LayerKind, stage: int) -> str:
         """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
-        highest = self.highest(made_of, RecomputeMode.NONE, stage)
+        highest = self.highest(make, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding(self, made_of: str, kind: RecomputeMode) -> list[Line]:
+    def deciding(self, make: LayerKind, kind: RecomputeMode) -> list[Line]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
-        stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
-        lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
+        stages = [stage for stage in self.stages(make) if (make, kind, stage) in self._runs]
+        lines = [self.usual(make, kind, stage).get(self.phase(make, stage)) for stage in stages]
         if None in lines:
-            lines = [self.highest(made_of, kind, stage) for stage in stages]
+            lines = [self.highest(make, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
-    def kept(self, made_of: str, kind: RecomputeMode) -> LayerBytes | None:
+    def kept(self, make: LayerKind, kind: RecomputeMode) -> LayerBytes | None:
         """What a layer adds to any stage."""
-        runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
-        if not any((made_of, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
-            self.stages(made_of)
-        ):
-            return self._beside_plain(made_of, kind, runs)
-        lines = self.deciding(made_of, kind)
-        if kind is RecomputeMode.FULL and made_of == self.model.main and self.freed:
+        runs = [stage for made, other, stage in self._runs if (made, other) == (make, kind)]
+        if not any((make, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(self.stages(make)):
+            return self._beside_plain(make, kind, runs)
+        lines = self.deciding(make, kind)
+        if kind is RecomputeMode.FULL and make == self.model.main and self.freed:
             lines = [freed.line for freed in self.freed.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
         return layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, made_of: str, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
+    def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
         """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
 
         Where two stages tell, what is less however many are in flight is told apart.
         """
-        plain, freed = self.kept(made_of, RecomputeMode.NONE), []
+        plain, freed = self.kept(make, RecomputeMode.NONE), []
         for stage in stages:
-            usual = self.usual(made_of, RecomputeMode.NONE, stage)
-            phase = self.phase(made_of, stage)
-            line = self.usual(made_of, kind, stage).get(phase) or self.highest(made_of, kind, stage)
+            usual = self.usual(make, RecomputeMode.NONE, stage)
+            phase = self.phase(make, stage)
+            line = self.usual(make, kind, stage).get(phase) or self.highest(make, kind, stage)
             if line is not None and line.phase in usual:
                 freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
         if plain is None or not freed:
@@ -177,19 +174,19 @@ class Measured:
         lines = self.deciding(self.model.main, RecomputeMode.FULL) if RecomputeMode.FULL in self.kinds() else []
         return bool(lines) and not layer_bytes(lines).plausible
 
-    def swapped(self, made_of: str) -> int:
+    def swapped(self, make: LayerKind) -> int:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
-            if (made, kind) == (made_of, RecomputeMode.SWAP) and len(runs) > 1:
+            if (made, kind) == (make, RecomputeMode.SWAP) and len(runs) > 1:
                 return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
         return 0
 
-    def fetched(self, made_of: str) -> int:
+    def fetched(self, make: LayerKind) -> int:
         """What stages hold on top while a layer that swaps is at its backward pass."""
         more = [
-            self.base(made_of, RecomputeMode.SWAP, stage) - self.base(made_of, RecomputeMode.NONE, stage)
-            for stage in self.stages(made_of)
-            if self.highest(made_of, RecomputeMode.SWAP, stage) is not None
+            self.base(make, RecomputeMode.SWAP, stage) - self.base(make, RecomputeMode.NONE, stage)
+            for stage in self.stages(make)
+            if self.highest(make, RecomputeMode.SWAP, stage) is not None
         ]
         return max(0, round(max(more, default=Fraction(0))))
 
@@ -225,13 +222,16 @@ class Measured:
 
     def _others(self, stage: int) -> Fraction:
         """What a dense layer of the first chunk frees if it is recomputed in full, where most have experts."""
-        if self.model.main == DENSE:
+        if self.model.main is LayerKind.DENSE:
             return Fraction(0)
         phase = self.phase(self.model.main, stage)
         kinds = (RecomputeMode.NONE, RecomputeMode.FULL)
-        lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
+        lines = [
+            {line.phase: line for line in self._lines.get((LayerKind.DENSE, kind, stage), ())}.get(phase)
+            for kind in kinds
+        ]
         plain, full = lines
-        few = self.few(DENSE, RecomputeMode.NONE, stage)
+        few = self.few(LayerKind.DENSE, RecomputeMode.NONE, stage)
         if plain is None or full is None or few is None:
             return Fraction(0)
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
@@ -253,7 +253,7 @@ class Measured:
         return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
 
     def on_top_of_first_chunk(
-        self, stage: int, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]]
+        self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
         """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
         main, figures = self.model.main, self._alone.get(stage)
@@ -262,20 +262,20 @@ class Measured:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
-        for made_of, count in recomputed_kinds(figures):
-            rows = layers.get(made_of, layers[main])
+        for kind, count in recomputed_kinds(figures):
+            rows = layers.get(kind.make, layers[main])
             freed += count * (rows[RecomputeMode.NONE].in_flight(held) - rows[RecomputeMode.FULL].in_flight(held))
         usual = phases_alike(figures, few, plain.lasting)
         return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
 
-    def base(self, made_of: str, kind: RecomputeMode, stage: int) -> Fraction:
+    def base(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
-        highest = self.highest(made_of, kind, stage)
+        highest = self.highest(make, kind, stage)
         return highest.base if highest else Fraction(0)
 
-    def lasting_base(self, made_of: str, stage: int) -> Fraction:
+    def lasting_base(self, make: LayerKind, stage: int) -> Fraction:
         """What of that is weights, optimizer state and gradients."""
-        few, highest = self.few(made_of, RecomputeMode.NONE, stage), self.highest(made_of, RecomputeMode.NONE, stage)
+        few, highest = self.few(make, RecomputeMode.NONE, stage), self.highest(make, RecomputeMode.NONE, stage)
         if few is None or highest is None:
             return Fraction(0)
         return few.lasting[highest.phase] - highest.lasting * few.layers

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE, cell_of, shares
+from ms_tune.dialects.stage import make_name, shares
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts.models import model_of
 from ms_tune.fit.job import full_first, uniform
@@ -40,7 +41,7 @@ _SOME = 5  # layers of a cell of which some are recomputed, if it has so many
 class ProbeRun:
     """A probe and what it is for."""
 
-    made_of: str  # the layers that it is about, as a stage's kinds name them
+    make: LayerKind  # the layers that it is about
     kind: RecomputeMode  # what they recompute
     probe: Probe
 
@@ -49,15 +50,15 @@ class ProbeRun:
 class ProbedModel:
     """The layers of a job, by what they are made of."""
 
-    counts: dict[str, int]  # how many there are of each, in the order of the model
+    counts: dict[LayerKind, int]  # how many there are of each, in the order of the model
     whole: tuple[int, ...]  # layers of each stage
     least: tuple[int, ...]  # layers of each stage's smallest run (:func:`sizes`)
     compiled: bool = False  # it is a static graph: each small run takes long
 
     @property
-    def main(self) -> str:
+    def main(self) -> LayerKind:
         """What most layers are made of."""
-        return max(self.counts, key=lambda made_of: self.counts[made_of])
+        return max(self.counts, key=lambda make: self.counts[make])
 
     @property
     def alike(self) -> bool:
@@ -72,19 +73,20 @@ def model_in(job: PlannedJob) -> ProbedModel:
         UnsupportedError: Layers of different makes alternate: a table has runs of equal layers.
     """
     runs = _stages(job, job.loaded)
-    cells: dict[tuple[int, int], list[str]] = {}
+    cells: dict[tuple[int, int], set[LayerKind]] = {}
     for run in runs:
-        for kind in run.kinds or {"layer": run.layers}:
-            chunk, made_of = cell_of(kind)
-            cells.setdefault((chunk, run.stage), []).append(made_of)
-    order = [made_of for place in sorted(cells) for made_of in sorted(set(cells[place]))]
-    names = list(dict.fromkeys(order))
-    if order != sorted(order, key=names.index):
-        raise UnsupportedError(msg("fitting.alternating", kinds=", ".join(names)), msg("fitting.alternating.hint"))
-    counts = dict.fromkeys(names, 0)
+        for kind in run.layer_counts:
+            chunk, make = kind.cell
+            cells.setdefault((chunk, run.stage), set()).add(make)
+    order = [make for place in sorted(cells) for make in sorted(cells[place])]
+    makes = list(dict.fromkeys(order))
+    if order != sorted(order, key=makes.index):
+        names = ", ".join(map(make_name, makes))
+        raise UnsupportedError(msg("fitting.alternating", kinds=names), msg("fitting.alternating.hint"))
+    counts = dict.fromkeys(makes, 0)
     for run in runs:
-        for kind, count in (run.kinds or {"layer": run.layers}).items():
-            counts[cell_of(kind)[1]] += count
+        for kind, count in run.layer_counts.items():
+            counts[kind.make] += count
     model = ProbedModel(counts, tuple(run.layers for run in runs), (), job.compiled)
     shown = _stages(job, _dense_first(job, job.loaded, 1)) if len(counts) > 1 else runs
     return replace(model, least=tuple(_least_of(run, model.main, job) for run in shown))
@@ -95,19 +97,19 @@ def _stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
     return [prepare(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
 
 
-def _least_of(run: PreparedRun, main: str, job: PlannedJob) -> int:
+def _least_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int:
     """The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others.
 
     A small run has one of each kind that a stage has (ms_tune.dialects.stage.resized): the difference of a run with one layer with
     experts and one that has a dense layer beside it is what the dense one holds.
     """
-    cells: dict[tuple[int, str], int] = {}
-    for kind, count in (run.kinds or {"layer": run.layers}).items():
-        cells[cell_of(kind)] = cells.get(cell_of(kind), 0) + count
+    cells: Counter[tuple[int, LayerKind]] = Counter()
+    for kind, count in run.layer_counts.items():
+        cells[kind.cell] += count
     counts, least = list(cells.values()), (1 if job.compiled else _LEAST) * job.chunks
     for few in range(least, run.layers - job.chunks + 1):
         steps = zip(cells, shares(counts, few), shares(counts, few + job.chunks), strict=True)
-        if all(made_of == main or less == more for (_, made_of), less, more in steps):
+        if all(make is main or less == more for (_, make), less, more in steps):
             return few
     return least
 
@@ -253,7 +255,7 @@ def _ends(stages: int) -> tuple[int, ...]:
 
 def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeMode) -> Iterator[ProbeRun]:
     """Layers without experts, where most have them: the first stage with nothing else."""
-    if model.main == DENSE or DENSE not in model.counts:
+    if model.main is LayerKind.DENSE or LayerKind.DENSE not in model.counts:
         return
     # Its last chunk's layers stand behind those that the other stages have of the chunks before.
     dense = _dense_first(job, job.loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
@@ -265,7 +267,7 @@ def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeMode) -> Iterator
         return  # the kind is of what experts do
     both = sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
-        yield ProbeRun(DENSE, kind, Probe(f"{DENSE} {kind.value}", made, 0, layers, kind is RecomputeMode.NONE))
+        yield ProbeRun(LayerKind.DENSE, kind, Probe(f"dense {kind.value}", made, 0, layers, kind is RecomputeMode.NONE))
 
 
 def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:

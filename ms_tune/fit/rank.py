@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.dialects.stage import DENSE
 from ms_tune.dryrun.prepare import prepare
+from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.activations import (
     RankShare,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
+    from ms_tune.dryrun.request import PreparedRun
     from ms_tune.estimate.activations import Activations
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.layouts import Layout
@@ -82,8 +83,10 @@ class LayoutFacts:
 
     lasting: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
     layers: tuple[int, ...]  # layers of each stage in the even split
-    activations: Mapping[str, Activations]  # of a layer and a micro-batch, by what layers are made of
-    makes: tuple[Mapping[str, int], ...]  # what the layers of each stage are made of, and how many there are of each
+    activations: Mapping[LayerKind, Activations]  # of a layer and a micro-batch, by what layers are made of
+    makes: tuple[
+        Mapping[LayerKind, int], ...
+    ]  # what the layers of each stage are made of, and how many there are of each
     held: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
     logits: int  # what the last stage holds beside
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
@@ -176,9 +179,7 @@ class _Ranker:
         costs = costs_of(job)
         self._head = costs.head
         counts = model_in(job).counts
-        self._forward = [
-            costs.dense if made == DENSE else costs.experts for made, count in counts.items() for _ in range(count)
-        ]
+        self._forward = [costs.of_layer(make) for make, count in counts.items() for _ in range(count)]
         self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
         self._graphs: dict[tuple[Schedule, int, int, int], Graph] = {}
@@ -229,7 +230,7 @@ class _Ranker:
         lasting = tuple(
             sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
         )
-        makes = tuple(_makes(run.kinds, run.layers) for run in runs)
+        makes = tuple(_makes(run) for run in runs)
         return _ReadLayout(
             lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], sequence_parallel(loaded)
         )
@@ -261,7 +262,9 @@ class _Ranker:
         lasting = tuple(size * own // there for size, own, there in zip(read.lasting, layers, read.layers, strict=True))
         names = {make for one in read.makes for make in one}
         activations = {
-            make: layer_activations(self._widths, share, experts=make != DENSE and bool(self._widths.experts))
+            make: layer_activations(
+                self._widths, share, experts=make is not LayerKind.DENSE and bool(self._widths.experts)
+            )
             for make in names
         }
         return LayoutFacts(
@@ -313,7 +316,7 @@ class _Ranker:
         for stage, makes in enumerate(facts.makes):
             count, of_layers = facts.layers[stage], 0.0
             for make, part in makes.items():
-                experts = make != DENSE and bool(widths.experts)
+                experts = make is not LayerKind.DENSE and bool(widths.experts)
                 plain, again = (sent_by_layer(widths, share, experts=experts, again=both) for both in (False, True))
                 of_layers += (plain * (count - full[stage]) + again * full[stage]) * part / sum(makes.values())
             handed = handed_on(widths, share) * layout.chunks if layout.pipeline > 1 else 0
@@ -327,7 +330,7 @@ class _ReadLayout:
 
     lasting: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
-    makes: tuple[Mapping[str, int], ...]  # what they are made of
+    makes: tuple[Mapping[LayerKind, int], ...]  # what they are made of
     weights: int  # bytes of the first stage's weights
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
@@ -338,12 +341,12 @@ def _few(layout: Layout) -> int:
     return min(layout.micro_batches, full)
 
 
-def _makes(kinds: Mapping[str, int], layers: int) -> Mapping[str, int]:
+def _makes(run: PreparedRun) -> Mapping[LayerKind, int]:
     """What layers are made of."""
-    found: Counter[str] = Counter()
-    for kind, count in kinds.items():
-        found[DENSE if DENSE in kind else "experts"] += count
-    return dict(found) or {DENSE: max(layers, 1)}
+    found: Counter[LayerKind] = Counter()
+    for kind, count in run.kinds.items():
+        found[kind.make] += count
+    return dict(found) or {LayerKind.DENSE: max(run.layers, 1)}
 
 
 def _recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:

@@ -15,11 +15,13 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import FULL_RECOMPUTE, cell_of
+from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ms_tune.dialects.stage import StageLayerKind
+    from ms_tune.enums import LayerKind
     from ms_tune.fit.lines import Line
     from ms_tune.fit.measure import RunFigures
 
@@ -49,32 +51,32 @@ class OnTop:
     left: Fraction = Fraction(0)  # bytes for each layer of the cell, until its backward pass ends
 
 
-def recomputed_kinds(figures: RunFigures) -> list[tuple[str, int]]:
-    """Layers that are recomputed in full: what they are made of and how many there are."""
-    return [(cell_of(kind)[1], count) for kind, count in figures.kinds.items() if FULL_RECOMPUTE in kind]
+def recomputed_kinds(figures: RunFigures) -> list[tuple[StageLayerKind, int]]:
+    """Layers that are recomputed in full, and how many there are of each kind."""
+    return [(kind, count) for kind, count in figures.kinds.items() if kind.recompute is RecomputeMode.FULL]
 
 
-def recomputed_in(figures: RunFigures, main: str) -> tuple[Fraction, int]:
+def recomputed_in(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
     """Layers that are recomputed in full: of what most are made of, and others.
 
     The former count as often as their chunk's micro-batches are in flight beside the mean of all chunks.
     """
     held, weighed, others = figures.in_flight or (1,), Fraction(0), 0
-    for kind, count in figures.kinds.items():
-        chunk, made_of = cell_of(kind)
-        if FULL_RECOMPUTE in kind and made_of == main:
+    for kind, count in recomputed_kinds(figures):
+        chunk, make = kind.cell
+        if make is main:
             weighed += Fraction(held[chunk] * count * len(held), sum(held))
-        elif FULL_RECOMPUTE in kind:
+        else:
             others += count
     return weighed, others
 
 
-def _of_main(figures: RunFigures, main: str) -> int:
+def _of_main(figures: RunFigures, main: LayerKind) -> int:
     """Layers of what most are made of that are recomputed in full."""
-    return sum(count for made_of, count in recomputed_kinds(figures) if made_of == main)
+    return sum(count for kind, count in recomputed_kinds(figures) if kind.make is main)
 
 
-def freed_on(plain: Line, mixed: Sequence[RunFigures], main: str, others: Fraction) -> Freed | None:
+def freed_on(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction) -> Freed | None:
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
@@ -101,7 +103,7 @@ def freed_on(plain: Line, mixed: Sequence[RunFigures], main: str, others: Fracti
     return Freed(replace(plain, slope=plain.slope - each), each, others, first)
 
 
-def told_apart(freed: Freed, plain: Line, figures: RunFigures, main: str) -> Freed:
+def told_apart(freed: Freed, plain: Line, figures: RunFigures, main: LayerKind) -> Freed:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
 
     Args:
@@ -117,7 +119,7 @@ def told_apart(freed: Freed, plain: Line, figures: RunFigures, main: str) -> Fre
     return replace(freed, in_first_chunk=alone / count)
 
 
-def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: str, kept: Fraction) -> OnTop:
+def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: LayerKind, kept: Fraction) -> OnTop:
     """What comes on top where all layers of a stage are recomputed.
 
     Args:
@@ -141,7 +143,7 @@ def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: 
     return OnTop(transient, left)
 
 
-def on_top_alone(freed: Freed, plain: Line, figures: RunFigures, main: str) -> OnTop:
+def on_top_alone(freed: Freed, plain: Line, figures: RunFigures, main: LayerKind) -> OnTop:
     """What comes on top where the first chunk's layers are all recomputed, and no others.
 
     Args:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
@@ -85,7 +84,7 @@ def fit_config(
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
     measured, emptied, check_run, notes = _measured(job, request, observer)
-    notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
+    notes += [note for note in job.first.not_included if note in job.first.unproved]
     table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(replace(table, present=present_plan(job, table)))
     table, told = _linked(timed(table, request.clock.times, source), request, costs, source)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE
-from ms_tune.enums import RecomputeMode
+from ms_tune.dialects.stage import make_name
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA
 from ms_tune.fit.lines import (
     LayerBytes,
@@ -47,7 +47,6 @@ def table_of(job: PlannedJob, measured: Measured, costs: RelativeCosts, limit_by
     bases[-1] -= late
     whole = min(bases)
     again, left = _again(job, measured, layers, late)
-    forward = {made: costs.dense if made == DENSE else costs.experts for made in model.counts}
     table = CostTable(
         stages=job.stages,
         chunks=job.chunks,
@@ -57,7 +56,7 @@ def table_of(job: PlannedJob, measured: Measured, costs: RelativeCosts, limit_by
         layers=tuple(
             _swapping(
                 _kind(
-                    *(made, count, round(DENSE_UNITS * forward[made]), layers.get(made, layers[main])),
+                    *(made, count, round(DENSE_UNITS * costs.of_layer(made)), layers.get(made, layers[main])),
                     left if made == main else 0,
                 ),
                 measured,
@@ -74,17 +73,19 @@ def table_of(job: PlannedJob, measured: Measured, costs: RelativeCosts, limit_by
     return with_lingering(table, measured, in_flight_of(job, 0))
 
 
-def _layers(measured: Measured, made_of: str) -> dict[RecomputeMode, LayerBytes]:
+def _layers(measured: Measured, make: LayerKind) -> dict[RecomputeMode, LayerBytes]:
     """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.kinds():
-        kept = measured.kept(made_of, kind)
+        kept = measured.kept(make, kind)
         if kept is not None:
             found[kind] = kept
     return found
 
 
-def _kind(made_of: str, count: int, forward: int, layers: Mapping[RecomputeMode, LayerBytes], left: int) -> LayerGroup:
+def _kind(
+    make: LayerKind, count: int, forward: int, layers: Mapping[RecomputeMode, LayerBytes], left: int
+) -> LayerGroup:
     lasting = round(layers[RecomputeMode.NONE].lasting)
     most = layers[RecomputeMode.NONE].activations
     kept = {}
@@ -92,15 +93,15 @@ def _kind(made_of: str, count: int, forward: int, layers: Mapping[RecomputeMode,
         activations = max(0, round(min(layer.activations, most)))
         stays = left if kind is RecomputeMode.FULL else 0
         kept[kind] = LayerCost(activations, EXTRA[kind], 0, round(layer.once), stays)
-    return LayerGroup(made_of, count, forward, lasting, kept)
+    return LayerGroup(make_name(make), count, forward, lasting, kept)
 
 
-def _swapping(layer: LayerGroup, measured: Measured, made_of: str) -> LayerGroup:
+def _swapping(layer: LayerGroup, measured: Measured, make: LayerKind) -> LayerGroup:
     """The row with what goes to the host, and is back while a layer is at its backward pass."""
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer
-    kept = kept._replace(swapped_bytes=measured.swapped(made_of), transient_bytes=measured.fetched(made_of))
+    kept = kept._replace(swapped_bytes=measured.swapped(make), transient_bytes=measured.fetched(make))
     return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept})
 
 
@@ -129,7 +130,7 @@ def _late(job: PlannedJob, measured: Measured, bases: Sequence[Fraction]) -> Fra
 
 
 def _of_first_chunk(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]], stage: int
+    job: PlannedJob, measured: Measured, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]], stage: int
 ) -> int | None:
     """What comes on top while a layer of a stage's first chunk is computed once more; None where no run tells.
 
@@ -142,7 +143,7 @@ def _of_first_chunk(
 
 
 def _again(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]], late: Fraction
+    job: PlannedJob, measured: Measured, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]], late: Fraction
 ) -> tuple[Again | None, int]:
     """What layers recomputed in full make each stage hold on top, and what one leaves until its backward pass ends."""
     main, last = measured.model.main, job.stages - 1
@@ -198,7 +199,7 @@ def _phase(measured: Measured, stage: int, last: int) -> str:
 
 
 def _bases(
-    job: PlannedJob, measured: Measured, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]]
+    job: PlannedJob, measured: Measured, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
 ) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
     every, none = range(job.stages), RecomputeMode.NONE
@@ -211,7 +212,7 @@ def _bases(
 def _base(
     job: PlannedJob,
     measured: Measured,
-    layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]],
+    layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]],
     kind: RecomputeMode,
     stage: int,
 ) -> Fraction:

@@ -12,6 +12,7 @@ from ms_tune.footprint.findings import findings_between, findings_of
 from ms_tune.footprint.fragments import address_map
 from ms_tune.footprint.groups import activations_by_layer, breakdown
 from ms_tune.footprint.joining import join
+from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
@@ -19,7 +20,6 @@ from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_o
 from ms_tune.footprint.stages import stages_of
 from ms_tune.footprint.steps import spans_of, steps_of
 from ms_tune.footprint.theory import theory_of
-from ms_tune.memory.judgement import terms_of, verdict_of
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.comm_order import read_communication_order
 from ms_tune.readers.folder import find_trace
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.readers.folder import RankFiles
 
 Held = TypeVar("Held")

@@ -10,8 +10,8 @@ from ms_tune.errors import UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.phases import Phase
-from ms_tune.memory.judgement import terms_of, verdict_of
 from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
 from ms_tune.pools.whatif import what_if
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.memory.judgement import Terms
+    from ms_tune.footprint.judgement import Terms
     from ms_tune.memory.request import WhatIfRequest
     from ms_tune.pools.scenarios import Scenario, TraceChange
     from ms_tune.pools.whatif import WhatIf

@@ -1,7 +1,7 @@
 """A plan: how many layers each cell has and what they recompute, as numbers and as MindFormers' lists.
 
 MindFormers takes ``offset`` against ``layers // (stages x chunks)``, and counts every kind of recompute from the first layer of
-a cell on (:mod:`ms_tune.layers.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
+a cell on (:mod:`ms_tune.dialects.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
 ``select_comm_recompute`` hold those layers as well. So a cell has its layers in one order (``IN_CELL`` of
 :mod:`ms_tune.planning.table`), and layers that recompute selected operators only and layers that recompute communication only
 cannot stand in one cell. Layers that swap are named one by one in the framework's config; a plan has them behind those that

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import NoTraceError, TraceError
 from ms_tune.readers.reading import reading
 from ms_tune.text import msg
 
@@ -58,17 +58,19 @@ def find_trace(path: Path) -> TraceFolder:
         path: A ``memory_block.csv``, its folder, or a folder above it.
 
     Raises:
-        TraceError: There is no such place, or no trace in it.
+        NoTraceError: The folder has none.
+        TraceError: There is no such place, or it cannot be read.
     """
     if path.is_file():
         return TraceFolder((_files(path),), stale=False)
     with reading(path):
         found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
     if not found:
-        reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
         packed = path / f"{BLOCKS}.gz"
         hint = msg("trace.packed.hint", path=packed) if packed.is_file() else msg("trace.not-tracker.hint")
-        raise TraceError(msg(reason), hint, path=path)
+        if path.is_dir():
+            raise NoTraceError(msg("trace.folder.empty"), hint, path=path)
+        raise TraceError(msg("trace.special" if path.exists() else "trace.folder.absent"), hint, path=path)
     ranks = sorted((_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
     times = [files.blocks.stat().st_mtime for files in ranks]
     return TraceFolder(tuple(ranks), stale=max(times) - min(times) > _STALE)

@@ -30,7 +30,7 @@ _FRAME = re.compile(r' {2,60}File "(?P<file>[^"]{1,500})", line (?P<line>[0-9]{1
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 # Nobody looks for the cause there.
 _NOT_THE_PROGRAMS = re.compile(
-    r"site-packages/|dist-packages/|/lib(?:64)?/python3|^<|/ms_tune/(?:dryrun/child|reference_model)/"
+    r"site-packages/|dist-packages/|/lib(?:64)?/python3|^<|/ms_tune/(?:dryrun/child|reference)/"
 )
 _FATAL = re.compile(
     r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"

@@ -82,7 +82,7 @@ def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config)),
         warnings=warnings,
-        standing=(msg("reference.standing.mindspeed"),),
+        validated=(msg("reference.standing.mindspeed"),),
     )
 
 

@@ -99,12 +99,20 @@ def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config, plan)),
         warnings=(*defaults, *warnings, *([msg("reference.one-device")] if plan.layers != written.layers else [])),
-        standing=tuple(_standing(config, count)),
+        validated=tuple(_validated(config)),
+        unproved=tuple(_unproved(config, count)),
     )
 
 
-def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
-    """What the reference transformer was held to (docs/reference-model.md), and what nothing here can hold.
+def _validated(config: TrainingConfig) -> Iterator[Message]:
+    """What the reference transformer was held to (docs/reference-model.md)."""
+    tensor = config.parallelism.tensor > 1
+    if not (tensor and before_2_1()):
+        yield msg("reference.standing.held" if tensor else "reference.standing.one-device")
+
+
+def _unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
+    """What nothing here can hold it to.
 
     HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and pipelines, is on no index. The
     forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1 does not.
@@ -113,8 +121,6 @@ def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
     shared = devices // parallel.model_size * parallel.context
     if parallel.tensor > 1 and before_2_1():
         yield msg("reference.standing.tensor-2.0", release=release)
-    else:
-        yield msg("reference.standing.held" if parallel.tensor > 1 else "reference.standing.one-device")
     if shared > 1:
         yield msg("reference.standing.sharded", ranks=shared)
     if parallel.context > 1:

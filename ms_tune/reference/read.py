@@ -57,7 +57,8 @@ class DynamicJob:
     layer_changes: Callable[[Sequence[Placed], Sequence[Placed]], Iterable[SettingChange]]
     not_included: tuple[Message, ...]  # what the reference transformer leaves out of it
     warnings: tuple[Message, ...]  # what the config's author should know
-    standing: tuple[Message, ...]  # what the reference transformer was held to for such a job, and what it was not
+    validated: tuple[Message, ...]  # what the reference transformer was held to for such a job
+    unproved: tuple[Message, ...] = ()  # and what nothing could hold it to
 
 
 def placed_layers(

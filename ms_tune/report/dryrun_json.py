@@ -114,7 +114,7 @@ def _stage(stage: StageResult, console: Console) -> dict[str, object]:
         "rank": run.rank,
         "layers": run.layers,
         **_figures(stage, console),
-        "kinds": dict(run.kinds),
+        "kinds": {kind.label: count for kind, count in run.kinds.items()},
         "phases": {phase.value: size for phase, size in stage.phases.items()},
         "micro_batches_in_flight": run.in_flight[0] if run.in_flight else None,
         "micro_batches_in_flight_by_chunk": list(run.in_flight) if run.in_flight else None,

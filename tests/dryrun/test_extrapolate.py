@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ms_tune.dryrun.extrapolate import combined, counts_of, weights
+from ms_tune.dryrun.extrapolate import combined, weights
 
 KINDS = ("dense", "dense, full recompute", "moe")
 counts = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 40), max_size=3)
@@ -40,11 +39,6 @@ def test_a_kind_that_was_never_run_cannot_be_derived() -> None:
 
 def test_proportional_runs_need_no_third() -> None:
     assert weights({"dense": 24, "moe": 8}, [{"dense": 3, "moe": 1}, {"dense": 6, "moe": 2}]) is not None
-
-
-@pytest.mark.parametrize("kinds", [{}, {"layer": 3}])
-def test_layers_are_alike_where_nothing_is_known(kinds: dict[str, int]) -> None:
-    assert counts_of(kinds, 3) == {"layer": 3}
 
 
 @given(counts, st.lists(counts, min_size=1, max_size=5), sizes, st.fixed_dictionaries(dict.fromkeys(KINDS, sizes)))

@@ -14,6 +14,7 @@ from ms_tune.dryrun.extrapolate import worst
 from ms_tune.dryrun.plan import JobPlan, plan
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, edited
@@ -87,7 +88,7 @@ class TestSizes:
         made = dict.fromkeys(full, 0)
         for run, factor in zip(stage.runs, stage.factors, strict=True):
             for kind, count in run.kinds.items():
-                made["recomputed" if "full" in kind else "plain"] += int(factor * count)
+                made["recomputed" if kind.recompute is RecomputeMode.FULL else "plain"] += int(factor * count)
         assert made == full
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.check import foretold
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
@@ -75,8 +76,8 @@ def large() -> PlannedJob:
 
 
 def figures(run: dict[str, Any]) -> RunFigures:
-    given = {name: run[name] for name in ("stage", "kinds", "peaks", "lasting", "footprint")}
-    return RunFigures(**given, in_flight=tuple(run["in_flight"]))
+    given = {name: run[name] for name in ("stage", "peaks", "lasting", "footprint")}
+    return RunFigures(**given, kinds=kinds_from_json(run["kinds"]), in_flight=tuple(run["in_flight"]))
 
 
 def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
@@ -84,7 +85,9 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
     for run in runs["probes"]:
         found, kind = figures(run), RecomputeMode(run["kind"])
         seen.append(
-            Seen(ProbeRun(run["made_of"], kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found)
+            Seen(
+                ProbeRun(LayerKind(run["make"]), kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found
+            )
         )
     made = Measured(seen, model_in(job))
     made.with_some([figures(run) for run in runs["some"]])
@@ -115,8 +118,8 @@ def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], reques
     """Else what was recorded would tell of another ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     probes, _ = asked(job, model_in(job), KINDS)
-    wanted = [(one.made_of, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
-    assert wanted == [(run["made_of"], run["kind"], run["stage"], sum(run["kinds"].values())) for run in runs["probes"]]
+    wanted = [(one.make, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
+    assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 
 
 def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob) -> None:
@@ -143,7 +146,7 @@ def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) ->
     """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
     made = measured(large, LARGE)
     assert not made.hidden
-    full = made.kept("moe", RecomputeMode.FULL)
+    full = made.kept(LayerKind.EXPERTS, RecomputeMode.FULL)
     assert full is not None
     assert full.activations == 0
     assert round(full.once / MIB) == 2705

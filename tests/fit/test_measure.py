@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import MsTuneError, RunError, UnsupportedError
+from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedError
 from ms_tune.fit import measure as engine
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Probe, RunFigures, measure
@@ -20,6 +20,7 @@ from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
 from ms_tune.text import msg
 from tests.fit.test_table import job_of
+from tests.kinds import labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
     assert isinstance(figures, RunFigures)
     assert figures.peaks == {"backward": 1000}
     assert figures.lasting == {"backward": 30}  # weights, optimizer state, gradients
-    assert (figures.footprint, figures.kinds, figures.in_flight) == (1001, {"dense": 2}, (4,))
+    assert (figures.footprint, labels(figures.kinds), figures.in_flight) == (1001, {"dense": 2}, (4,))
     assert not machine.folder.exists()
 
 
@@ -128,7 +129,7 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
     probes = [replace(probe, needed=True) for probe in probes_of(job)]
 
     def cut(*_arguments: object) -> None:
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
 
     monkeypatch.setattr(engine, "prepare", cut)
     with pytest.raises(UnsupportedError, match="no small dryruns") as caught:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from ms_tune.dialects.stage import cell_of
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import RelativeCosts, costs_of
@@ -40,11 +39,13 @@ from ms_tune.planning.table import IN_CELL, CostTable, check
 from ms_tune.resources import data_folder
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
+from tests.kinds import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.fit.job import PlannedJob
 
 KINDS = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM, RecomputeMode.SELECT)
@@ -260,32 +261,20 @@ class TestProbes:
         seen: dict[int, list[int]] = {}
         for probe in some_recomputed(job):
             run = prepare(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
-            full = {cell_of(kind)[0]: count for kind, count in run.kinds.items() if "full recompute" in kind}
+            full = {kind.cell[0]: count for kind, count in run.kinds.items() if kind.recompute is RecomputeMode.FULL}
             assert len(set(full.values())) == 1
             assert sum(run.kinds.values()) == min(5, each) * chunks
             seen.setdefault(probe.stage, []).append(full[0])
         assert set(map(tuple, seen.values())) == {(1, 2)}
 
-    @pytest.mark.parametrize(
-        ("kind", "cell"),
-        [
-            ("dense", (0, "dense")),
-            ("moe, full recompute", (0, "moe")),
-            ("chunk 1, dense", (1, "dense")),
-            ("chunk 11, moe, select recompute a b", (11, "moe")),
-        ],
-    )
-    def test_a_kind_without_what_it_recomputes(self, kind: str, cell: tuple[int, str]) -> None:
-        assert cell_of(kind) == cell
-
     def test_dense_layers_come_before_experts(self) -> None:
         config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
         job = read_job(DryrunRequest(config=config, devices=8))
         model = model_in(job)
-        assert model.counts == {"dense": 1, "moe": 15}
-        assert model.main == "moe"
+        assert model.counts == {LayerKind.DENSE: 1, LayerKind.EXPERTS: 15}
+        assert model.main is LayerKind.EXPERTS
         probes, _ = asked(job, model, (RecomputeMode.NONE,))
-        assert {one.made_of for one in probes} == {"dense", "moe"}
+        assert {one.make for one in probes} == {LayerKind.DENSE, LayerKind.EXPERTS}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
@@ -294,16 +283,16 @@ class TestProbes:
         job = job_in(config)
         model = model_in(job)
         probes, _ = asked(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
-        runs: dict[tuple[str, RecomputeMode, int], list[Mapping[str, int]]] = {}
+        runs: dict[tuple[LayerKind, RecomputeMode, int], list[Mapping[StageLayerKind, int]]] = {}
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
-            kinds = prepare(cut, one.probe.loaded).kinds or {model.main: one.probe.layers}
-            runs.setdefault((one.made_of, one.kind, one.probe.stage), []).append(kinds)
+            kinds = prepare(cut, one.probe.loaded).layer_counts
+            runs.setdefault((one.make, one.kind, one.probe.stage), []).append(kinds)
         compared = 0
-        for (made_of, _, _), found in runs.items():
+        for (make, _, _), found in runs.items():
             for few, more in pairwise(found):
-                added = {cell_of(kind)[1] for kind, count in more.items() if count > few.get(kind, 0)}
-                assert added == {made_of}
+                added = {kind.make for kind, count in more.items() if count > few.get(kind, 0)}
+                assert added == {make}
                 compared += 1
         assert compared >= min(3, job.stages)
 
@@ -313,14 +302,14 @@ class TestProbes:
         """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
         job = job_in(config)
         kinds = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
-        made: dict[tuple[str, int, int], set[tuple[tuple[tuple[int, str], int], ...]]] = {}
+        made: dict[tuple[LayerKind, int, int], set[tuple[tuple[tuple[int, LayerKind], int], ...]]] = {}
         probes, _ = asked(job, model_in(job), kinds)
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
-            cells = Counter[tuple[int, str]]()
-            for kind, count in (prepare(cut, one.probe.loaded).kinds or {}).items():
-                cells[cell_of(kind)] += count
-            made.setdefault((one.made_of, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
+            cells = Counter[tuple[int, LayerKind]]()
+            for kind, count in prepare(cut, one.probe.loaded).kinds.items():
+                cells[kind.cell] += count
+            made.setdefault((one.make, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
         assert [key for key, several in made.items() if len(several) > 1] == []
 
     @pytest.mark.slow
@@ -387,7 +376,7 @@ class TestStaticGraph:
         probes = emptied_probes(job, measured.model)
         for probe, kinds in zip(probes, ({"chunk 1, dense": 2}, {"chunk 0, dense": 2}), strict=True):
             run = prepare(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
-            assert run.kinds == kinds  # the framework takes what the small run is cut to
+            assert labels(run.kinds) == kinds  # the framework takes what the small run is cut to
         ends = [world.some(job, probe) for probe in probes]
         table = with_ends(table_of(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)
         assert (table.head.empty_bytes, table.tail.empty_bytes) == (84 * MIB, 84 * MIB)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import RecomputeMode
+from ms_tune.dialects.stage import StageLayerKind
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.measure import RunFigures
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ class World:
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:
             lasting["update"] = self.update * probe.layers * MIB
-        words = {RecomputeMode.FULL: ", full recompute", RecomputeMode.COMM: ", communication recompute"}
         kinds = {
-            (f"chunk {chunk}, " if job.chunks > 1 else "") + f"dense{words.get(kind, '')}": count
+            StageLayerKind(LayerKind.DENSE, kind, chunk=chunk if job.chunks > 1 else None): count
             for chunk, cell in enumerate(cells)
             for kind, count in cell.items()
             if count

@@ -17,7 +17,7 @@ import numpy as np
 from ms_tune import api
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import analyse
-from ms_tune.memory.request import MemoryRequest
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.metrics.request import MetricsRequest
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.comm_order import read_communication_order

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.report import analyse
-from ms_tune.memory.request import MemoryRequest
+from ms_tune.footprint.request import MemoryRequest
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.findings import checks
 from ms_tune.footprint.report import analyse
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.steps import StepEvidence
-from ms_tune.memory.request import MemoryRequest
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
 from ms_tune.text import Language

@@ -21,7 +21,7 @@ PACKAGE = Path(ms_tune.__file__).parent
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package in it, but for that room, and a config of the dynamic graph."""
     made = tmp_path_factory.mktemp("without")
-    shutil.copytree(PACKAGE, made / "ms_tune", ignore=shutil.ignore_patterns("reference_model", "__pycache__"))
+    shutil.copytree(PACKAGE, made / "ms_tune", ignore=shutil.ignore_patterns("reference", "__pycache__"))
     for name in ("checklists", "yaml_templates"):
         shutil.copytree(data_folder(name), made / name)
     (made / "config.yaml").write_text(yaml.safe_dump(CASES["Qwen3"].config), encoding="utf-8")
@@ -56,5 +56,5 @@ def test_the_rest_works_without_it(arguments: tuple[str, ...], folder: Path) -> 
 def test_what_is_missing_is_said(folder: Path) -> None:
     done = ms_tune_without(folder, "dryrun", "config.yaml", "--devices", "4")
     assert done.returncode == 2, done.stderr
-    assert "reference_model" in done.stderr
+    assert "reference" in done.stderr
     assert "Traceback" not in done.stderr

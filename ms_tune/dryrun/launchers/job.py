@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.launchers.stages import Parallel
 from ms_tune.dryrun.launchers.words import OptionChange
 from ms_tune.facts.query import load
@@ -16,6 +17,8 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from ms_tune.dialects.stage import StageLayerKind
 
 _RECORD, _LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")
@@ -34,7 +37,7 @@ class JobRank:
     seconds: float  # how long it ran
     run: int = 0  # 0 for the first run of its stage; others have more layers, so that the whole stage can be derived
     layers: int = 0  # layers of its stage as it ran; 0 where that is not known
-    kinds: Mapping[str, int] = field(default_factory=dict)  # how many of each kind
+    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)  # how many of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,5 +169,5 @@ def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
         seconds=float(told["seconds"]),
         run=run,
         layers=int(told.get("layers", 0)),
-        kinds={str(kind): int(count) for kind, count in told.get("kinds", {}).items()},
+        kinds=kinds_from_json(told.get("kinds", [])),
     )

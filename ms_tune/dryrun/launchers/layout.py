@@ -1,6 +1,6 @@
 """Which layers a stage of a Megatron program builds, by the program's arguments: dense or experts, and what is recomputed.
 
-The rules are those of :mod:`ms_tune.layers.megatron`; here they are asked about words whose parser is not known.
+The rules are those of :mod:`ms_tune.dialects.megatron`; here they are asked about words whose parser is not known.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_ends, in_full
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.plan_result import FrameworkStop
-from ms_tune.dialects.stage import FULL_RECOMPUTE
+from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.dryrun.launchers.stages import parallel_of
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.facts.megatron import releases_on
 from ms_tune.facts.query import load
@@ -131,7 +132,7 @@ def _text(words: OptionWords, option: str) -> str | None:
     return " ".join(given) if given else None
 
 
-def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[str, int]:
+def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
     """How many layers of each kind a stage has: layers of one kind need the same memory.
 
     Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
@@ -140,31 +141,28 @@ def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[str, int]:
     Raises:
         UsageError: The frameworks refuse what is to be recomputed.
     """
-    found: Counter[str] = Counter()
-    for cell in layout.of_stage(stage):
-        before = f"chunk {cell.chunk}, " if layout.chunks > 1 else ""
-        found.update(before + kind for kind in _of_cell(layout, cell))
-    return dict(found)
+    return dict(Counter(kind for cell in layout.of_stage(stage) for kind in _of_cell(layout, cell)))
 
 
-def _of_cell(layout: ProgramLayout, cell: StageChunk) -> Iterator[str]:
+def _of_cell(layout: ProgramLayout, cell: StageChunk) -> Iterator[StageLayerKind]:
+    chunk = cell.chunk if layout.chunks > 1 else None
     try:
         check_ends(layout.inputs, layout.settled, cell)
         groups = in_full(layout.inputs, layout.settled, cell)
     except FrameworkStop as stop:
         raise _refused(stop) from stop
-    together: dict[int, list[str]] = {}
+    together: dict[int, list[LayerKind]] = {}
     for index, group in enumerate(groups):
         number = cell.looked_up + index
         if number in layout.settled.noop:
             continue
-        kind = "experts" if has_experts(layout.inputs, number) else "dense"
+        make = LayerKind.EXPERTS if has_experts(layout.inputs, number) else LayerKind.DENSE
         if group is None:
-            yield kind
+            yield StageLayerKind(make, chunk=chunk)
         else:
-            together.setdefault(group, []).append(kind)
-    for kinds in together.values():
-        yield f"{' + '.join(kinds)}, {FULL_RECOMPUTE}"
+            together.setdefault(group, []).append(make)
+    for first, *others in together.values():
+        yield StageLayerKind(first, RecomputeMode.FULL, chunk=chunk, together=tuple(others))
 
 
 def _whole(given: Sequence[str] | None, option: str) -> int:

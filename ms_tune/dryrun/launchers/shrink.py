@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.text import Message
 
 AUTO = "auto"
@@ -30,7 +31,7 @@ class Small:
     """A run of a stage."""
 
     layers: int  # layers of the stage that do something
-    kinds: Mapping[str, int]  # how many of each kind
+    kinds: Mapping[StageLayerKind, int]  # how many of each kind
     arguments: tuple[str, ...]  # what the program is given
 
 

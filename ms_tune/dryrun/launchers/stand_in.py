@@ -23,6 +23,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
 from ms_tune.dryrun.launchers.job import folder_of
@@ -80,7 +81,7 @@ class _RankRun:
             "stage": self.rank.stage,
             "run": self.number,
             "layers": self.size.layers,
-            "kinds": dict(self.size.kinds),
+            "kinds": kinds_to_json(self.size.kinds),
             "code": None,
             "seconds": 0.0,
         }

@@ -21,7 +21,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
 )
 from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, layer_count_key, layer_plan, stage_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.planning.schedule import Schedule
@@ -81,7 +81,7 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         max_device_memory=limit,
         limited_by=limited_by,
         changes=model.config.changes,
-        not_included=_not_included(stages, model),
+        not_included=_not_included(model),
         warnings=warnings,
         kinds=model.kinds,
         theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
@@ -127,12 +127,11 @@ def _job(config: ConfigCopy) -> MindFormersJob:
     )
 
 
-def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
-    found = [msg("dryrun.not-included.other-stages")] if stages > 1 else []
-    if not is_legacy(model.config.data) and any(kind.startswith("moe") for kind in model.kinds):
+def _not_included(model: CutModel) -> tuple[Message, ...]:
+    if not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds):
         # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
-        found.append(msg("dryrun.not-included.uneven-experts"))
-    return tuple(found)
+        return (msg("dryrun.not-included.uneven-experts"),)
+    return ()
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:

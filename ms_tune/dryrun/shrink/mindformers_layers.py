@@ -2,7 +2,7 @@
 
 The simulated stage keeps layers of each of its kinds; every other cell keeps its first layer, since the whole graph is
 compiled before it is cut into stages. What the layers that are left recompute and swap is written for their new numbers,
-and then read back by the framework's own rules (:func:`ms_tune.layers.normalize`): settings that would not give every
+and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.plan.normalize`): settings that would not give every
 layer what it had are not run.
 """
 
@@ -19,7 +19,7 @@ from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.models import ValueOrigin, model_of
 from ms_tune.normalize.convert_layers import convert
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.facts.models import ModelConfig
 
@@ -53,7 +54,9 @@ class CutModel:
     config: ConfigCopy  # the config to run
     layers: int  # layers of the stage in it
     full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
-    kinds: dict[str, int]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
+    kinds: dict[
+        StageLayerKind, int
+    ]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
 
     @property
     def shrunk(self) -> bool:
@@ -104,8 +107,8 @@ def cut(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutMo
         wanted: Which stage, and how many layers.
 
     Raises:
-        UsageError: So few layers cannot be spread over the stage's chunks.
-        UnsupportedError: The settings cannot be cut.
+        TooFewLayersError: They cannot be spread over the stage's chunks.
+        UncutLayersError: The settings cannot be cut.
     """
     full = config.count(wanted.key, 1)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
@@ -131,7 +134,7 @@ def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) 
     made = _cut_evenly(config, wanted, layers)
     plan = layer_plan(made.config)
     if plan is None or plan.failure is not None:
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wanted.index].kinds)
 
 
@@ -189,11 +192,11 @@ def _first_dense(config: ConfigCopy) -> int:
 
 
 def _check_chunks(stage: Stage, layers: int) -> None:
-    """Raise :class:`UsageError` if a chunk of the stage would be left empty."""
+    """Raise :class:`TooFewLayersError` if a chunk of the stage would be left empty."""
     made = resized(stage, layers)
     if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
         chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
 def _kept(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
@@ -260,9 +263,9 @@ def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
-        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
     if config.get("swap_config.swap") is True and is_legacy(config.data):
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     if config.get(f"{MODEL}.offset"):
         made.set(f"{MODEL}.offset", 0)
     for name in config.get("recompute_config", {}):

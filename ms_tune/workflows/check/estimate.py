@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE, FULL_RECOMPUTE, cell_of
 from ms_tune.dryrun.prepare import prepare
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import RankShare, layer_activations, logits_bytes
 from ms_tune.estimate.stage import Estimate, HeldLayers, stage_estimate
@@ -61,8 +61,9 @@ def _stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEstimate:
         lasting += run.theory.get("weights", 0)
     layers = []
     for kind, count in run.kinds.items():
-        chunk, make = cell_of(kind)
-        held = layer_activations(widths, share, experts=make != DENSE and bool(widths.experts))
-        layers.append(HeldLayers(held, run.in_flight[chunk], full=FULL_RECOMPUTE in kind, count=count))
+        chunk, make = kind.cell
+        held = layer_activations(widths, share, experts=make is not LayerKind.DENSE and bool(widths.experts))
+        full = kind.recompute is RecomputeMode.FULL
+        layers.append(HeldLayers(held, run.in_flight[chunk], full=full, count=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return stage_estimate(run.stage, run.layers, lasting, layers, logits)

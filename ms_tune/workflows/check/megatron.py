@@ -1,6 +1,6 @@
 """What a Megatron program's stages hold, by its arguments and the closed forms of :mod:`ms_tune.estimate.megatron`.
 
-Which layers lie where, and which are recomputed, is what the release makes of the arguments (:mod:`ms_tune.layers.megatron`).
+Which layers lie where, and which are recomputed, is what the release makes of the arguments (:mod:`ms_tune.dialects.megatron`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.dynamic import UNPROVED
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
 from ms_tune.footprint.diff_by_size import surpluses
@@ -111,7 +110,8 @@ def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> 
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
         new = dryrun(replace(request, config=file, devices=devices), observer)
     told = _told(old, new)
-    unproved = [one for one in told if one.id in UNPROVED]
+    resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]
+    unproved = [one for one in told if one in resting]
     if not found.same:
         unproved.append(msg("migrate.memory.not-same"))
     return BothSides(_beside(old, new), tuple(one for one in told if one not in unproved), tuple(unproved))

@@ -735,7 +735,7 @@ def test_lines_are_broken_where_a_language_breaks_them(text: str, width: int, li
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute"])
 def test_what_the_base_install_brings_needs_no_numpy(command: str) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     code = f"import sys; sys.modules['numpy'] = None; from ms_tune.cli.main import main; sys.exit(main(['{command}', 'examples/out_of_memory.yaml']))"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
@@ -15,14 +15,14 @@ from ms_tune.text import msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
-from ms_tune.verdict.run_record import FILE, OWN, KeptRank, RunRecord, from_json
+from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ms_tune.footprint.curve import Curve
-    from ms_tune.memory.request import JudgedRequest
+    from ms_tune.footprint.request import JudgedRequest
     from ms_tune.readers.comm_order import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.runtime_log import MemoryStatistics, RuntimeLog
@@ -43,42 +43,32 @@ class Terms:
     # nothing did.
     limit_by: str
     outside: Outside  # what no trace shows
-    kept: KeptRank | None  # what its run kept
+    record: RankRecord | None  # what its run kept
     doubt: Message | None  # why there can be no verdict
 
     @property
     def is_part(self) -> bool:
         """Whether the verdict is about a stage of which the trace holds some layers only."""
-        return self.kept is not None and self.kept.whole is not None
+        return self.record is not None and self.record.run_layers is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What the run that a trace belongs to keeps; nothing where ``dryrun`` did not make it."""
+def record_beside(trace: Path) -> tuple[RunRecord, list[str]]:
+    """What the run that a trace belongs to keeps, and the folders of the trace below the run's own, the deepest first.
 
-    run: RunRecord = field(default_factory=RunRecord)  # all of it
-    rank: KeptRank | None = None  # what is about the trace's rank
-    doubt: Message | None = None  # why it is not to be judged
-    asked_bytes: int | None = None  # the `max_device_memory` that its program asked for
-
-
-def kept_beside(trace: Path) -> Beside:
-    """What is kept in the folder of a trace, or in one of those above it."""
+    Nothing where ``dryrun`` did not make it.
+    """
     at = trace.absolute().parent
     for _ in range(_LEVELS):
         file = at / FILE
         try:
             if file.is_file() and file.stat().st_size <= _MOST_KEPT:
-                kept = from_json(json.loads(file.read_bytes()))
+                run = from_json(json.loads(file.read_bytes()))
                 below = trace.absolute().parent.relative_to(at).parts
-                named = ["/".join(below[:count]) for count in range(len(below), 0, -1)]
-                rank = next((kept.ranks[name] for name in named if name in kept.ranks), None)
-                asked = next((kept.asked[name] for name in named if name in kept.asked), kept.asked.get(OWN))
-                return Beside(kept, rank, kept.doubt_about(named), asked)
+                return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)]
         except (OSError, ValueError):
             pass
         at = at.parent
-    return Beside()
+    return RunRecord(), []
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
@@ -136,44 +126,34 @@ def terms_of(
     Raises:
         UsageError: There are no facts about the chip that the user names.
     """
-    beside = kept_beside(files.blocks)
+    run, names = record_beside(files.blocks)
+    record, doubt = run.rank_of(names), run.doubt_about(names)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
-    found = replace(beside.run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
-    outside = beside.rank.outside if beside.rank else found
+    found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
+    outside = record.outside if record else found
     if asked.reserve_bytes is not None:
         outside = replace(outside, reserve_bytes=asked.reserve_bytes)
-    used = as_asked(statistics, beside.asked_bytes) if statistics and statistics.used_mib else None
-    named = (asked.chip, asked.device_bytes) if asked.names_device else None
-    terms = _terms(beside, used, named, most, outside)
-    return terms if beside.doubt is None else replace(terms, doubt=beside.doubt)
-
-
-def _terms(
-    beside: Beside,
-    statistics: MemoryStatistics | None,
-    named: tuple[str | None, int | None] | None,
-    most: int | None,
-    outside: Outside,
-) -> Terms:
-    run, kept = beside.run, beside.rank
-    device = device_of(*named or (run.chip, run.card_bytes))
-    cap, by, told = None, Cap.SCRIPT, "device" if named else "assumed"
+    used = as_asked(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
+    named = asked.names_device
+    device = device_of(asked.chip, asked.device_bytes) if named else device_of(run.chip, run.card_bytes)
+    cap, by, limit_by = None, Cap.SCRIPT, "device" if named else "assumed"
     if most is not None:
-        cap, by, told = most, Cap.USER, "user"
-    elif kept is not None:
-        cap, by, told = kept.cap_bytes, kept.cap, "device" if named else "run"
-    elif statistics is not None and is_simulated(statistics):
-        cap = cap_in(statistics)
-        told = "log" if cap is not None else told
-    elif statistics is not None and not named:
-        size = statistics.device_mib * MIB
+        cap, by, limit_by = most, Cap.USER, "user"
+    elif record is not None:
+        cap, by, limit_by = record.cap_bytes, record.cap, "device" if named else "run"
+    elif used is not None and is_simulated(used):
+        cap = cap_in(used)
+        limit_by = "log" if cap is not None else limit_by
+    elif used is not None and not named:
+        size = used.device_mib * MIB
         device = Device(size, size, msg("verdict.limit.log"))
-        cap, by, told = statistics.used_mib * MIB, Cap.LOG, "log"
+        cap, by, limit_by = used.used_mib * MIB, Cap.LOG, "log"
     try:
-        return Terms(limit_of(device, cap, by), told, outside, kept, None)
+        limit = limit_of(device, cap, by)
     except UsageError as error:
-        return Terms(limit_of(device), told, outside, kept, error.message)
+        limit, doubt = limit_of(device), doubt or error.message
+    return Terms(limit, limit_by, outside, record, doubt)
 
 
 def doubts_of(
@@ -212,9 +192,9 @@ def verdict_of(
     doubts = [] if terms.doubt is None else [terms.doubt]
     doubts += doubts_of(table, curve, log, uncountable, terms.limit.device.card_bytes)
     need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
-    whole = terms.kept.whole if terms.kept is not None else None
-    if whole is not None:
-        if whole.need is None:
-            doubts.append(msg("verdict.none.whole", layers=whole.run_layers, full=whole.layers))
-        need = whole.need or need
+    record = terms.record
+    if record is not None and record.run_layers is not None:
+        if record.stage_need is None:
+            doubts.append(msg("verdict.none.whole", layers=record.run_layers, full=record.stage_layers))
+        need = record.stage_need or need
     return judge(need, terms.limit, terms.outside, doubts)
