@@ -12,6 +12,7 @@
     ├── StandInBuildError    the stand-in CANN libraries could not be built
     ├── RunError             a simulated training run failed
     └── TraceError           a tracker file cannot be read (with file and line)
+        ├── NoStepsError         a log tells about no step of a training
         └── NoTraceError         a folder has none
 
 The message of an error is a :class:`~ms_tune.text.Message`, not a sentence: the command line renders it in the
@@ -137,6 +138,10 @@ class ConfigError(_LocatedError):
 
 class TraceError(_LocatedError):
     """A file of the memory tracker cannot be read."""
+
+
+class NoStepsError(TraceError):
+    """A log tells about no step of a training."""
 
 
 class NoTraceError(TraceError):

@@ -8,7 +8,7 @@ from operator import eq
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, UsageError
+from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
 from ms_tune.metrics.figures import inputs_of, model_rate, throughput, utilisation
 from ms_tune.metrics.job import read_job
@@ -135,9 +135,7 @@ def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[Tra
     for file in files:
         try:
             found.append(read_training_log(file, count))
-        except TraceError as error:
-            if error.message.id != "trace.steps.none":
-                raise
+        except NoStepsError as error:
             without = without or error
     if without is not None and not found:
         raise without

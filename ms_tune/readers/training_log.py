@@ -15,7 +15,7 @@ from operator import itemgetter
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import NoStepsError, TraceError
 from ms_tune.readers.log_lines import bodies, perhaps, text_of
 from ms_tune.readers.logged_memory import reports_in
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
@@ -117,7 +117,7 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
         return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
     if head in _UTF_16:
         return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
-    return TraceError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
+    return NoStepsError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
 
 
 @dataclass(slots=True)
