@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ms_tune.footprint.torch_report import PlaceChange, TorchReport
     from ms_tune.memory.comparison import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
-    from ms_tune.memory.request import PlanRequest, WhatIfRequest
+    from ms_tune.memory.request import PlanRequest, TorchWhatIfRequest, WhatIfRequest
+    from ms_tune.memory.snapshot_what_if import TorchWhatIf
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.packing.plan import PackingProgress
-    from ms_tune.pools.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.text import Message
 
@@ -283,9 +283,10 @@ def memory_snapshot_what_if(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.snapshot_what_if import replay_snapshot  # noqa: PLC0415 - start-up time
 
-    return torch_what_if(Path(path), request or TorchWhatIfRequest(), on_progress)
+    return replay_snapshot(Path(path), request or TorchWhatIfRequest(), on_progress)
 
 
 def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:

@@ -125,6 +125,6 @@ def measured_clock(source: str | Path) -> Clock:
         report = api.fit("table.json", request=FitRequest(clock=api.measured_clock("prof/")))
         print(report.clock.times, report.clock.notes)
     """
-    from ms_tune.metrics.measured import clock_of  # noqa: PLC0415 - start-up time
+    from ms_tune.workflows.step_clock import clock_of  # noqa: PLC0415 - start-up time
 
     return clock_of(Path(source))

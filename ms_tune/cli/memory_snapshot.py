@@ -61,7 +61,7 @@ def show(arguments: Namespace, console: Console) -> ExitCode:
 def what_if(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory what-if SNAPSHOT``: 1 if what is asked for is over the limit."""
     _check("ms-tune memory what-if", arguments)
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - as above
 
     request = TorchWhatIfRequest(

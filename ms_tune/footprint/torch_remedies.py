@@ -60,7 +60,9 @@ def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
     recorded = report.replay.settings
     if recorded.expandable or not any(cause.fragments for cause in report.causes):
         return []
-    after = outcome_of(report, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False).peak_bytes
+    after = outcome_of(
+        report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
+    ).peak_bytes
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
     texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
     return [_remedy("expandable-segments", (held, after), texts, how, held=True)]

@@ -21,6 +21,7 @@ from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curv
 from ms_tune.footprint.torch_steps import StepGrowth, grown_by_step, step_ends
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_what_if import Recording
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_events import Action
@@ -122,6 +123,11 @@ class TorchReport:
     shortages: tuple[OomReport, ...]  # where the device had no more
     step_ends: tuple[int, ...]  # the last event of each training step; empty where nothing tells
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
+
+    @property
+    def recording(self) -> Recording:
+        """What can be replayed under other settings."""
+        return Recording(self.device.events, self.replay.start, self.step_ends)
 
     @property
     def passed_over(self) -> Message | None:

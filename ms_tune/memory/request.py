@@ -41,3 +41,23 @@ class PlanRequest:
     rank: int | None = None
     capacity: int | None = None
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIfRequest:
+    """What to replay."""
+
+    device: int | None = None  # the device's number; None for the one with the most events
+    expandable: bool | None = None  # `expandable_segments`; None as recorded
+    max_split: int | None = None  # `max_split_size_mb` in bytes; None as recorded
+    roundup: int | None = None  # `roundup_power2_divisions`; None as recorded
+    keep_cache: bool = False  # whether the script's calls of `empty_cache` are left out
+    empty_each_step: bool = False  # whether it is called after each training step
+    collect_above: float | None = None  # `garbage_collection_threshold`, a share of `limit`; None: not set
+    limit: int | None = None  # bytes of the device that the allocator may take; None: no limit
+
+    @property
+    def names_settings(self) -> bool:
+        """Whether a setting is asked for."""
+        named = (self.expandable, self.max_split, self.roundup, self.collect_above)
+        return self.keep_cache or self.empty_each_step or any(each is not None for each in named)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.torch_remedies import TorchRemedy
     from ms_tune.footprint.torch_report import CodeLocation, GrowthCause, OomReport, PlaceChange, Survivors, TorchReport
-    from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.memory.snapshot_what_if import TorchWhatIf
+    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
 
 VERSION = 1

@@ -16,7 +16,8 @@ import pytest
 
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.torch_report import analyse_snapshot
-from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if
+from ms_tune.memory.request import TorchWhatIfRequest
+from ms_tune.memory.snapshot_what_if import replay_snapshot
 from ms_tune.readers.oom_log import read_memory_failure
 from ms_tune.units import MIB
 from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
@@ -100,7 +101,7 @@ def look(path: Path) -> bool:
         assert report.replay.exact == (report.replay.differences == 0)
         told = report.replay.exact and len(report.device.events) > 0
         assert told == (report.peak_bytes is not None) == (report.refused_because is None)
-        torch_what_if(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
+        replay_snapshot(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
         answered = True
     assert time.monotonic() - began < _SECONDS
     return answered

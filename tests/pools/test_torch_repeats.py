@@ -101,7 +101,7 @@ def test_what_is_told_is_the_same(
         if not report.replay.exact:
             return [(report.replay.first, report.replay.differences, report.contents)]
         return [
-            told(report, outcome_of(report, tried, cache, recorded=False))
+            told(report, outcome_of(report.recording, tried, cache, recorded=False))
             for tried in (settings, other, replace(other, total=40 * MIB, collect_above=0.5))
             for cache in Cache
         ]

@@ -89,7 +89,8 @@ def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
 
 
 def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - beside its use
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - beside its use
+    from ms_tune.memory.snapshot_what_if import replay_snapshot  # noqa: PLC0415 - beside its use
 
     programs = {}
     for name, settings in (("classic", NPU), ("expandable", NPU_EXPANDABLE)):
@@ -97,7 +98,7 @@ def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pickle.dumps(programs[name].snapshot(), protocol=4))
     for name, other in (("classic", "expandable"), ("expandable", "classic")):
         asked = TorchWhatIfRequest(expandable=other == "expandable")
-        result = torch_what_if(tmp_path / name, asked, lambda _what, _share: None)
+        result = replay_snapshot(tmp_path / name, asked, lambda _what, _share: None)
         recorded, foretold = result.outcomes
         assert result.error_bytes == 0
         assert recorded.peak_bytes == result.report.reserved_peak_bytes
