@@ -51,13 +51,9 @@ _BESIDE = {
 }
 # Arrows that are still to be turned, with the step that turns them; none may be added.
 _UPWARD = {
-    ("diagnostics", "source"),  # Span, KeyPath, Edit and Change come down to floor 0
-    ("diagnostics", "dialects"),
-    ("diagnostics", "lint"),
     ("dialects", "job"),
     ("pools", "footprint"),
     ("dryrun", "normalize"),
-    ("lint", "normalize"),  # the plan becomes a property of the job
     ("metrics", "normalize"),
     ("metrics", "profile"),
     ("profile", "metrics"),
