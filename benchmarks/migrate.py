@@ -22,7 +22,7 @@ import yaml
 from ms_tune.errors import MsTuneError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
-from ms_tune.workflows.migrate.run import migrate_source
+from tests.jobs import migrate_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,7 +86,9 @@ def _names(argument: ast.expr, words: set[object]) -> Iterator[str]:
         yield str(argument.value)
     elif isinstance(argument, ast.JoinedStr) and isinstance(argument.values[0], ast.Constant):
         prefix = str(argument.values[0].value)
-        behind = {one.name for one in modules() if one.name.startswith(prefix)}
+        parts = (re.escape(str(one.value)) if isinstance(one, ast.Constant) else r"\w+" for one in argument.values)
+        form = re.compile("".join(parts))
+        behind = {one.name for one in modules() if form.fullmatch(one.name)}
         yield from {name for name in behind if name.removeprefix(prefix) in words} or behind
 
 

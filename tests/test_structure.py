@@ -53,7 +53,6 @@ _BESIDE = {
 _UPWARD = {
     ("dialects", "job"),
     ("dryrun", "normalize"),
-    ("lint", "normalize"),  # the plan becomes a property of the job
     ("metrics", "normalize"),
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}

@@ -6,7 +6,7 @@
 
     report = api.lint("train.yaml", request=LintRequest(framework_version="1.8"))
     for finding in report.findings:
-        print(finding.span.line, finding.id)
+        print(finding.location.line, finding.id)
 
 Arguments and results are records that cannot be changed, and every failure that a user can do something about is a
 :class:`~ms_tune.errors.MsTuneError`. Nothing is printed; nothing is written unless the request says so. The engines are

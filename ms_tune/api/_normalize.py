@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
+    from ms_tune.job.job import Job
     from ms_tune.normalize.against import Compared
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.normalize.convert_script import ConvertedProgram
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def normalize(
-    config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+    config: str | Path | SourceFile | Job, *, framework_version: str | None = None, layers: int | None = None
 ) -> LayerPlan:
     """What every layer of a config recomputes and swaps, as its framework decides it.
 
     Args:
-        config: The file, or its parsed text.
+        config: The file, its parsed text, or its job.
         framework_version: The release whose rules hold; None for the installed one, or else the default.
         layers: The number of layers, for a config that does not tell it.
 
@@ -41,9 +42,9 @@ def normalize(
         plan = api.normalize("train.yaml", framework_version="1.9")
         in_full = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
     """
-    from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import run  # noqa: PLC0415 - start-up time
 
-    return normalize_source(_source(config), framework_version, layers)
+    return run.normalize(_job(config, framework_version, layers))
 
 
 def normalize_script(script: str | Path, *, framework_version: str | None = None) -> tuple[ProgramPlan, ...]:
@@ -88,12 +89,15 @@ def explicit_script(script: str | Path, *, framework_version: str | None = None)
 
 
 def against(
-    config: str | Path | SourceFile, *logs: str | Path, framework_version: str | None = None, layers: int | None = None
+    config: str | Path | SourceFile | Job,
+    *logs: str | Path,
+    framework_version: str | None = None,
+    layers: int | None = None,
 ) -> Compared:
     """Whether a job did what a config says: its logs beside the plan, layer by layer.
 
     Args:
-        config: The file, or its parsed text.
+        config: The file, its parsed text, or its job.
         logs: Logs of its ranks (``worker_0.log``, ``info.log``), or folders of them.
         framework_version: As for :func:`normalize`.
         layers: As for :func:`normalize`.
@@ -111,16 +115,16 @@ def against(
     """
     from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
 
-    return compare(_source(config), list(map(Path, logs)), framework_version, layers)
+    return compare(_job(config, framework_version, layers), list(map(Path, logs)))
 
 
 def explicit(
-    config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+    config: str | Path | SourceFile | Job, *, framework_version: str | None = None, layers: int | None = None
 ) -> Explicit:
     """A config with its lists of layers in their explicit form. The file stays as it is.
 
     Args:
-        config: The file, or its parsed text.
+        config: The file, its parsed text, or its job.
         framework_version: As for :func:`normalize`.
         layers: As for :func:`normalize`.
 
@@ -132,12 +136,9 @@ def explicit(
 
         Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
     """
-    from ms_tune.job.includes import followed  # noqa: PLC0415 - start-up time
-    from ms_tune.normalize import expand as engine  # noqa: PLC0415 - as above
-    from ms_tune.normalize.source import dialect_of  # noqa: PLC0415 - as above
+    from ms_tune.normalize import expand as engine  # noqa: PLC0415 - start-up time
 
-    source = followed(_source(config))
-    return engine.explicit(source, dialect_of(source), framework_version, layers)
+    return engine.explicit(_job(config, framework_version, layers))
 
 
 def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
@@ -186,7 +187,7 @@ def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 
 
 
 def merge_sapp(
-    text: str, config: str | Path | SourceFile, *, framework_version: str | None = None, layers: int | None = None
+    text: str, config: str | Path | SourceFile | Job, *, framework_version: str | None = None, layers: int | None = None
 ) -> Merged:
     """A config with the lists printed by SAPP in it. The file stays as it is.
 
@@ -208,11 +209,11 @@ def merge_sapp(
     from ms_tune.normalize import sapp as engine  # noqa: PLC0415 - as above
     from ms_tune.normalize.sapp_lists import parse_sapp  # noqa: PLC0415 - start-up time
 
-    return engine.merge(_source(config), parse_sapp(text), framework_version, layers)
+    return engine.merge(_job(config, framework_version, layers), parse_sapp(text))
 
 
 def convert(
-    config: str | Path | SourceFile, to: str, *, framework_version: str | None = None, layers: int | None = None
+    config: str | Path | SourceFile | Job, to: str, *, framework_version: str | None = None, layers: int | None = None
 ) -> Converted:
     """The settings that do the same in another dialect; what cannot be said there is among ``problems``.
 
@@ -220,7 +221,7 @@ def convert(
     layer would not do what it does now, a problem says so.
 
     Args:
-        config: The file, or its parsed text.
+        config: The file, its parsed text, or its job.
         to: The other dialect, with ``@RELEASE`` behind it for another release than the default.
         framework_version: As for :func:`normalize`.
         layers: As for :func:`normalize`.
@@ -235,7 +236,7 @@ def convert(
     """
     from ms_tune.normalize import convert as engine  # noqa: PLC0415 - start-up time
 
-    return engine.convert_source(_source(config), engine.target_of(to), framework_version, layers)
+    return engine.convert_job(_job(config, framework_version, layers), engine.target_of(to))
 
 
 def convert_script(
@@ -295,23 +296,19 @@ def migrate(  # noqa: PLR0913 - settings with defaults
         print(moved.proved, [entry.name for entry in moved.questions])
     """
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
+    from ms_tune.job.job import load_job  # noqa: PLC0415 - as above
     from ms_tune.source import SCRIPTS  # noqa: PLC0415 - as above
     from ms_tune.text import msg  # noqa: PLC0415 - as above
-    from ms_tune.workflows.migrate.run import goal_of, migrate_script, migrate_source  # noqa: PLC0415 - as above
+    from ms_tune.workflows.migrate.run import goal_of, migrate_config, migrate_script  # noqa: PLC0415 - as above
 
     release, path = goal_of(to), Path(config)
     if path.suffix in SCRIPTS:
         if model_config is not None:
             raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
         return migrate_script(path, release, version=framework_version, check=check, language=language)
-    return migrate_source(
-        _source(path),
-        release,
-        version=framework_version,
-        model_config=Path(model_config) if model_config is not None else None,
-        check=check,
-        language=language,
-    )
+    named = Path(model_config) if model_config is not None else None
+    job = load_job(path, version=framework_version, model_config=named)
+    return migrate_config(job, release, check=check, language=language)
 
 
 def migrate_memory(
@@ -340,7 +337,11 @@ def migrate_memory(
     return both_sides(found, request or DryrunRequest(fewest_layers=True), observer or Observer())
 
 
-def _source(config: str | Path | SourceFile) -> SourceFile:
-    from ms_tune.source.yaml import load_source  # noqa: PLC0415 - start-up time
+def _job(config: str | Path | SourceFile | Job, version: str | None, layers: int | None) -> Job:
+    from ms_tune.job.job import Job, load_job  # noqa: PLC0415 - start-up time
 
-    return load_source(Path(config)) if isinstance(config, (str, Path)) else config
+    if isinstance(config, Job):
+        return config
+    if isinstance(config, (str, Path)):
+        return load_job(Path(config), version=version, layers=layers)
+    return Job(config, version=version, layers=layers)

@@ -13,7 +13,8 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import names_of
 from ms_tune.facts.releases import DEFAULT_VERSION
-from ms_tune.job.includes import MODEL_CONFIG, followed
+from ms_tune.job.includes import MODEL_CONFIG
+from ms_tune.job.job import Job
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit_values import spell_value
@@ -73,11 +74,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         return run_script(arguments, console)
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
-    source = _load(arguments.file)
-    _check_sizes(source, arguments)
+    job = _job(_load(arguments.file), arguments)
+    _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
-        result = api.explicit(source, framework_version=arguments.framework_version, layers=arguments.layers)
-        problems = _normalize(source, arguments).problems
+        result = api.explicit(job)
+        problems = api.normalize(job).problems
         for path in result.left:
             console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
         for place, value, file, line in result.elsewhere:
@@ -85,13 +86,13 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
             console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
         if (result.left or result.elsewhere) and not result.count:
             return ExitCode.FINDINGS
-        return _write(source, result.text, result.count, problems, arguments, console)
+        return _write(job.written, result.text, result.count, problems, arguments, console)
     if arguments.against:
-        return _against(source, arguments, console)
+        return _against(job, arguments, console)
     if arguments.to:
-        _tell_files(_normalize(source, arguments), console)
-        return _convert(_converted(source, arguments), arguments, console)
-    return _show(_normalize(source, arguments), arguments, console)
+        _tell_files(api.normalize(job), console)
+        return _convert(api.convert(job, arguments.to), arguments, console)
+    return _show(api.normalize(job), arguments, console)
 
 
 def _load(path: Path) -> SourceFile:
@@ -103,7 +104,11 @@ def _load(path: Path) -> SourceFile:
     return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
 
 
-def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
+def _job(source: SourceFile, arguments: Namespace) -> Job:
+    return Job(source, version=arguments.framework_version, layers=arguments.layers)
+
+
+def _check_sizes(job: Job, arguments: Namespace) -> None:
     """What the command line says about sizes must not be other than what the config says."""
     sizes = (
         ("--layers", arguments.layers, names_of("num_layers")),
@@ -111,7 +116,7 @@ def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
         ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )
     sections = ("model", "model_config"), ("model",), ("model_config",), ("parallel_config",), ("parallelism",)
-    whole = followed(source)
+    whole = job.source
     for option, asked, names in sizes:
         for section, name in product(sections, names) if asked is not None else ():
             written, key = whole.get((*section, name)), ".".join((*section, name))
@@ -120,10 +125,6 @@ def _check_sizes(source: SourceFile, arguments: Namespace) -> None:
             if isinstance(written, int) and written != asked:
                 text = msg("normalize.contradicts", option=option, asked=asked, key=key, written=written)
                 raise UsageError(text, usage_hint(_PROGRAM))
-
-
-def _converted(source: SourceFile, arguments: Namespace) -> Converted:
-    return api.convert(source, arguments.to, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
 def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
@@ -177,22 +178,17 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
         console.note(console.text("normalize.read-from", file=file))
 
 
-def _against(source: SourceFile, arguments: Namespace, console: Console) -> ExitCode:
+def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
     from ms_tune.report import normalize_against  # noqa: PLC0415 - start-up time
 
-    version, layers = arguments.framework_version, arguments.layers
-    result = api.against(source, *arguments.against, framework_version=version, layers=layers)
+    result = api.against(job, *arguments.against)
     if arguments.json:
         console.write_json(normalize_against.comparison_json(result, console.language))
     else:
         _tell_files(result.plan, console)
         normalize_against.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
-
-
-def _normalize(source: SourceFile, arguments: Namespace) -> LayerPlan:
-    return api.normalize(source, framework_version=arguments.framework_version, layers=arguments.layers)
 
 
 def _check_sapp(arguments: Namespace) -> None:
@@ -217,13 +213,15 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
             return _convert(api.convert_sapp(text, arguments.to, **sizes), arguments, console)
         return _show(api.from_sapp(text, **sizes), arguments, console)
     source = load_source(arguments.file)
-    merged = api.merge_sapp(text, source, framework_version=arguments.framework_version, layers=arguments.layers)
+    merged = api.merge_sapp(text, _job(source, arguments))
     if arguments.write or arguments.diff or arguments.to:
         _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
-        return _convert(_converted(parse_source(merged.text, source.path), arguments), arguments, console)
+        return _convert(
+            api.convert(_job(parse_source(merged.text, source.path), arguments), arguments.to), arguments, console
+        )
     return _show(merged.plan, arguments, console)
 
 

@@ -29,7 +29,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.dialects.job_parts import JobView, TrainingConfig
     from ms_tune.dialects.stage import Stage, StageLayer
     from ms_tune.dryrun.job import ChildJob
     from ms_tune.reference.read import DynamicJob, Placed
@@ -51,9 +51,7 @@ _SURROUNDINGS = (
 )
 
 
-def prepare(
-    source: SourceFile, name: str, request: DryrunRequest, devices: int | None, dialect: Dialect
-) -> PreparedRun:
+def prepare(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """A run of one stage of the reference transformer in the shape of the config.
 
     Raises:
@@ -61,7 +59,8 @@ def prepare(
         UnsupportedError: The reference transformer does not do what the config asks for.
         UsageError: There is no such stage.
     """
-    job = _READERS[dialect](source, devices)
+    source, dialect = config.written, config.dialect
+    job = _READERS[dialect](config, devices)
     framework = None if request.reference else _framework(dialect)
     if not isinstance(framework, Framework):
         _SERVED[dialect](source, job.config)
@@ -71,10 +70,10 @@ def prepare(
     stage = full if request.layers in (None, full.layers) else resized(full, request.layers or 0)
     changes = () if stage is full else tuple(job.layer_changes(job.layers, _replaced(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
-    config = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
+    reduced = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
     world_size = job.devices
     split = _split(job)
-    reference = ReferenceJob(config, stage, split.data, STEPS)
+    reference = ReferenceJob(reduced, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
     own_model = _own_model(source, dialect)
     run = PreparedRun(
@@ -104,7 +103,7 @@ def prepare(
     if not isinstance(framework, Framework):
         return run
     left = None if stage is full else [layer for _, _, layer in _replaced(job.layers, stage)]
-    return _by_framework(_with_theory_if_served(run, source, config), source, framework, left)
+    return _by_framework(_with_theory_if_served(run, source, reduced), source, framework, left)
 
 
 def _split(job: DynamicJob) -> Split:

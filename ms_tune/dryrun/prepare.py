@@ -12,8 +12,8 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.job.detect import recognise
 from ms_tune.job.includes import BASE, with_bases
+from ms_tune.job.job import Job
 from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source, parse_source, yaml_text
 from ms_tune.text import msg
@@ -29,10 +29,23 @@ class LoadedConfig:
     """A config that was read."""
 
     original: SourceFile  # as its author wrote it; as one text with what it takes from a `base_config`
-    source: SourceFile  # with the user's `--set`
-    dialect: Dialect  # its dialect, one that can be run
+    job: Job  # with the user's `--set`; of a dialect that can be run
     name: str  # what it is called before the user
     devices: Devices  # NPUs in the job, and what says so
+
+    @property
+    def source(self) -> SourceFile:
+        """The config with the user's ``--set``."""
+        return self.job.written
+
+    @property
+    def dialect(self) -> Dialect:
+        """Its dialect."""
+        return self.job.dialect
+
+    def with_source(self, source: SourceFile) -> LoadedConfig:
+        """The same with another text."""
+        return replace(self, job=Job(source, dialect=self.dialect))
 
 
 def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:
@@ -48,15 +61,17 @@ def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConf
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     original = _flat(source or load_source(path))
-    found = recognise(original.data)
-    dialect = found.dialect
+    job = Job(original)
+    dialect = job.recognition.dialect
     if dialect is None:
-        reason = found.why_not
+        reason = job.recognition.why_not
         message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
     source = with_settings(original, request.settings, dialect)
-    return LoadedConfig(original, source, dialect, name, devices_of(source, dialect, request.devices, path))
+    if source is not original:
+        job = Job(source, dialect=dialect)
+    return LoadedConfig(original, job, name, devices_of(source, dialect, request.devices, path))
 
 
 def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
@@ -75,7 +90,7 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
     if config.dialect is Dialect.MINDFORMERS:
         run = mindformers.prepare(config.source, config.name, request, config.devices.count)
     else:
-        run = _dynamic().prepare(config.source, config.name, request, config.devices.count, config.dialect)
+        run = _dynamic().prepare(config.job, config.name, request, config.devices.count)
     run = replace(run, devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return replace(run, warnings=(*told, *run.warnings))

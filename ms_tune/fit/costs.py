@@ -9,10 +9,7 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
 from ms_tune.estimate.widths import widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
-from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import layout_of
-from ms_tune.job.includes import followed
-from ms_tune.normalize.source import dialect_of
 
 if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
@@ -54,8 +51,7 @@ class RelativeCosts:
 
 def costs_of(job: PlannedJob) -> RelativeCosts:
     """What the parts of a job's model cost beside each other."""
-    source = followed(job.loaded.source)
-    model = model_of(source, dialect_of(source), job.now.framework_version, source.beside)
+    model = job.loaded.job.model
     widths = widths_of(model)
     if widths is None:
         return RelativeCosts()

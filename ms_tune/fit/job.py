@@ -11,9 +11,9 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
+from ms_tune.normalize.run import normalize
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
-from ms_tune.normalize.source import normalize_source
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
 from ms_tune.planning.table import PlanLists
@@ -72,8 +72,8 @@ class PlannedJob:
             ConfigError: A value stands where it cannot be changed alone.
             UsageError: The framework does not get through the result.
         """
-        merged = merge(self.loaded.source, lists, self.now.framework_version)
-        return replace(self.loaded, source=parse_source(merged.text, self.loaded.source.path))
+        merged = merge(self.loaded.job, lists)
+        return self.loaded.with_source(parse_source(merged.text, self.loaded.source.path))
 
     @property
     def compiled(self) -> bool:
@@ -102,7 +102,7 @@ class PlannedJob:
         if self.few == self.first.pipeline.micro_batches:
             return loaded
         setting = Setting(_MICRO_BATCHES, str(self.few))
-        return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
+        return loaded.with_source(with_settings(loaded.source, [setting], loaded.dialect))
 
 
 def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PlannedJob:
@@ -117,7 +117,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
         UnsupportedError: Nothing is known about its layers one by one.
     """
     loaded = loaded or load(request)
-    now = normalize_source(loaded.source)
+    now = normalize(loaded.job)
     if now.failure is not None:
         hint = now.problems[0].help if now.problems else None
         raise ConfigError(msg("fitting.refused", error=now.failure.text), hint, path=loaded.source.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,7 @@ def accumulates(dialect: Dialect, layout: Layout) -> bool:
     return dialect is not Dialect.MINDFORMERS or layout.pipeline > 1 or layout.micro_batches == 1
 
 
-def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str) -> LoadedConfig:
+def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConfig:
     """The config with another layout; its layers lie evenly and recompute nothing. Its file stays as it is.
 
     Raises:
@@ -113,8 +113,9 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, version: str)
     source = _changed(loaded, wanted)
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
-    merged = merge(source, SappLists(offsets(placed(layers, layout)), nothing, select, comm, swap=nothing), version)
-    return replace(loaded, source=parse_source(merged.text, source.path))
+    there = loaded.with_source(source)
+    merged = merge(there.job, SappLists(offsets(placed(layers, layout)), nothing, select, comm, swap=nothing))
+    return loaded.with_source(parse_source(merged.text, source.path))
 
 
 def _changed(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:

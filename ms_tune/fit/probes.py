@@ -12,10 +12,8 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.facts.models import model_of
 from ms_tune.fit.job import full_first, uniform
 from ms_tune.fit.measure import Probe
-from ms_tune.job.includes import followed
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -88,7 +86,7 @@ def model_in(job: PlannedJob) -> ProbedModel:
         for kind, count in run.layer_counts.items():
             counts[kind.make] += count
     model = ProbedModel(counts, tuple(run.layers for run in runs), (), job.compiled)
-    shown = _stages(job, _dense_first(job, job.loaded, 1)) if len(counts) > 1 else runs
+    shown = _stages(job, _dense_first(job.loaded, 1)) if len(counts) > 1 else runs
     return replace(model, least=tuple(_least_of(run, model.main, job) for run in shown))
 
 
@@ -258,7 +256,7 @@ def _dense(job: PlannedJob, model: ProbedModel, kind: RecomputeMode) -> Iterator
     if model.main is LayerKind.DENSE or LayerKind.DENSE not in model.counts:
         return
     # Its last chunk's layers stand behind those that the other stages have of the chunks before.
-    dense = _dense_first(job, job.loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
+    dense = _dense_first(job.loaded, sum(map(sum, job.placement[:-1])) + job.placement[-1][0])
     if dense is job.loaded:
         return  # no key says how many are
     try:
@@ -280,17 +278,16 @@ def of_most(job: PlannedJob, lists: SappLists) -> LoadedConfig:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the result.
     """
-    return replace(job, loaded=_dense_first(job, job.loaded, 1)).small(lists)
+    return replace(job, loaded=_dense_first(job.loaded, 1)).small(lists)
 
 
-def _dense_first(job: PlannedJob, loaded: LoadedConfig, layers: int) -> LoadedConfig:
+def _dense_first(loaded: LoadedConfig, layers: int) -> LoadedConfig:
     """The config with so many dense layers before those with experts; as it is where it has none, or no key says how many."""
-    source = followed(loaded.source)
-    field = model_of(source, loaded.dialect, job.now.framework_version, source.beside).field("first_k_dense_replace")
+    field = loaded.job.model.field("first_k_dense_replace")
     if field.path is None or field.value in (None, 0):
         return loaded
     try:
         setting = Setting(field.path, str(layers))
-        return replace(loaded, source=with_settings(loaded.source, [setting], loaded.dialect))
+        return loaded.with_source(with_settings(loaded.source, [setting], loaded.dialect))
     except MsTuneError:
         return loaded

@@ -20,11 +20,9 @@ from ms_tune.estimate.activations import (
     sent_by_weights,
 )
 from ms_tune.estimate.widths import widths_of
-from ms_tune.facts.models import model_of
 from ms_tune.fit.costs import PREDICTIONS, costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
 from ms_tune.fit.probes import model_in
-from ms_tune.job.includes import followed
 from ms_tune.planning.schedule import Schedule, held, refusal
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
@@ -169,8 +167,7 @@ class _Ranker:
     """
 
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
-        source = followed(job.loaded.source)
-        model = model_of(source, job.loaded.dialect, job.now.framework_version, source.beside)
+        model = job.loaded.job.model
         widths = widths_of(model)
         if widths is None:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
@@ -220,7 +217,7 @@ class _Ranker:
         return found
 
     def _ask(self, layout: Layout) -> _ReadLayout:
-        loaded = with_layout(self._loaded, layout, self._job.layers, self._job.now.framework_version)
+        loaded = with_layout(self._loaded, layout, self._job.layers)
         stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
         asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
         if not all(run.theory for run in asked.values()):
@@ -239,7 +236,7 @@ class _Ranker:
         """In which order the framework runs passes, with and without chunks."""
         several = layout.chunks > 1
         if several not in self._schedules:
-            loaded = with_layout(self._loaded, layout, self._job.layers, self._job.now.framework_version)
+            loaded = with_layout(self._loaded, layout, self._job.layers)
             run = prepare(replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded)
             if run.pipeline.schedule is None:
                 raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))

@@ -9,10 +9,8 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.estimate.activations import RankShare, layer_activations
 from ms_tune.estimate.widths import widths_of
-from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
-from ms_tune.job.includes import followed
 from ms_tune.planning.explain import PlanRemedy
 
 if TYPE_CHECKING:
@@ -85,8 +83,7 @@ def _can_swap(report: FitReport, job: PlannedJob) -> bool:
 
 def _by_sequence(job: PlannedJob, full: float, others: float) -> int:
     """What splitting activations between layers over the tensor-parallel ranks frees, by closed forms."""
-    source = followed(job.loaded.source)
-    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    widths = widths_of(job.loaded.job.model)
     if widths is None:
         return 0
     layout = layout_of(job.loaded, job.first)

@@ -125,7 +125,7 @@ def _written(job: PlannedJob, chosen: Round | None) -> tuple[str, int]:
     """The config with the plan that was chosen, and how many of its values that changes."""
     if chosen is None or chosen.report.planned is None:
         return job.loaded.source.text, 0
-    merged = merge(job.loaded.source, lists_of(job, chosen.report.planned.plan), job.now.framework_version)
+    merged = merge(job.loaded.job, lists_of(job, chosen.report.planned.plan))
     return merged.text, merged.count
 
 

@@ -9,14 +9,12 @@ from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.widths import widths_of
-from ms_tune.facts.models import model_of
 from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
-from ms_tune.job.includes import followed
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, layouts
 from ms_tune.text import msg
 
@@ -147,8 +145,7 @@ def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
-    source = followed(job.loaded.source)
-    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
     one = widths.attention
@@ -175,7 +172,7 @@ def _tried(request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: Hoo
         layout = candidate.layout
         asked = replace(request.fit, dryrun=replace(request.fit.dryrun, devices=layout.devices, settings=()))
         try:
-            loaded = with_layout(job.loaded, layout, job.layers, job.now.framework_version)
+            loaded = with_layout(job.loaded, layout, job.layers)
             refused = hooks.refusal(loaded.source)
         except MsTuneError as error:
             refused = error.message

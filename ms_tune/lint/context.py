@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.facts.models import model_of
-from ms_tune.facts.releases import release_or_default
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
@@ -16,6 +13,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath, Location
     from ms_tune.enums import Dialect
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.job.job import Job
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
@@ -24,23 +22,34 @@ class Context(NamedTuple):
     """One config in front of one check.
 
     Args:
-        source: The config.
-        dialect: Its dialect.
+        job: The config's job; of the file alone, or with what it takes from its bases, as the check asks.
         options: What the checklist passes to the check's function.
-        version: The framework version that is checked for.
         refused: Whether a check of any other module finds an error in this config.
     """
 
-    source: SourceFile
-    dialect: Dialect
+    job: Job
     options: Mapping[str, object]
-    version: str = ""
     refused: Callable[[], bool] = bool  # no
+
+    @property
+    def source(self) -> SourceFile:
+        """The config."""
+        return self.job.source
+
+    @property
+    def dialect(self) -> Dialect:
+        """Its dialect."""
+        return self.job.dialect
+
+    @property
+    def version(self) -> str:
+        """The release of the framework that is checked for."""
+        return self.job.release.version
 
     @property
     def model(self) -> ModelConfig:
         """The model, with what the framework's class makes of its settings, left out or not."""
-        return _model(Asked(self))
+        return self.job.model
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
@@ -63,32 +72,6 @@ class Context(NamedTuple):
         if not isinstance(value, list):
             raise TypeError(option)
         return frozenset(map(str, value))
-
-
-class Asked:
-    """A context as a key of a cache for what several checks ask: the same for every check of one config and version."""
-
-    __slots__ = ("context",)
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Asked):
-            return False
-        mine, its = self.context, other.context
-        return its.source is mine.source and (its.version, its.dialect) == (mine.version, mine.dialect)
-
-    def __hash__(self) -> int:
-        return id(self.context.source)
-
-
-# One config is asked about by many checks.
-@lru_cache(maxsize=2)
-def _model(asked: Asked) -> ModelConfig:
-    context = asked.context
-    release = release_or_default(context.version, context.dialect)
-    return model_of(context.source, context.dialect, release, context.source.beside)
 
 
 class Violation(NamedTuple):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
-from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.facts.releases import default_release
-from ms_tune.job.includes import BASE, with_bases
+from ms_tune.errors import MsTuneError
+from ms_tune.facts.releases import Release, default_release, release_or_default
+from ms_tune.job.includes import BASE
+from ms_tune.job.job import Job
 from ms_tune.lint.checklist import FunctionTest, built_in
+from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.conditions import applies, violations
-from ms_tune.lint.context import Asked, Context
+from ms_tune.lint.context import Context
 from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.own import TOO_MANY
 from ms_tune.source.edit import ChangeKind
@@ -23,27 +25,24 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from ms_tune.diagnostics import Fix, Location
+    from ms_tune.diagnostics import Fix, KeyPath, Location
     from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.context import Violation
+    from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
 
     CheckFunction = Callable[[Context], Iterable[Violation]]
-    from collections.abc import Iterable
-
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Violation
-    from ms_tune.source.edit import ValueChange
 
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
 _LOOKED_AT = 4000  # of what of it may be blanks
-_REFUSALS = {"plan.refused", "net.refused"}
+_LAST = "net.refused"
+_REFUSALS = {"plan.refused", _LAST}
 _OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
@@ -65,23 +64,36 @@ def lint(
         profile: What the config is for; checks of other profiles are left out. Without one, those with an opposite are.
     """
     target = version or default_release(dialect)
-    return found_by((check for check in checks if concerns(check, dialect, target, profile)), source, dialect, target)
+    made = (check for check in checks if concerns(check, dialect, target, profile))
+    return run_checks(made, job_of(source, dialect, target))
 
 
-def found_by(checks: Iterable[Check], source: SourceFile, dialect: Dialect, target: str) -> tuple[Diagnostic, ...]:
-    """What checks that are all made for a config find, as :func:`lint` does."""
+def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
+    """The job of what is read already, whatever it is: a config, arguments of a program, variables, Python code."""
+    if isinstance(source, CodeSource):
+        job = Job(source, dialect=dialect, release=Release("", version))
+        job.whole = job.source = source
+        return job
+    job = Job(source, dialect=dialect, release=Release("", release_or_default(version, dialect)))
+    for _ in (*job.follow_bases(), *job.follow_model()):
+        pass  # a note is for who reads the file
+    return job
+
+
+def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
+    """What checks find in a job that they are all made for, in the order of the text."""
+    made = sorted(checks, key=_asks_others)
     found: list[Diagnostic] = []
-    whole = cache(partial(_whole, source))
     met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
-    for check in checks:
-        read = whole() if check.whole else source
-        if read is None or not _met(check, read, met):
+    for check in made:
+        read = job if check.whole else job.alone
+        if (check.whole and job.lacks_bases) or not _met(check, read.source, met):
             continue
         try:
-            found += _run(check, read, dialect, target)
+            found += _run(check, read, partial(_is_refused, check, read, made, found))
         except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
-            found.append(_broken(check, source, error))
-    return proved(source, sorted(found, key=lambda finding: (finding.location.start, finding.id)))
+            found.append(_broken(check, job.source, error))
+    return proved(job.alone.source, sorted(found, key=lambda finding: (finding.location.start, finding.id)))
 
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
@@ -99,30 +111,25 @@ def _met(check: Check, source: SourceFile, known: dict[tuple[int, int], bool]) -
     return met
 
 
-def _whole(source: SourceFile) -> SourceFile | None:
-    """The config with the settings of its ``base_config``; None if they cannot be read."""
-    try:
-        return with_bases(source)
-    except ConfigError:
-        return None
+def _asks_others(check: Check) -> bool:
+    """Whether a check asks what all others found, so that it has to come last."""
+    return isinstance(check.test, FunctionTest) and f"{check.test.module}.{check.test.name}" == _LAST
 
 
-def _run(check: Check, source: SourceFile, dialect: Dialect, version: str) -> Iterator[Diagnostic]:
+def _run(check: Check, job: Job, refused: Callable[[], bool]) -> Iterator[Diagnostic]:
     if isinstance(check.test, FunctionTest):
         function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
-        context = Context(
-            source, dialect, check.test.options, version, partial(_refused, check.test.module, source, dialect, version)
-        )
+        context = Context(job, check.test.options, refused)
         answers = function(context)
         if check.severity is Severity.ERROR and not check.fixes:
-            answers = with_remedy(check, context, answers)
+            answers = with_remedy(check, job, answers)
     else:
-        answers = violations(source, check.test)
+        answers = violations(job.source, check.test)
     for number, violation in enumerate(answers):
         if number == _TOLD:
-            yield _too_many(check, source)
+            yield _too_many(check, job.source)
             return
-        yield _finding(check, source, violation)
+        yield _finding(check, job.source, violation)
 
 
 @cache
@@ -130,11 +137,21 @@ def _module(name: str) -> ModuleType:
     return import_module(f"ms_tune.lint.checks.{name}")
 
 
-def _refused(module: str, source: SourceFile, dialect: Dialect, version: str) -> bool:
-    """Whether a check that is not of this module finds an error."""
-    errors = [check for check in built_in(dialect) if check.severity is Severity.ERROR]
-    others = [check for check in errors if not (isinstance(check.test, FunctionTest) and check.test.module == module)]
-    return bool(lint(source, dialect, others, version))
+def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic]) -> bool:
+    """Whether a check of another module finds an error, be it made here or not."""
+
+    def is_other(one: Check) -> bool:
+        return one.severity is Severity.ERROR and not (
+            isinstance(one.test, FunctionTest)
+            and isinstance(check.test, FunctionTest)
+            and one.test.module == check.test.module
+        )
+
+    others = {one.id for one in made if is_other(one)}
+    if any(one.id in others for one in found):
+        return True
+    left = (one for one in built_in(job.dialect) if is_other(one) and one.id not in others)
+    return bool(run_checks((one for one in left if concerns(one, job.dialect, job.release.version, None)), job))
 
 
 def _fix(
@@ -252,7 +269,7 @@ def _shown(source: SourceFile, span: Location) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def with_remedy(check: Check, context: Context, violations: Iterable[Violation]) -> Iterator[Violation]:
+def with_remedy(check: Check, job: Job, violations: Iterable[Violation]) -> Iterator[Violation]:
     """Violations of an error that has no fix of its own, with the remedy if it changes the place that they are about.
 
     It is never a safe fix: which of several values its author wanted, nobody but the author knows.
@@ -261,7 +278,7 @@ def with_remedy(check: Check, context: Context, violations: Iterable[Violation])
     for violation in violations:
         if not violation.changes:
             # What this place is about comes first: it names the fix.
-            changes = sorted(_remedy(Asked(context)), key=lambda one: not _touches(one.path, violation.path))
+            changes = sorted(_remedy(job), key=lambda one: not _touches(one.path, violation.path))
             if changes and (refusal or _touches(changes[0].path, violation.path)):
                 yield violation._replace(changes=tuple(changes), safe=False)
                 continue
@@ -273,17 +290,13 @@ def _touches(one: KeyPath, other: KeyPath) -> bool:
     return length > 1 and one[:length] == other[:length]
 
 
-# One config is asked about by many checks.
-@lru_cache(maxsize=1)
-def _remedy(asked: Asked) -> tuple[ValueChange, ...]:
-    from ms_tune.normalize.source import normalize_source, remedy_of  # noqa: PLC0415 - only for what is wrong
-
-    context = asked.context
+def _remedy(job: Job) -> tuple[ValueChange, ...]:
+    if isinstance(job.written, CodeSource):
+        return ()
     try:
-        plan = normalize_source(context.source, context.version or None, hints=False)
+        return job.remedy
     except MsTuneError:
         return ()
-    return remedy_of(context.source, plan) if plan.failure is not None else ()
 
 
 @cache

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import YAML_DIALECTS
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.models import model_of
 from ms_tune.job.detect import unknown_keys
 from ms_tune.lint.code_source import CodeSource
 
@@ -21,15 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic, Fix, KeyPath
-    from ms_tune.enums import Dialect
+    from ms_tune.job.job import Job
     from ms_tune.source.yaml import SourceFile
 
 
 class Gate(NamedTuple):
     """What fixes of one file have to pass."""
 
-    dialect: Dialect  # what it is read as
-    version: str  # the release that it is read for
+    job_of: Callable[[SourceFile], Job]  # the job of the file with another text
     check: Callable[[SourceFile], Sequence[Diagnostic]]  # finds what is wrong with it
 
     def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
@@ -37,33 +35,30 @@ class Gate(NamedTuple):
         errors = self._errors(before)
         if any(count > errors[check] for check, count in self._errors(after).items()):
             return False
-        if isinstance(before, CodeSource) or self.dialect not in YAML_DIALECTS:
+        if isinstance(before, CodeSource):
+            return True
+        old, new = self.job_of(before).alone, self.job_of(after).alone
+        if old.dialect not in YAML_DIALECTS:
             return True
         if all(fix.safe for fix in fixes):
             meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
-            return self._reading(before, meant) == self._reading(after, meant)
-        return unknown_keys(after.data, self.dialect) <= unknown_keys(before.data, self.dialect)
+            return _reading(old, meant) == _reading(new, meant)
+        return unknown_keys(after.data, old.dialect) <= unknown_keys(before.data, old.dialect)
 
     def _errors(self, source: SourceFile) -> Counter[str]:
         return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
 
-    def _reading(self, source: SourceFile, meant: frozenset[str]) -> object:
-        """The fields of the model but those that the fixes name, and what each layer does; values without their types."""
-        model = model_of(source, self.dialect, self.version, source.beside)
-        names = {model.facts.canonical(name) for name in model.facts.fields} - set(map(model.facts.canonical, meant))
-        fields = {name: repr(model.value(name)) for name in names}
-        return fields, _layers(source, self.version)
 
-
-def _layers(source: SourceFile, version: str) -> object:
-    """What the layers do; nothing if that cannot be told."""
-    from ms_tune.normalize.source import normalize_source  # noqa: PLC0415 - for fixes only
-
+def _reading(job: Job, meant: frozenset[str]) -> object:
+    """The fields of the model but those that the fixes name, and what each layer does, if that can be told; values without types."""
+    facts = job.model.facts
+    names = {facts.canonical(name) for name in facts.fields} - set(map(facts.canonical, meant))
+    fields = {name: repr(job.model.value(name)) for name in names}
     try:
-        plan = normalize_source(source, version, hints=False)
+        plan = job.plan
     except MsTuneError:
-        return None
-    return plan.placement, plan.layers, plan.failure is None
+        return fields, None
+    return fields, (plan.placement, plan.layers, plan.failure is None)
 
 
 def where_certain(

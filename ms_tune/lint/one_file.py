@@ -14,7 +14,7 @@ from ms_tune.facts.releases import served
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.engine import concerns, found_by, lint
+from ms_tune.lint.engine import concerns, job_of, lint, run_checks
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate, where_certain
 from ms_tune.lint.report import FileReport
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.facts.releases import Release
+    from ms_tune.job.job import Job
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.request import LintRun
     from ms_tune.lint.settings import ProjectSettings
@@ -40,18 +41,18 @@ _MARK = "ms-tune:"  # in every comment that ignores something
 
 def outcome_of(one: CheckedFile, notes: Sequence[Message] = (), *, fixable: bool = True) -> FileOutcome:
     """What is found in a file, after the fixes that are asked for."""
-    if one.job.request.fix is None:
+    if one.run.request.fix is None:
         return FileOutcome(one.report()._replace(notes=tuple(notes)))
     if not fixable:
-        notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.dialect.value))
+        notes = (*notes, msg("lint.never-fixed", file=one.source.path, dialect=one.job.dialect.value))
         return FileOutcome(one.report()._replace(notes=tuple(notes)))
-    gate = Gate(one.dialect, one.release.version, one.findings)
-    unsafe = one.job.request.fix == "unsafe"
+    gate = Gate(one.job_of, one.findings)
+    unsafe = one.run.request.fix == "unsafe"
     source, fixed = apply_fixes(one.source, one.findings, unsafe=unsafe, admits=gate.admits)
     if fixed.refused:
         notes = (*notes, msg("lint.refused-fixes", file=one.source.path, count=fixed.refused))
     commands = one.commands_in(source)
-    report = one._replace(source=source, commands=commands).report()._replace(notes=tuple(notes))
+    report = one._replace(job=one.job_of(source), commands=commands).report()._replace(notes=tuple(notes))
     if fixed.made:
         report = report._replace(text=source.text, original=one.source.text, fixed=fixed.made)
     return FileOutcome(report)
@@ -64,10 +65,9 @@ class CheckedFile(NamedTuple):
     ``fragment`` nothing is missed.
     """
 
-    source: SourceFile
-    dialect: Dialect
-    release: Release
-    job: LintRun
+    job: Job
+    about: Release
+    run: LintRun
     settings: ProjectSettings
     folder: Path
     code: tuple[Check, ...] | None = None
@@ -75,23 +75,32 @@ class CheckedFile(NamedTuple):
     of_commands: Dialect = Dialect.MEGATRON
     fragment: bool = False
 
+    @property
+    def source(self) -> SourceFile:
+        """The file itself."""
+        return self.job.alone.source
+
+    def job_of(self, source: SourceFile) -> Job:
+        """The job of the file with another text."""
+        return self.job if source is self.source else job_of(source, self.job.dialect, self.job.release.version)
+
     def selection(self) -> Selection:
         """Which checks are made for it, by the settings of its folder and the command line."""
         relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
-        return self.settings.selections.for_path(relative).and_then(self.job.request.selection)
+        return self.settings.selections.for_path(relative).and_then(self.run.request.selection)
 
     def report(self) -> FileReport:
         """What is found, and how it was checked."""
-        findings, ignored = self._found(self.source)
+        findings, ignored = self._found(self.job)
         baselined = 0
-        if self.job.baseline is not None:
+        if self.run.baseline is not None:
             broken = tuple(one for one in findings if one.trace)
-            findings, baselined = self.job.baseline.without(self.source.path, self.source.text, findings)
+            findings, baselined = self.run.baseline.without(self.source.path, self.source.text, findings)
             findings += tuple(one for one in broken if one not in findings)
         return FileReport(
             path=self.source.path,
             text=self.source.text if findings else "",
-            release=self.release,
+            release=self.about,
             findings=findings,
             read_from=self.source.read_from,
             ignored=ignored,
@@ -103,75 +112,71 @@ class CheckedFile(NamedTuple):
         if source is self.source or not self.commands:
             return self.commands
         if self.of_commands is Dialect.MEGATRON:
-            return kinds.commands_of(source, self.release.version)
+            return kinds.commands_of(source, self.about.version)
         return kinds.multimodal_commands_of(source)
 
     def _concerned(self, check: Check, version: str, profile: str) -> bool:
         """Whether a check is made: for the file itself, or for what it starts."""
-        if concerns(check, self.dialect, version, profile):
+        if concerns(check, self.job.dialect, version, profile):
             return True
-        return bool(self.commands) and concerns(check, self.of_commands, self.release.version, profile)
+        return bool(self.commands) and concerns(check, self.of_commands, self.about.version, profile)
 
     def findings(self, source: SourceFile) -> tuple[Diagnostic, ...]:
         """What is wrong and not old or ignored: what may be fixed."""
-        findings, _ = self._found(source)
-        if self.job.baseline is not None:
-            findings, _ = self.job.baseline.without(source.path, source.text, findings)
+        findings, _ = self._found(self.job_of(source))
+        if self.run.baseline is not None:
+            findings, _ = self.run.baseline.without(source.path, source.text, findings)
         return findings
 
     def _certain(self) -> bool:
         """Whether the release is one that was named, or is installed."""
-        named = self.job.request.framework_version or self.settings.version
-        return named is not None or self.release.is_installed
+        named = self.run.request.framework_version or self.settings.version
+        return named is not None or self.about.is_installed
 
     def _where_certain(
-        self, found: tuple[Diagnostic, ...], source: SourceFile, checks: Sequence[Check], profile: str
+        self, found: tuple[Diagnostic, ...], job: Job, checks: Sequence[Check], profile: str
     ) -> tuple[Diagnostic, ...]:
         by_id = {check.id: check for check in checks}
 
         def found_for(check: str, release: str) -> Iterator[KeyPath]:
-            return (one.path for one in lint(source, self.dialect, (by_id[check],), release, profile))
+            made = (one for one in (by_id[check],) if concerns(one, job.dialect, release, profile))
+            return (one.path for one in run_checks(made, job.for_release(release)))
 
-        others = [one for one in served(self.dialect) if one != self.release.version]
+        others = [one for one in served(job.dialect) if one != job.release.version]
         return where_certain(found, found_for, others)
 
-    def _found(self, source: SourceFile) -> tuple[tuple[Diagnostic, ...], int]:
+    def _found(self, job: Job) -> tuple[tuple[Diagnostic, ...], int]:
+        source = job.alone.source
         selection = self.selection()
-        lists = (*self.settings.checklists, *self.job.request.checklists)
+        lists = (*self.settings.checklists, *self.run.request.checklists)
         for names, origin in (
             (self.settings.selections.names(), str(self.settings.file)),
-            (self.job.request.selection.names(), "--select, --ignore"),
+            (self.run.request.selection.names(), "--select, --ignore"),
         ):
             _check_names(tuple(names), lists, origin)
         profile = selection.profile or PROFILES[0]
-        version = self.release.version if self.code is None else kinds.VERSION
+        version = job.release.version
         if self.code is None:
-            chosen = [*_made(lists, self.dialect, selection, version, profile)]
+            chosen = [*_made(lists, job.dialect, selection, version, profile)]
         else:
             chosen = [check for check in _combined(self.code, lists) if selection.takes(check)]
-        found = (
-            found_by(chosen, source, self.dialect, version)
-            if self.code is None
-            else lint(source, self.dialect, chosen, version, profile)
-        )
+        found = run_checks((one for one in chosen if concerns(one, job.dialect, version, profile)), job)
         if self.fragment:
             found = present(source, found)
         if self.code is None and not self._certain():
-            found = self._where_certain(found, source, chosen, profile)
+            found = self._where_certain(found, job, chosen, profile)
         if self.commands:
             made = [check for check in _checks(lists, self.of_commands) if selection.takes(check)]
             chosen += made
             commands = self.commands_in(source)
-            made_for = partial(
-                lint, dialect=self.of_commands, checks=made, version=self.release.version, profile=profile
-            )
+            made_for = partial(lint, dialect=self.of_commands, checks=made, version=self.about.version, profile=profile)
             found = _together(found, (kinds.findings_of(commands, made_for),))
         variables = kinds.variables_of(source) if self.code is not None else None
         if variables is not None:
             settings = _combined(built_in_code()[kinds.ENVIRONMENT], lists)
             made = [one for one in settings if selection.takes(one) and one.name not in kinds.TOLD_IN_CODE]
             chosen += made
-            found = _together(found, (lint(variables, self.dialect, made, version, profile),))
+            found = _together(found, (lint(variables, job.dialect, made, version, profile),))
         # That a check crashed is told, whatever is selected or ignored.
         broken = tuple(one for one in found if one.trace)
         found = tuple(one for one in found if not one.trace)

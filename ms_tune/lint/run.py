@@ -12,10 +12,11 @@ from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.releases import Release, release_for
 from ms_tune.job.detect import is_mostly_unknown
-from ms_tune.job.includes import with_bases, with_model_folder
+from ms_tune.job.job import Job
 from ms_tune.lint import kinds
 from ms_tune.lint.checklist import built_in_code
 from ms_tune.lint.discover import STDIN, discover
+from ms_tune.lint.engine import job_of
 from ms_tune.lint.one_file import CheckedFile, outcome_of
 from ms_tune.lint.report import LintReport, Skipped
 from ms_tune.lint.request import FileOutcome, LintRequest, LintRun
@@ -25,7 +26,7 @@ from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.lint.discover import LintTarget
     from ms_tune.source.yaml import SourceFile
@@ -167,11 +168,12 @@ def _check_code(source: SourceFile, kind: str, job: LintRun, folder: Path) -> Fi
     named = job.request.framework_version or settings.version
     commands, about, notes = _programs(source, named) if kind == kinds.ENVIRONMENT else ((), release, ())
     release = about if commands else release
-    one = CheckedFile(source, Dialect.MINDFORMERS, release, job, settings, folder, checks, commands)
+    read = job_of(source, Dialect.MINDFORMERS, kinds.VERSION)
+    one = CheckedFile(read, release, job, settings, folder, checks, commands)
     multimodal = () if commands else kinds.multimodal_commands_of(source)
     if multimodal:
         about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
-        one = one._replace(release=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
+        one = one._replace(about=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
     return outcome_of(one, notes)
 
 
@@ -207,51 +209,43 @@ def _release_of_scripts(named: str | None, dialect: Dialect = Dialect.MEGATRON) 
         return None
 
 
-def _check(target: LintTarget, job: LintRun) -> FileOutcome:
+def _check(target: LintTarget, run: LintRun) -> FileOutcome:
     given = target.path == STDIN
-    path = (job.request.stdin_filename or STDIN) if given else target.path
+    path = (run.request.stdin_filename or STDIN) if given else target.path
     folder = Path.cwd() if path == STDIN else Path(os.path.abspath(path)).parent  # noqa: PTH100 - fast
-    settings = job.settings_in(folder)
+    settings = run.settings_in(folder)
     kind = kinds.kind_of(path)
     if kind is not None:
-        text = decode(job.request.stdin or b"", path) if given else None
+        text = decode(run.request.stdin or b"", path) if given else None
         code = kinds.read(path, kind, named=target.named, text=text)
         if isinstance(code, Message):
             return _none_of_ours(target, code)
-        return _check_code(code, kind, job, folder)
-    source = parse_source(decode(job.request.stdin or b"", path), path) if given else load_source(path)
-    notes: list[Message] = []
-    whole = _followed(source, with_bases, "lint.base-config", notes)
-    firmly = job.request.dialect is not None or target.named
-    as_what = told(source, whole.data, job.request.dialect or settings.dialect, firmly=firmly)
-    dialect = as_what.dialect
-    if dialect is None:
+        return _check_code(code, kind, run, folder)
+    source = parse_source(decode(run.request.stdin or b"", path), path) if given else load_source(path)
+    read = Job(source, version=run.request.framework_version or settings.version)
+    notes = [_not_followed(source.path, *one) for one in read.follow_bases()]
+    firmly = run.request.dialect is not None or target.named
+    as_what = told(read, run.request.dialect or settings.dialect, firmly=firmly)
+    if as_what.dialect is None:
         return _not_recognised(target, as_what.reason or msg("lint.not-a-config"))
+    read.dialect = as_what.dialect
     notes += as_what.notes
     try:
-        release = release_for(dialect, job.request.framework_version or settings.version)
+        release = read.release
     except UnsupportedError as error:
         if target.named:
             raise
         return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
-    if dialect is Dialect.MINDFORMERS:
-        whole = _followed(whole, with_model_folder, "lint.model-json", notes)
-    source = source.but(beside=whole.beside, read_from=whole.read_from)
-    one = CheckedFile(source, dialect, release, job, settings, folder, fragment=as_what.fragment)
-    fixable = job.request.fix is None or not is_mostly_unknown(whole.data, dialect)
+    notes += [_not_followed(source.path, *one) for one in read.follow_model()]
+    one = CheckedFile(read, release, run, settings, folder, fragment=as_what.fragment)
+    fixable = run.request.fix is None or not is_mostly_unknown(read.whole.data, read.dialect)
     return outcome_of(one, notes, fixable=fixable)
 
 
-def _followed(
-    source: SourceFile, follow: Callable[[SourceFile], SourceFile], text: str, notes: list[Message]
-) -> SourceFile:
-    """A config with what it takes from other files; without it, and with a note, if they cannot be read."""
-    try:
-        return follow(source)
-    except ConfigError as error:
-        where = f"{error.path}:{error.line}" if error.line else error.path
-        notes.append(msg(text, file=source.path, where=where, reason=error.message))
-        return source
+def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
+    """What a config takes from another file that cannot be read."""
+    where = f"{error.path}:{error.line}" if error.line else error.path
+    return msg(f"lint.{what}", file=file, where=where, reason=error.message)
 
 
 def _none_of_ours(target: LintTarget, message: Message) -> FileOutcome:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
-from ms_tune.job.detect import is_fragment, recognise
+from ms_tune.job.detect import is_fragment
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.job.detect import Recognition
+    from ms_tune.job.job import Job
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -27,16 +29,15 @@ class Told(NamedTuple):
     fragment: bool = False  # whether it is a part of a config only
 
 
-def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: bool) -> Told:
+def told(job: Job, asked: Dialect | None, *, firmly: bool) -> Told:
     """What a config is checked as.
 
     Args:
-        source: The file itself.
-        values: What it says, with the files that it builds on.
+        job: The config's job.
         asked: The dialect that the user names.
         firmly: Whether that holds for files of other programs, too.
     """
-    found = recognise(values)
+    found, values, path = job.recognition, job.whole.data, job.written.path
     if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
         return Told(Dialect.MINDSPEED_MM)
     if asked is Dialect.MINDSPEED_MM:
@@ -46,12 +47,12 @@ def told(source: SourceFile, values: object, asked: Dialect | None, *, firmly: b
         if found.dialect is None:
             unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
             return Told(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
-        unsure = msg("lint.unsure", file=source.path, dialect=found.dialect.value)
-        return _as(source, values, found.dialect, () if found.confident else (unsure,))
+        unsure = msg("lint.unsure", file=path, dialect=found.dialect.value)
+        return _as(path, values, found.dialect, () if found.confident else (unsure,))
     notes: tuple[Message, ...] = ()
     if why_not is not None:
-        notes = (msg("lint.overruled", file=source.path, reason=why_not, dialect=asked.value),)
-    return _as(source, values, asked, notes)
+        notes = (msg("lint.overruled", file=path, reason=why_not, dialect=asked.value),)
+    return _as(path, values, asked, notes)
 
 
 def _is_multimodal(values: object, found: Recognition) -> bool:
@@ -61,10 +62,10 @@ def _is_multimodal(values: object, found: Recognition) -> bool:
     return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
 
 
-def _as(source: SourceFile, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> Told:
+def _as(path: Path, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> Told:
     fragment = is_fragment(values, dialect)
     if fragment:
-        notes = (*notes, msg("lint.fragment", file=source.path, dialect=dialect.value))
+        notes = (*notes, msg("lint.fragment", file=path, dialect=dialect.value))
     return Told(dialect, None, notes, fragment)
 
 

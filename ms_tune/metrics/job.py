@@ -12,14 +12,12 @@ from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, in
 from ms_tune.dialects.megatron.sizes import shape_of
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.widths import whole_number, widths_of, widths_of_shape
-from ms_tune.facts.models import model_of
-from ms_tune.job.includes import followed
+from ms_tune.job.job import Job, load_job
 from ms_tune.job.script_arguments import jobs_in
 from ms_tune.metrics.bubble import bubble
 from ms_tune.metrics.split import JobSplit, split_of
 from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
 from ms_tune.normalize.script import release_of_scripts
-from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.planning.schedule import Schedule
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import content, read_launches
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.estimate.flops import Widths
     from ms_tune.source.shell.values import Argument
-    from ms_tune.source.yaml import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +60,12 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
     """
     if path.suffix in SCRIPTS:
         return _of_script(path, version, cards)
-    return _of_config(load_source(path), version, cards)
+    return _of_config(load_job(path, version=version), cards)
 
 
-def _of_config(written: SourceFile, version: str | None, cards: int | None) -> JobFacts:
-    path = written.path
-    source = followed(written)
-    plan = normalize_source(source, version, hints=False)
+def _of_config(job: Job, cards: int | None) -> JobFacts:
+    path, plan, model = job.written.path, job.plan, job.model
     _refuse(path, plan)
-    dialect = dialect_of(source)
-    model = model_of(source, dialect, plan.framework_version, source.beside)
     widths = widths_of(model)
     if widths is None:
         names = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
@@ -83,7 +76,7 @@ def _of_config(written: SourceFile, version: str | None, cards: int | None) -> J
     layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
     ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
-    return _job(widths, layers, split_of(source, dialect, cards), plan.placement)
+    return _job(widths, layers, split_of(job.source, job.dialect, cards), plan.placement)
 
 
 def _job(
@@ -135,7 +128,7 @@ def _of_started_config(path: Path, version: str | None, cards: int | None) -> Jo
         source = load_source(job.path)
         if job.overrides:
             source = source_of(_with(source.data, job.overrides), job.path)
-        return _of_config(source, version, cards or job.processes)
+        return _of_config(Job(source, version=version), cards or job.processes)
     raise UnsupportedError(msg("metrics.config.no-program"))
 
 

@@ -12,19 +12,19 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.normalize.compare_log import ANY, COMM, LogDifference, OneLog
-from ms_tune.normalize.source import normalize_source
+from ms_tune.normalize.run import normalize
 from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, find_logs, read_lines, read_recompute_log
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.job.job import Job
     from ms_tune.normalize.compare_log import Wanted
     from ms_tune.readers.recompute_log import RecomputeLog
-    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
 _SECTIONS = ("parallel_config", "recompute_config", "swap_config")
@@ -71,30 +71,25 @@ class Compared:
     unknown: tuple[tuple[str, int], ...] = ()
 
 
-def compare(
-    source: SourceFile, paths: Sequence[Path], framework_version: str | None = None, layers: int | None = None
-) -> Compared:
+def compare(job: Job, paths: Sequence[Path]) -> Compared:
     """Put a config's plan beside logs, which may be folders of them.
 
     Args:
-        source: The config.
-        paths: Logs of ranks of one job.
-        framework_version: The release whose rules hold.
-        layers: The number of layers, for a config that does not tell it.
+        job: The job.
+        paths: Logs of its ranks.
 
     Raises:
         ConfigError: The config is wrong.
         TraceError: A log cannot be read, or none says anything about layers.
         UnsupportedError: The config's framework does not log what it sets.
     """
-    plan = normalize_source(source, framework_version, layers)
+    plan = normalize(job)
     if plan.dialect == MINDSPEED_MS:
         raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
     logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))
     result = compare_plan(plan, logs)
     if result.verdict is LogVerdict.DIFFERS:
-        others = _other_releases(source, plan, layers)
-        why = tuple(_reasons(result, source, others))
+        why = tuple(_reasons(result, job))
         result = replace(result, why=why)
     return result
 
@@ -195,31 +190,14 @@ def _shown(what: str, values: Sequence[object]) -> str:
     return f"{what}: {' | '.join(texts)}" if texts else what
 
 
-def _other_releases(
-    source: SourceFile, plan: LayerPlan, layers: int | None
-) -> Iterator[tuple[str, Callable[[], LayerPlan | None]]]:
-    def made(version: str) -> Callable[[], LayerPlan | None]:
-        def make() -> LayerPlan | None:
-            try:
-                return normalize_source(source, version, layers)
-            except MsTuneError:
-                return None
-
-        return make
-
-    return ((version, made(version)) for version in VERSIONS if version != plan.framework_version)
-
-
-def _reasons(
-    result: Compared, source: SourceFile, others: Iterable[tuple[str, Callable[[], LayerPlan | None]]]
-) -> Iterator[Message]:
+def _reasons(result: Compared, job: Job) -> Iterator[Message]:
     """What explains the first difference, what is most certain first."""
     first = result.differences[0]
     log = next(one for one in result.logs if one.path == first.log)
     run = log.runs[-1] if log.runs else LoggedRecompute()
     if result.plan.failure is not None:
         yield msg("against.why.refused", version=result.plan.framework_version)
-    yield from _given(run, source.data)
+    yield from _given(run, job.written.data)
     yield from _placement(result.plan, run)
     if len(run.layers.get((first.what, -1 if first.layer is None else first.layer), ())) > 1:
         yield msg("against.why.twice", what=first.what, layer=first.layer)
@@ -228,9 +206,8 @@ def _reasons(
         if compare_plan(result.plan, [before]).verdict in _AGREES:
             yield msg("against.why.earlier", number=number, count=len(log.runs), line=min(earlier.numbers))
             break
-    for version, make in others:
-        other = make()
-        if other is not None and other.dialect == result.plan.dialect and _agrees(other, result.logs):
+    for version in VERSIONS:
+        if version != result.plan.framework_version and _would_agree(job.for_release(version), result):
             yield msg("against.why.release", version=version, planned=result.plan.framework_version)
             break
     if first.layer is not None and run.lists and first.what != "full recompute":
@@ -239,10 +216,11 @@ def _reasons(
         yield msg("against.why.silent")
 
 
-def _agrees(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> bool:
+def _would_agree(job: Job, result: Compared) -> bool:
+    """Whether the job read for another release agrees with the logs."""
     try:
-        return compare_plan(plan, logs).verdict in _AGREES
-    except TraceError:
+        return compare_plan(job.plan, result.logs).verdict in _AGREES
+    except MsTuneError:
         return False
 
 

@@ -26,10 +26,9 @@ from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.models import model_of
 from ms_tune.facts.names import counterpart, family_of, models
 from ms_tune.facts.releases import release_for, served
-from ms_tune.job.includes import followed
 from ms_tune.normalize.convert_layers import Converted, Naming, convert
 from ms_tune.normalize.read_back import TargetDialect, note, proved, with_experts
-from ms_tune.normalize.source import dialect_of, normalize_source
+from ms_tune.normalize.run import normalize
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.operators import LayerModel, Tree
     from ms_tune.dialects.plan_result import LayerSpec
-    from ms_tune.source.yaml import SourceFile
+    from ms_tune.job.job import Job
 
 
 def target_of(text: str) -> TargetDialect:
@@ -72,38 +71,32 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
     return MINDSPEED_RELEASE if dialect is Dialect.MINDSPEED_MS else release
 
 
-def convert_source(
-    source: SourceFile, target: TargetDialect, version: str | None = None, layers: int | None = None
-) -> Converted:
+def convert_job(job: Job, target: TargetDialect) -> Converted:
     """The settings that do in another dialect what a config does, with the config's own problems before the others.
 
     Every operator that a pattern finds in a layer is looked up in the layers of the target's model, and what the
     settings do there is compared layer by layer.
 
     Args:
-        source: The config.
+        job: The config's job.
         target: The other dialect and its release.
-        version: The release that the config is for.
-        layers: The number of layers, for a config that does not tell it.
 
     Raises:
         ConfigError: The config cannot be read.
         UsageError: A release is not served.
     """
-    source = followed(source)
-    dialect = dialect_of(source)
-    plan = normalize_source(source, version, layers)
-    if plan.failure is not None or not plan.layers or dialect is target.dialect:
+    plan = normalize(job)
+    if plan.failure is not None or not plan.layers or job.dialect is target.dialect:
         choices = as_written(plan.switched_on or plan.layers)
         if plan.layers and plan.framework_version != target.release:
-            choices.lost.update(_gone(side_in(source, plan, layers, []), plan, target))
-        naming = Naming(choices, legacy=is_legacy(source.data))
+            choices.lost.update(_gone(side_in(job, plan, []), plan, target))
+        naming = Naming(choices, legacy=is_legacy(job.source.data))
         converted = convert(plan, target.dialect.value, version=target.release, naming=naming)
         return _with(plan.problems, proved(plan, converted, target, choices, None), target)
     problems = list(plan.problems)
-    if dialect is Dialect.MINDFORMERS and target.dialect is Dialect.MINDFORMERS_PYNATIVE:
-        plan = _with_prediction(source, plan, layers)
-    return convert_named(plan, side_in(source, plan, layers, problems), target, problems)
+    if job.dialect is Dialect.MINDFORMERS and target.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        plan = _with_prediction(job, plan)
+    return convert_named(plan, side_in(job, plan, problems), target, problems)
 
 
 def _gone(here: Side, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
@@ -114,9 +107,9 @@ def _gone(here: Side, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str,
     return translate(plan.layers, here, there).lost if there.paths else {}
 
 
-def _with_prediction(source: SourceFile, plan: LayerPlan, layers: int | None) -> LayerPlan:
+def _with_prediction(job: Job, plan: LayerPlan) -> LayerPlan:
     """The plan with its prediction layers, which the dynamic graph numbers: each is set as the last layer is."""
-    inputs = read.read_recompute(source, plan.framework_version, layers)
+    inputs = read.read_inputs(job)
     if inputs.legacy or inputs.reduced:
         return plan
     last = (plan.switched_on or plan.layers)[-1]
@@ -163,21 +156,21 @@ def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     return f"{section}.num_nextn_predict_layers", usual or 0
 
 
-def side_in(source: SourceFile, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]) -> Side:
-    """The layers of the config's own model, or of one with the same names where it is not known."""
-    dialect = dialect_of(source)
-    if dialect is Dialect.MINDSPEED_MS:
+def side_in(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> Side:
+    """The layers of the job's own model, or of one with the same names where it is not known."""
+    if job.dialect is Dialect.MINDSPEED_MS:
         return _unknown("mindspeed", "")
-    if dialect is Dialect.MINDFORMERS_PYNATIVE:
-        paths = pynative.known_modules(source, plan.framework_version, layers)
+    if job.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        paths = pynative.known_modules(job)
         if paths is None:
             name = models("dynamic")[0]
             _tell_stand_in(plan, name, problems)
             return _or_itself(side_of("dynamic", name, plan.framework_version, plan.layers, (), _ahead(plan)))
-        named = model_of(source, dialect, plan.framework_version, source.beside).facts.kind
-        return _by_paths(str(named), {layer: frozenset(found) for layer, found in paths.items()}, _ahead(plan))
-    inputs = read.read_recompute(source, plan.framework_version, layers)
-    model = read.known_layers(source, inputs)
+        return _by_paths(
+            str(job.model.facts.kind), {layer: frozenset(found) for layer, found in paths.items()}, _ahead(plan)
+        )
+    inputs = read.read_inputs(job)
+    model = read.known_layers(job.model, inputs)
     if model is None or not model.kinds:
         family = family_of(model.name) if model and model.name else "legacy" if inputs.legacy else "core"
         known = (

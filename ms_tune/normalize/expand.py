@@ -9,12 +9,11 @@ read as the same config but for those values, give the same plan, and be its own
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects import dialect_module
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.job.includes import followed
+from ms_tune.job.job import Job
 from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, same_data
 from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
 from ms_tune.source.yaml import parse_source
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import SourceFile, Values
+    from ms_tune.source.yaml import Values
 
     # What each layer of a config does, and the explicit form of every list that has another one.
     Reading: TypeAlias = tuple[LayerPlan, Values]
@@ -45,25 +43,21 @@ class Explicit:
     elsewhere: tuple[tuple[KeyPath, object, Path, int], ...] = ()
 
 
-def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None) -> Explicit:
+def explicit(job: Job) -> Explicit:
     """The config with every list of layers in its explicit form.
 
     Args:
-        source: The config.
-        dialect: Its dialect.
-        version: The framework's release, as the dialect's ``normalize_source`` takes it.
-        layers: The number of layers, for a config that does not tell it.
+        job: The config's job.
 
     Raises:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the config, or the result would not mean the same.
     """
-    source = followed(source)
-    module = dialect_module(dialect.value, "expand")
-    read: Callable[[SourceFile], Reading] = partial(module.read, version=version, layers=layers)
-    plan, wanted = read(source)
+    source = job.source
+    read: Callable[[Job], Reading] = dialect_module(job.dialect.value, "expand").read
+    plan, wanted = read(job)
     if plan.failure is not None or plan.formative is None:
-        raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
+        raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{job.dialect.value}")))
     elsewhere = tuple(
         (path, value, file.path, file.nearest(path).value.line)
         for path, value in wanted.items()
@@ -74,24 +68,24 @@ def explicit(source: SourceFile, dialect: Dialect, version: str | None = None, l
     here = {path: value for path, value in here.items() if path not in left}
     text = with_values(source, here)
     if here:
-        _prove(source, text, (plan, here), read, {*left, *(path for path, *_ in elsewhere)})
+        _prove(job, text, (plan, here), read, {*left, *(path for path, *_ in elsewhere)})
     return Explicit(text, len(here), left, elsewhere)
 
 
 def _prove(
-    source: SourceFile,
+    job: Job,
     text: str,
     reading: Reading,
-    read: Callable[[SourceFile], Reading],
+    read: Callable[[Job], Reading],
     left: Collection[KeyPath],
 ) -> None:
     """The text must hold the wanted values and nothing else that is new, and its plan must be the old one.
 
     Args:
-        source: The config.
-        text: Its text with the wanted values.
+        job: The job.
+        text: The text of its config with the wanted values.
         reading: The plan of the config, and the values.
-        read: Reads a config.
+        read: Reads a job.
         left: Values that are not explicit and stay as they are.
 
     Raises:
@@ -99,8 +93,15 @@ def _prove(
         UsageError: The result would not mean the same.
     """
     plan, wanted = reading
+    source = job.source
     try:
-        result = followed(parse_source(text, source.path).but(beside=source.beside))
+        again = Job(
+            parse_source(text, source.path).but(beside=source.beside),
+            dialect=job.dialect,
+            version=job.version,
+            layers=job.layers,
+        )
+        result = again.source
         expected: object = source.data
         for path, value in wanted.items():
             expected = ValueChange(ChangeKind.SET_VALUE, path, value).applied(expected)
@@ -108,6 +109,6 @@ def _prove(
         raise UsageError(msg("normalize.write-unproven")) from error
     if not same_data(result.data, expected):
         refuse_shared(source, next(iter(wanted)))
-    again, more = read(result)
-    if more.keys() - set(left) or (again.placement, again.layers) != (plan.placement, plan.layers):
+    found, more = read(again)
+    if more.keys() - set(left) or (found.placement, found.layers) != (plan.placement, plan.layers):
         raise UsageError(msg("normalize.write-unproven"))

@@ -15,12 +15,10 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms
 from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError
+from ms_tune.job.job import Job
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
@@ -99,11 +97,7 @@ def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side |
             section = section.setdefault(part, {})  # type: ignore[assignment] # a key is a section or a value, not both
         section[name] = value
     source = parse_source(yaml.safe_dump(data, sort_keys=False, width=10**6), Path("converted.yaml"))
-    if target.dialect is Dialect.MINDSPEED_MS:
-        return mindspeed_ms.normalize_source(source, target.release)
-    if target.dialect is Dialect.MINDFORMERS:
-        return read.normalize_source(source, target.release)
-    return pynative.normalize_source(source, target.release)
+    return Job(source, dialect=target.dialect, version=target.release).plan
 
 
 def _of_arguments(values: Mapping[str, object], release: str, side: Side | None) -> LayerPlan:

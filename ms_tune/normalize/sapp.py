@@ -18,15 +18,15 @@ from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.plan_result import LayerSpec
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.facts.models import model_of, names_of
+from ms_tune.facts.models import names_of
 from ms_tune.facts.names import counterpart, models
 from ms_tune.facts.releases import DEFAULT_VERSION
-from ms_tune.job.includes import followed
-from ms_tune.normalize.convert import convert_named, release_of, side_in, side_of
+from ms_tune.job.job import Job
+from ms_tune.normalize.convert import convert_named, side_in, side_of
 from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.read_back import TargetDialect, with_experts
+from ms_tune.normalize.run import normalize
 from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
-from ms_tune.normalize.source import dialect_of, normalize_source
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
 from ms_tune.source.yaml import parse_source
@@ -101,14 +101,12 @@ def _shaped(table: Table) -> list[Any]:
     return [list(row) for row in table] if len(table) > 1 else list(table[0])
 
 
-def merge(source: SourceFile, lists: SappLists, version: str | None = None, layers: int | None = None) -> Merged:
+def merge(job: Job, lists: SappLists) -> Merged:
     """A config with SAPP's lists in it.
 
     Args:
-        source: The config.
+        job: The config's job.
         lists: The lists.
-        version: The framework's release, as the dialect's ``normalize_source`` takes it.
-        layers: The number of layers, for a config that does not tell it.
 
     What the config takes from other files counts as ever; what has to be other is written into the config itself.
 
@@ -116,31 +114,31 @@ def merge(source: SourceFile, lists: SappLists, version: str | None = None, laye
         ConfigError: The config cannot be read, or a value stands where it cannot be changed alone.
         UsageError: The lists do not fit the config's sizes, or the framework does not get through the result.
     """
-    own, source = source, followed(source)
-    dialect = dialect_of(source)
+    source, dialect = job.source, job.dialect
     if dialect is Dialect.MINDFORMERS:
-        inputs = read.read_recompute(source, version, layers)
+        inputs = read.read_inputs(job)
         chunks = (inputs.interleave_num or 1) if inputs.interleave else 1
         sizes = Sizes(inputs.layers, inputs.placed_stages, chunks)
     else:
-        sizes = _sizes(source, dialect, version, layers)
+        sizes = _sizes(job)
     _check_sizes(lists, sizes)
     if any(map(any, lists.swap or ())) and dialect is not Dialect.MINDFORMERS:
         raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
     lists = settled(lists, sizes.layers)
     problems: list[Diagnostic] = []
     plan = plan_of(lists, **asdict(sizes), legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
-    plan = plan._replace(framework_version=release_of(dialect, version))
+    plan = plan._replace(framework_version=job.release.version)
     if dialect is Dialect.MINDFORMERS:
         by_id = inputs.swaps.swap is True if lists.swap is None else any(map(any, lists.swap))
         wanted = dict(_static(source, lists, plan, by_id=by_id))
         if lists.swap is not None:
             wanted |= dict(_swap(source, lists, plan, _swap_sections(wanted, sizes.stages, legacy=inputs.legacy)))
     else:
-        wanted = dict(_others(source, lists, plan, layers, problems))
+        wanted = dict(_others(job, lists, plan, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
-    text, count = with_settings(own, wanted)
-    result = normalize_source(parse_source(text, own.path), version, layers)
+    text, count = with_settings(job.written, wanted)
+    merged = Job(parse_source(text, source.path), dialect=dialect, version=job.version, layers=job.layers)
+    result = normalize(merged)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
     lost = next((one for one in result.problems if one.id == "swap-no-stage" and lists.swap), None)
@@ -162,17 +160,18 @@ def _keeps(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
     return in_full and swaps and (lists.offset is None or plan.placement == result.placement)
 
 
-def _sizes(source: SourceFile, dialect: Dialect, version: str | None, layers: int | None) -> Sizes:
+def _sizes(job: Job) -> Sizes:
     """The sizes of a config of the dynamic graph."""
-    if dialect is Dialect.MINDSPEED_MS:
+    source = job.source
+    if job.dialect is Dialect.MINDSPEED_MS:
         sections = (("model_config", "num_layers"), ("parallel_config", "pipeline_model_parallel_size"))
         chunks = source.get(("parallel_config", "virtual_pipeline_model_parallel_size"))
     else:
         sections = (("model", "num_layers"), ("parallelism", "pipeline_parallel"))
         chunks = source.get(("parallelism", "pipeline_parallel_interleave_num"))
     found = source.get(sections[0])
-    if dialect is Dialect.MINDFORMERS_PYNATIVE:
-        found, _ = pynative.layer_counts(source, model_of(source, dialect, release_of(dialect, version)), layers)
+    if job.dialect is Dialect.MINDFORMERS_PYNATIVE:
+        found, _ = pynative.layer_counts(job)
     sizes = (found, source.get(sections[1], 1), 1 if chunks is None else chunks)
     for key, size in zip((*sections[0][1:], *sections[1][1:], "chunks"), sizes, strict=True):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -337,12 +336,12 @@ def _own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Itera
 
 
 def _others(
-    source: SourceFile, lists: SappLists, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]
+    job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
     """The values of the dynamic graphs."""
-    dialect = dialect_of(source)
-    if dialect is Dialect.MINDSPEED_MS:
-        converted = convert(plan, dialect.value)
+    source = job.source
+    if job.dialect is Dialect.MINDSPEED_MS:
+        converted = convert(plan, job.dialect.value)
         for key, value in converted.values.items():
             *_, kind = path = tuple(key.split("."))
             if kind == "num_layer_list" and lists.offset is not None:
@@ -353,16 +352,16 @@ def _others(
                 # A text beside the section wins over the list inside.
                 yield (beside, str(value)) if text else (path, value)
         return
-    yield from _dynamic(source, lists, plan, layers, problems)
+    yield from _dynamic(job, lists, plan, problems)
 
 
 def _dynamic(
-    source: SourceFile, lists: SappLists, plan: LayerPlan, layers: int | None, problems: list[Diagnostic]
+    job: Job, lists: SappLists, plan: LayerPlan, problems: list[Diagnostic]
 ) -> Iterator[tuple[KeyPath, object]]:
-    target = TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
-    behind = _predicting(source, plan, layers)
+    source, target = job.source, TargetDialect(Dialect.MINDFORMERS_PYNATIVE, plan.framework_version)
+    behind = _predicting(job, plan)
     plan = plan._replace(layers=(*plan.layers, *behind))
-    there = side_in(source, plan, layers, problems)
+    there = side_in(job, plan, problems)
     core = counterpart(there.model, "core")
     here = side_of("core", core, DEFAULT_VERSION, plan.layers, with_experts(there), len(behind))
     converted = convert_named(plan, here, target, [], there)
@@ -386,10 +385,10 @@ def _dynamic(
             yield path, value
 
 
-def _predicting(source: SourceFile, plan: LayerPlan, layers: int | None) -> list[LayerSpec]:
+def _predicting(job: Job, plan: LayerPlan) -> list[LayerSpec]:
     """The config's layers that predict further tokens: lists say nothing of them, and those recomputed in full stay so."""
     last = plan.layers[-1]
-    there = pynative.unplaced(source, plan.framework_version, layers).layers[len(plan.layers) :]
+    there = pynative.unplaced(job).layers[len(plan.layers) :]
     does = [RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else RecomputeMode.NONE for layer in there]
     return [LayerSpec(layer.layer, last.stage, last.chunk, do) for layer, do in zip(there, does, strict=True)]
 

@@ -19,7 +19,6 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
-from ms_tune.dialects.mindspeed_ms.read import normalize_source
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
@@ -64,15 +64,16 @@ _MODULES = {"mlp.act_func": "mlp.activation_func", "attention.core_attention": "
 _CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, which recompute does not reach (transformer.py)
 
 
-def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:
+def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
     """The job of a MindSpeed-Core-MS config.
 
     Raises:
         ConfigError: The framework would refuse the config.
     """
+    source = job.written
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
     _check_experts(source, config)
-    layers, warnings = placed_layers(normalize_source(source), _layer_of(config), source.path)
+    layers, warnings = placed_layers(job.plan, _layer_of(config), source.path)
     return DynamicJob(
         config=config,
         layers=layers,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
@@ -23,7 +22,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
+    from ms_tune.dialects.job_parts import JobView, ModelShape, TrainingConfig
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.reference.read import Placed
@@ -64,15 +63,15 @@ _NAMES = Names(
 )
 
 
-def read_pynative_job(source: SourceFile, devices: int | None) -> DynamicJob:
+def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
     """The job of a MindFormers dynamic-graph config."""
-    _check_model(source)
-    source, defaults = _with_sizes(source)
+    _check_model(job.written)
+    source, defaults = _with_sizes(job.written)
     parallelism = read_parallelism(source.data, source.path)
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
-    written = normalize_source(source)  # refuses more layers than any model has
+    written = job.with_source(source).plan  # refuses more layers than any model has
     plan = on_devices(written, count)
     experts = expert_layers(source.data, source.path, config.shape.num_layers)
     _check_tensor(source, config, experts=any(experts))

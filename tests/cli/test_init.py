@@ -9,7 +9,6 @@ import pytest
 from ms_tune.cli.init import Template, templates
 from ms_tune.cli.main import main
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import read_recompute
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
 from ms_tune.lint.discover import LintTarget
@@ -17,6 +16,7 @@ from ms_tune.lint.run import LintRequest, LintRun, check_file, lint_files
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
+from tests.jobs import read_recompute
 
 TEMPLATES = templates()
 ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)

@@ -10,13 +10,12 @@ import yaml
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers_pynative import read
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
-from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms_layers
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.source.yaml import parse_source
+from tests import jobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,8 +59,8 @@ def plan_of(values: Mapping[str, object], dialect: str, version: str | None = No
         return from_recompute_plan(normalize(mindformers_inputs(data)), "1.9")
     source = parse_source(yaml.safe_dump(data), Path("config.yaml"))
     if dialect == MINDSPEED_MS:
-        return mindspeed_ms_layers.normalize_source(source)
-    return read.normalize_source(source, version)
+        return jobs.mindspeed_plan(source)
+    return jobs.dynamic_plan(source, version)
 
 
 def mindformers_inputs(data: dict[str, Any]) -> RecomputeInputs:

@@ -12,16 +12,16 @@ from ms_tune.dialects.layer_plan import MINDSPEED_MS, LayerPlan
 from ms_tune.dialects.mindspeed_ms.count_array import CountArray, add
 from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
-from ms_tune.dialects.mindspeed_ms.read import normalize_source
 from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import mindspeed_plan
 
 
 def plan_of(text: str) -> LayerPlan:
-    return normalize_source(parse_source(text, Path("config.yaml")))
+    return mindspeed_plan(parse_source(text, Path("config.yaml")))
 
 
 def parallel(settings: str, layers: int = 8, stages: int = 2, model: str = "") -> LayerPlan:
@@ -330,7 +330,7 @@ def test_deep_texts_do_no_harm(text: str) -> None:
 def test_other_versions_are_not_served() -> None:
     source = parse_source("model_config: {num_layers: 4}", Path("config.yaml"))
     with pytest.raises(UnsupportedError, match=r"r0\.3\.0"):
-        normalize_source(source, "r0.3.0")
+        mindspeed_plan(source, "r0.3.0")
 
 
 def test_the_normal_form_is_its_own() -> None:

@@ -13,12 +13,12 @@ from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan
 from ms_tune.dialects.layer_specs import write_specs
 from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.dialects.plan_result import SwapPlan
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import dynamic_plan
 
 MODULES = (
     "self_attention",
@@ -31,7 +31,7 @@ MODULES = (
 
 
 def plan_of(text: str, layers: int = 8, version: str | None = None) -> LayerPlan:
-    return normalize_source(parse_source(f"model: {{num_layers: {layers}}}\n{text}", Path("config.yaml")), version)
+    return dynamic_plan(parse_source(f"model: {{num_layers: {layers}}}\n{text}", Path("config.yaml")), version)
 
 
 def with_modules(**settings: Any) -> LayerPlan:  # noqa: ANN401 - of many types
@@ -331,9 +331,9 @@ def test_one_card() -> None:
 
 def test_prediction_layers_count_behind_the_others() -> None:
     text = "model: {num_hidden_layers: 4, num_nextn_predict_layers: 1}\nrecompute: {mode: full, full_recompute_layer: [%s]}"
-    all_but_one = normalize_source(parse_source(text % "0-3", Path("config.yaml")))
+    all_but_one = dynamic_plan(parse_source(text % "0-3", Path("config.yaml")))
     assert "prediction-layers-left" in ids(all_but_one)
-    plan = normalize_source(parse_source(text % "0-4", Path("config.yaml")))
+    plan = dynamic_plan(parse_source(text % "0-4", Path("config.yaml")))
     assert full(plan) == [0, 1, 2, 3, 4]
     assert plan.placement == ((4,),)
 
@@ -361,12 +361,12 @@ def test_aliases_are_written_into_as_the_framework_does() -> None:
 )
 def test_configs_that_cannot_be_read(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        normalize_source(parse_source(text, Path("config.yaml")))
+        dynamic_plan(parse_source(text, Path("config.yaml")))
 
 
 def test_the_number_of_layers_may_come_from_elsewhere() -> None:
     source = parse_source("recompute: {mode: full, full_recompute_layer: [0-60]}", Path("config.yaml"))
-    assert len(full(normalize_source(source, layers=61))) == 61
+    assert len(full(dynamic_plan(source, layers=61))) == 61
 
 
 def test_other_versions_are_not_served() -> None:

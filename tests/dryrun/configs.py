@@ -18,11 +18,11 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.source.yaml import SourceFile, parse_source
+from tests import dynamic_jobs
 
 MINDSPEED: dict[str, Any] = {
     "training_config": {"bf16": True, "wrap_with_ddp": True, "use_distributed_optimizer": True},
@@ -126,7 +126,7 @@ def prepare_mindspeed(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
     """A run of the reference transformer."""
-    return reference.prepare(
+    return dynamic_jobs.prepare(
         source_of(config), "config.yaml", request or DryrunRequest(), devices, Dialect.MINDSPEED_MS
     )
 

@@ -15,6 +15,7 @@ from ms_tune.dryrun.job import PynativeJob
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.facts.training import Framework
+from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.reference.configs import CASES
@@ -53,7 +54,7 @@ def test_a_stage_knows_what_comes_from_the_one_before(pipeline: int, monkeypatch
     monkeypatch.setattr(dynamic, "pynative_framework", lambda: Framework("mindformers.pynative", "MindFormers 2.1.0"))
     config = edited(CASES["DeepSeek-V3"].config, "parallelism.pipeline_parallel", pipeline)
     model, split = config["model"], config["parallelism"]
-    run = dynamic.prepare(
+    run = dynamic_jobs.prepare(
         source_of(config), "config.yaml", DryrunRequest(stage=pipeline - 1), 8, Dialect.MINDFORMERS_PYNATIVE
     )
     assert isinstance(run.job, PynativeJob)

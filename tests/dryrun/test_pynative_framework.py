@@ -20,6 +20,7 @@ from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.training import Framework, pynative_framework
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, Message, render
+from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
 from tests.reference.configs import CASES
@@ -54,7 +55,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(config: dict[str, Any], devices: int | None = 4, request: DryrunRequest | None = None) -> PreparedRun:
     given = request or DryrunRequest()
-    return reference.prepare(source_of(config), "config.yaml", given, devices, Dialect.MINDFORMERS_PYNATIVE)
+    return dynamic_jobs.prepare(source_of(config), "config.yaml", given, devices, Dialect.MINDFORMERS_PYNATIVE)
 
 
 def job_of(run: PreparedRun) -> PynativeJob:

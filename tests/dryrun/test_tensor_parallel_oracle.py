@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.dryrun import dynamic
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.facts import releases
+from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.oracle import tensor_parallel
@@ -92,7 +92,7 @@ def test_theory_is_what_the_trainer_holds(release: str, name: str, monkeypatch: 
     monkeypatch.setattr(releases, "installed_version", lambda _: release)
     config, devices = tensor_parallel.config_of(tensor_parallel.CASES["cases"][name])
     request = DryrunRequest(reference=True)
-    run = dynamic.prepare(source_of(config), "case.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+    run = dynamic_jobs.prepare(source_of(config), "case.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
     for content in ("weights", "optimizer_state"):
         assert run.theory[content] == pytest.approx(MEASURED[release][name]["real"][content], rel=0.001)
 

@@ -18,6 +18,7 @@ from ms_tune.dialects import operators
 from ms_tune.dryrun.shrink import mindformers_layers
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.facts import models, query, registries
+from ms_tune.facts.releases import Release
 from ms_tune.lint.run import LintRequest
 from ms_tune.source.yaml import parse_source
 
@@ -96,7 +97,7 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert "MST338" in found  # its class calls the layers num_hidden_layers
     plan = api.normalize(parse_source(DYNAMIC, Path("a.yaml")), framework_version="2.1")
     assert [layer.layer for layer in plan.layers if layer.select_patterns] == [0, 1]
-    monkeypatch.setattr(mindformers_layers, "default_version", lambda: "2.1")
+    monkeypatch.setattr(mindformers_layers, "release_for", lambda _: Release("MindFormers", "2.1"))
     config = ConfigCopy(parse_source(STATIC, Path("a.yaml")).data, Path("a.yaml"))
     assert mindformers_layers._expert_layers(config, 5) == [False, False, True, True, True]
 
@@ -104,10 +105,10 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_a_release_is_data(tmp_path: Path) -> None:
     """A release that changes nothing, named in two files, answers as the one before it."""
-    root = Path(query.__file__).parents[3]
+    root = Path(query.__file__).parents[2]
     for folder in ("ms_tune", "checklists"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    copy = tmp_path / "ms_tune" / "frameworks" / "data"
+    copy = tmp_path / "ms_tune" / "facts" / "data"
     known, lists = edit(copy, "models"), edit(copy, "releases")
     for releases in (known["releases"], lists["mindformers"]["served"], lists["mindformers-pynative"]["served"]):
         releases.append("9.0")

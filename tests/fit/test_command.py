@@ -14,10 +14,10 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
 from ms_tune.fit.job import read_job
-from ms_tune.normalize.source import normalize_source
 from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source
 from tests.dryrun import configs
+from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,6 @@ from ms_tune.fit.job import read_job
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify import same_stage
-from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
@@ -40,6 +39,7 @@ from ms_tune.verdict.outcome import Fit, Need, Outside, judge
 from ms_tune.workflows.check.measured import Foretold, foretold_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
+from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,6 @@ from ms_tune.fit.layouts import layout_of, placed, with_layout
 from ms_tune.fit.rank import _few, _Ranker
 from ms_tune.fit.request import ConfigFitRequest
 from ms_tune.fit.search import Hooks, SearchFit, SearchRequest, search_layouts
-from ms_tune.normalize.source import normalize_source
 from ms_tune.planning import explain, search
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
@@ -39,6 +38,7 @@ from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, Outside, judge
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
+from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     job = read_job(request)
     before = job.loaded.source.text
     there = replace(job.loaded, devices=replace(job.loaded.devices, count=layout.devices))
-    loaded = with_layout(there, layout, job.layers, job.now.framework_version)
+    loaded = with_layout(there, layout, job.layers)
     run = prepare(replace(request, devices=layout.devices), loaded)
     assert layout_of(loaded, run) == layout
     plan = normalize_source(loaded.source)
@@ -208,7 +208,7 @@ class TestTried:
         assert found.best.source.text == found.source.text != text
         assert found.best.changed > 0
         assert "select" not in text
-        loaded = replace(load(DryrunRequest(config=found.source.path)), source=parse_source(text, found.source.path))
+        loaded = load(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
         there = replace(loaded, devices=replace(loaded.devices, count=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
         assert layout_of(there, job.first) == found.chosen.candidate.layout

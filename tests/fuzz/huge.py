@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode, MsTuneError
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import load_source
+from tests import dynamic_jobs
 from tests.dryrun.fuzz import paths, replaced
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _prepare(config: Path) -> None:
         if dialect is Dialect.MINDFORMERS:
             mindformers.prepare(source, config.name, request, None)
         else:
-            reference.prepare(source, config.name, request, None, dialect)
+            dynamic_jobs.prepare(source, config.name, request, None, dialect)
 
 
 def _command(*arguments: str) -> Callable[[Path], None]:

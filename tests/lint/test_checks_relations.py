@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ms_tune.enums import Dialect
 from ms_tune.lint.checks.relations import holds
-from ms_tune.lint.context import Context
 from ms_tune.lint.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse
 from ms_tune.source.yaml import parse_source
+from tests.jobs import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def test_what_the_check_says() -> None:
     source = parse_source("m: {heads: 7}\np: {ways: 2, flag: True}\n", Path("a.yaml"))
 
     def found(**options: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
-        violations = holds(Context(source, Dialect.MINDFORMERS, options))
+        violations = holds(context(source, Dialect.MINDFORMERS, options))
         return [(one.path, dict(one.params), len(one.related)) for one in violations]
 
     assert found(relation="m.heads % p.ways == 0") == [(("m", "heads"), {"heads": 7, "ways": 2}, 0)]

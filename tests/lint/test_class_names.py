@@ -10,8 +10,8 @@ from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.query import load
 from ms_tune.facts.registries import registered
 from ms_tune.lint.checks.class_names import unregistered
-from ms_tune.lint.context import Context
 from ms_tune.source.yaml import parse_source
+from tests.jobs import context
 
 STATIC, DYNAMIC, _ = YAML_DIALECTS
 
@@ -19,8 +19,8 @@ STATIC, DYNAMIC, _ = YAML_DIALECTS
 def found(
     text: str, names: dict[str, str], dialect: Dialect = STATIC, version: str = "1.9"
 ) -> list[tuple[object, ...]]:
-    context = Context(parse_source(text, Path("a.yaml")), dialect, {"names": names}, version)
-    return [(one.message, one.params["name"], one.params["similar"]) for one in unregistered(context)]
+    read = context(parse_source(text, Path("a.yaml")), dialect, {"names": names}, version)
+    return [(one.message, one.params["name"], one.params["similar"]) for one in unregistered(read)]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Fix
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, served
-from ms_tune.lint import run
+from ms_tune.job import job as job_module
 from ms_tune.lint.checklist import Expectation, FunctionTest, built_in
-from ms_tune.lint.engine import lint
+from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.lint.gate import Gate
 from ms_tune.source.edit import ChangeKind, ValueChange
@@ -117,7 +117,7 @@ def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str | None, more: Sequence[str], *, gone: bool
 ) -> None:
     release = Release("MindFormers", "1.9", installed)
-    monkeypatch.setattr(run, "release_for", lambda *_: release)
+    monkeypatch.setattr(job_module, "release_for", lambda _, asked: release._replace(version=asked or release.version))
     after = fixed(tmp_path, GUESSED, "--fix", *(word for one in more for word in ("--framework-version", one)))
     assert ("graph_kernel_flags" not in after) is gone
     assert served(Dialect.MINDFORMERS)[0] < "1.9"  # there are releases that the guess may be wrong about
@@ -139,7 +139,9 @@ def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str,
         wanted.clear()
         return tuple(found[0]._replace(fix=fix) for fix in fixes)
 
-    after, done = apply_fixes(source, made_up, unsafe=True, admits=Gate(dialect, "1.9", check).admits)
+    after, done = apply_fixes(
+        source, made_up, unsafe=True, admits=Gate(lambda one: job_of(one, dialect, "1.9"), check).admits
+    )
     assert after.text == done.text
     return done.text, done.refused
 

@@ -8,8 +8,8 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.lint.checks.core_model import decided
-from ms_tune.lint.context import Context
 from ms_tune.source.yaml import parse_source
+from tests.jobs import context
 
 WHERE = {
     Dialect.MINDFORMERS: "use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n",
@@ -23,7 +23,7 @@ DEEPSEEK = "model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM"
 def told(dialect: Dialect, model: str, release: str) -> list[str]:
     """The keys that are warned of."""
     source = parse_source(WHERE[dialect].format(model=model), Path("a.yaml"))
-    return [str(one.path[-1]) for one in decided(Context(source, dialect, {}, release))]
+    return [str(one.path[-1]) for one in decided(context(source, dialect, {}, release))]
 
 
 @pytest.mark.parametrize(

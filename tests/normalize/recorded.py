@@ -22,11 +22,11 @@ import yaml
 
 from ms_tune import api
 from ms_tune.errors import MsTuneError
-from ms_tune.normalize.expand import explicit
-from ms_tune.normalize.source import dialect_of, normalize_source
+from ms_tune.job.job import Job
 from ms_tune.report.normalize_json import plan_json
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import explicit, normalize_source
 from tests.normalize.conversion_cases import random_case
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_cases
 
@@ -87,7 +87,7 @@ def _planned(case: Case, source: SourceFile) -> Case:
     text = json.dumps([known[key] for key in ("placement", "formative", "layers")], default=str)
     found: Case = {"problems": told(plan.problems), "layers": _short(text)}
     if plan.failure is None and case.get("explicit"):
-        written = explicit(source, dialect_of(source), case["release"])
+        written = explicit(source, Job(source).dialect, case["release"])
         before = case["config"].splitlines()
         found["written"] = [line for line in written.text.splitlines() if line not in before]
     return found

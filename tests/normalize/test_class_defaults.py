@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
+from tests.jobs import dynamic_plan, static_plan
 
 _DYNAMIC = """\
 parallelism: {{data_parallel_shard: 8}}
@@ -35,7 +34,7 @@ def selecting(model: str, pattern: str, layers: str = "0-5", version: str = "2.1
     """The layers that select, and a dynamic graph's lint that has nothing to say of the pattern if there are some."""
     text = _DYNAMIC.format(model=model, pattern=pattern, layers=layers)
     source = parse_source(text, Path("a.yaml"))
-    plan = pynative.normalize_source(source, version)
+    plan = dynamic_plan(source, version)
     found = [layer.layer for layer in plan.layers if layer.select_patterns]
     dialect = Dialect.MINDFORMERS_PYNATIVE
     told = {one.id for one in lint(source, dialect, built_in(dialect), version)}
@@ -68,7 +67,7 @@ def test_which_layers_have_experts(more: str, experts: list[int]) -> None:
 
 def test_layers_and_prediction_layers_of_the_class() -> None:
     text = _DYNAMIC.format(model="deepseek_v3", pattern="mlp.experts", layers="0-61")
-    plan = pynative.normalize_source(parse_source(text, Path("a.yaml")), "2.1")
+    plan = dynamic_plan(parse_source(text, Path("a.yaml")), "2.1")
     assert plan.failure is None
     assert plan.placement == ((61,),)
     assert len(plan.layers) == 62  # one predicts
@@ -78,7 +77,7 @@ def test_layers_and_prediction_layers_of_the_class() -> None:
 def test_layers_that_nobody_knows_are_asked_for() -> None:
     text = _DYNAMIC.format(model="mine", pattern="mlp.experts", layers="0")
     with pytest.raises(ConfigError, match="how many layers"):
-        pynative.normalize_source(parse_source(text, Path("a.yaml")), "2.1")
+        dynamic_plan(parse_source(text, Path("a.yaml")), "2.1")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_layers_that_nobody_knows_are_asked_for() -> None:
 )
 def test_the_lines_of_dense_layers(model: str, layers: int, lines: list[int]) -> None:
     text = _STATIC.format(stages=1, model=model, pattern=r"mlp\.linear_fc1\.matmul")
-    plan = read.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
+    plan = static_plan(parse_source(text, Path("a.yaml")), "1.9")
     assert len(plan.layers) == layers
     told = [line for line in plan.log if line.startswith("Set select recompute on")]
     assert told == [f"Set select recompute on at layer {layer}: mlp.linear_fc1.matmul" for layer in lines]
@@ -105,14 +104,14 @@ def test_lists_are_logged_again_for_a_layer_that_only_the_class_predicts() -> No
     source = parse_source(text, Path("a.yaml"))
     for more, times in ("", 2), (", num_nextn_predict_layers: 0", 1):
         changed = parse_source(source.text.replace("4}", f"4{more}}}"), source.path)
-        log = read.normalize_source(changed, "1.9").log
+        log = static_plan(changed, "1.9").log
         assert sum(line.startswith("Formative layer_recompute") for line in log) == times
 
 
 def test_a_legacy_model_reads_its_own_names_only() -> None:
     text = "model: {{model_config: {{type: LlamaConfig, {more}}}, arch: {{type: LlamaForCausalLM}}}}\n"
     for more, layers in ("num_hidden_layers: 4", 32), ("num_layers: 4", 4), ("num_layers: 4, mtp_depth: 1", 4):
-        plan = read.normalize_source(parse_source(text.format(more=more), Path("a.yaml")), "1.9")
+        plan = static_plan(parse_source(text.format(more=more), Path("a.yaml")), "1.9")
         assert len(plan.layers) == layers
 
 
@@ -123,7 +122,7 @@ parallel_config: {{pipeline_stage: 2}}
 model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
 """
     for mode, placement in (0, ((4,),)), (1, ((2, 2),)), ("AUTO_PARALLEL", ((2, 2),)):
-        plan = read.normalize_source(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
+        plan = static_plan(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
         assert plan.placement == placement
         assert ("not-split" in {problem.id for problem in plan.problems}) == (mode == 0)
 
@@ -131,7 +130,7 @@ model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
 def test_a_named_folder_of_weights_keeps_the_class_quiet() -> None:
     text = "use_legacy: False\npretrained_model_dir: weights\nmodel: {model_config: {model_type: deepseek_v3}}\n"
     with pytest.raises(ConfigError, match=r"the number of layers is in config\.json"):
-        read.normalize_source(parse_source(text, Path("a.yaml")), "1.9")
+        static_plan(parse_source(text, Path("a.yaml")), "1.9")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_what_layers_select_is_told_of_the_network_that_is_built(kind: str, netw
         f"model: {{model_config: {{model_type: {kind}, architectures: [{network}], num_hidden_layers: 4, offset: 0}}}}\n"
         "recompute_config: {recompute: False, select_recompute: {'.*layernorm\\.norm': True, 'mlp\\.no': True}}\n"
     )
-    plan = read.normalize_source(parse_source(text, Path("c.yaml")), "2.1")
+    plan = static_plan(parse_source(text, Path("c.yaml")), "2.1")
     shown = set(plan.layers[-1].select_patterns)
     assert (plan.matches is not None) is known
     assert ("as-written" in {problem.id for problem in plan.problems}) is not known

@@ -10,13 +10,12 @@ import pytest
 
 from ms_tune import api
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.operator_names import topmost
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.names import counterpart
-from ms_tune.facts.releases import served
+from ms_tune.facts.releases import release_for, served
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.read_back import _shown
 from ms_tune.source.yaml import SourceFile, parse_source
@@ -320,7 +319,7 @@ def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
 
 def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> None:
     """Of the static graph it is the release that is installed, or else the one that is taken without a word."""
-    assert target_of("mindformers").release == read.default_version()
+    assert target_of("mindformers").release == release_for(Dialect.MINDFORMERS).version
     assert target_of("mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
     assert target_of("mindspeed-ms").release == "r0.1.0"
     assert target_of("mindformers@2.1.0").release == "2.1"

@@ -20,10 +20,10 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert import target_of
 from ms_tune.normalize.convert_script import convert_script
-from ms_tune.normalize.source import normalize_source
 from ms_tune.report.normalize_convert import conversion_yaml, converted_text
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import normalize_source
 from tests.normalize.conversion_cases import random_case
 from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with

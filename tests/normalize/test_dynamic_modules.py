@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.source.yaml import parse_source
+from tests.jobs import dynamic_plan
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
@@ -21,7 +21,7 @@ DEEPSEEK = (
 
 
 def plan_of(text: str, version: str = "2.1") -> LayerPlan:
-    return normalize_source(parse_source(text, Path("c.yaml")), version)
+    return dynamic_plan(parse_source(text, Path("c.yaml")), version)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1"])

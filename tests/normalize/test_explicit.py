@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.mindformers_pynative import read
-from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UsageError
-from ms_tune.normalize.expand import explicit
 from ms_tune.source.yaml import parse_source
+from tests.jobs import dynamic_plan, explicit, mindspeed_plan
 from tests.oracle import mindspeed_cases, pynative_cases
 
 DYNAMIC = """\
@@ -115,10 +113,10 @@ def test_random_configs_of_mindspeed() -> None:
     for number in range(150):
         text = yaml.safe_dump(mindspeed_cases.random_config(Random(number)))  # noqa: S311 - the same cases every time
         source = parse_source(text, Path("c.yaml"))
-        plan = mindspeed_ms_layers.normalize_source(source)
+        plan = mindspeed_plan(source)
         if plan.failure is None:
             result = parse_source(explicit(source, Dialect.MINDSPEED_MS).text, Path("c.yaml"))
-            assert mindspeed_ms_layers.normalize_source(result).layers == plan.layers
+            assert mindspeed_plan(result).layers == plan.layers
             assert explicit(result, Dialect.MINDSPEED_MS).count == 0
             count += 1
     assert count > 40
@@ -132,10 +130,10 @@ def test_random_configs_of_the_dynamic_graph(version: str) -> None:
         config, layers, mtp = pynative_cases.random_config(Random(number), version)  # noqa: S311 - as above
         whole: dict[str, Any] = {**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}
         source = parse_source(yaml.safe_dump(whole), Path("c.yaml"))
-        plan = read.normalize_source(source, version)
+        plan = dynamic_plan(source, version)
         if plan.failure is None and plan.formative is not None:
             result = parse_source(explicit(source, Dialect.MINDFORMERS_PYNATIVE, version).text, Path("c.yaml"))
-            assert read.normalize_source(result, version).layers == plan.layers
+            assert dynamic_plan(result, version).layers == plan.layers
             assert explicit(result, Dialect.MINDFORMERS_PYNATIVE, version).count == 0
             count += 1
     assert count > 30

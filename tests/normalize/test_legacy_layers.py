@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-from ms_tune.dialects.mindformers.read import known_layers
+from tests.jobs import known_layers
 from tests.normalize.conversion_cases import source_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import ConfigError
-from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan

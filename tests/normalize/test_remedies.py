@@ -13,11 +13,11 @@ import yaml
 
 from ms_tune.cli.main import main
 from ms_tune.errors import MsTuneError
-from ms_tune.normalize.source import normalize_source, remedy_of
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import normalize_source, plan_of, remedy_of
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases
 
 if TYPE_CHECKING:
@@ -348,12 +348,12 @@ def test_every_remedy_passes(make: Callable[[Random], tuple[dict[str, Any], str 
         config, version = make(random)
         try:
             source = parse_source(yaml.dump(config, Dumper=Plain, sort_keys=False), Path("c.yaml"))
-            plan = normalize_source(source, version, hints=False)
+            plan = plan_of(source, version)
         except MsTuneError:
             continue
         if plan.failure is None:
             continue
-        changes = remedy_of(source, plan)
+        changes = remedy_of(source, version)
         counts["remedied" if changes else "not"] += 1
         if changes:
             data: object = source.data

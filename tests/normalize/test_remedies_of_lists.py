@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
+from tests.jobs import normalize_source, plan_of
 from tests.normalize.test_remedies import DYNAMIC, STATIC, assert_hint
 
 OTHER = "{op_name: a, layers: [1], backward_prefetch: 1}"
@@ -78,7 +78,7 @@ def test_who_asks_for_no_remedy_gets_none() -> None:
     source = parse_source(
         f"{STATIC}  recompute: [9, 1, 0]\n".replace("offset: 0", "offset: [1, 1, 0, 0]"), Path("c.yaml")
     )
-    told, bare = (normalize_source(source, hints=hints).problems[0] for hints in (True, False))
+    told, bare = normalize_source(source).problems[0], plan_of(source).problems[0]
     assert told.help is not None
     assert bare.help is None
     assert bare.message == told.message

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.mindformers.read import known_layers, read_recompute
 from ms_tune.dialects.operators import dynamic_model
 from ms_tune.facts.names import rows
+from tests.jobs import known_layers, read_recompute
 from tests.oracle import layer_setting, pynative
 
 if TYPE_CHECKING:

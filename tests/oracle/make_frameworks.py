@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _ROOT = Path(__file__).parents[2]
-DATA = _ROOT / "ms_tune" / "frameworks" / "data"
+DATA = _ROOT / "ms_tune" / "facts" / "data"
 GONE = {"gone": True}
 
 

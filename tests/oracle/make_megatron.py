@@ -268,4 +268,6 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    Path(query.__file__).with_name("megatron.json").write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")
+    (Path(query.__file__).with_name("data") / "megatron.json").write_text(
+        written(made(Path(os.environ[SOURCES]))), "utf-8"
+    )

@@ -17,7 +17,7 @@ from ms_tune.facts.query import load
 from ms_tune.facts.releases import served
 from tests.oracle import wheels
 
-FILE = Path(__file__).parents[2] / "ms_tune" / "frameworks" / "data" / "migration.json"
+FILE = Path(__file__).parents[2] / "ms_tune" / "facts" / "data" / "migration.json"
 _NETWORK = re.compile(r"mindformers/(pynative/.*|models/.*pynative.*)\.py")
 _CLASS = "mindformers/parallel_core/transformer_config.py"
 _WORD = re.compile(r"[A-Za-z_]\w*")

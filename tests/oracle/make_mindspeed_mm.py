@@ -171,5 +171,5 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(query.__file__).with_name("mindspeed_mm.json")
+    path = Path(query.__file__).with_name("data") / "mindspeed_mm.json"
     path.write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")

@@ -56,6 +56,6 @@ def written(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(query.__file__).with_name("stack.json")
+    path = Path(query.__file__).with_name("data") / "stack.json"
     kept = json.loads(path.read_text("utf-8"))
     path.write_text(written({**kept, "releases": made(Path(os.environ[SOURCES]))}), "utf-8")

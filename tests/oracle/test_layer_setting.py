@@ -13,13 +13,13 @@ from hypothesis import given, settings, strategies
 
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import read_recompute
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language, render
+from tests.jobs import read_recompute
 from tests.oracle import layer_setting
 from tests.oracle.cases import random_case
 

@@ -28,4 +28,4 @@ def test_the_file_is_as_it_was_made() -> None:
     assert content["programs"] == PROGRAMS
     assert content["releases"] == RELEASES
     assert tuple(RELEASES) == served(Dialect.MEGATRON)
-    assert Path(query.__file__).with_name("megatron.json").read_text("utf-8") == written(content)
+    assert (Path(query.__file__).with_name("data") / "megatron.json").read_text("utf-8") == written(content)

@@ -19,14 +19,13 @@ import pytest
 import yaml
 
 from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.mindformers.read import read_recompute
 from ms_tune.facts.migration import callback_rows, rows
 from ms_tune.facts.query import load
 from ms_tune.source.yaml import parse_source
 from ms_tune.workflows.migrate.draft import leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
-from ms_tune.workflows.migrate.run import migrate_source
 from ms_tune.workflows.migrate.write import all_comments
+from tests.jobs import migrate_source, read_recompute
 from tests.oracle import layer_setting, make_migration, pynative, wheels
 from tests.oracle.models import Models
 from tests.workflows.migrate.test_migrate import SOURCE

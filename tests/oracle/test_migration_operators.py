@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.mindformers.read import known_layers, read_recompute
 from ms_tune.source.yaml import parse_source
-from ms_tune.workflows.migrate.run import migrate_source
+from tests.jobs import known_layers, migrate_source, read_recompute
 from tests.oracle import acting, layer_setting, pynative
 from tests.oracle.test_migration import TARGETS, random_config
 

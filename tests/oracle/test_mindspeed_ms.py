@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dialects.mindspeed_ms.read import normalize_source
 from ms_tune.errors import ConfigError
 from ms_tune.source.yaml import parse_source
+from tests.jobs import mindspeed_plan
 from tests.oracle import mindspeed_ms, wheels
 from tests.oracle.mindspeed_cases import random_config
 from tests.oracle.whole_cases import DROP, without_some
@@ -41,7 +41,7 @@ SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 
 def plan_of(config: dict[str, Any]) -> LayerPlan:
-    return normalize_source(parse_source(yaml.dump(config, Dumper=DUMPER), Path("config.yaml")))
+    return mindspeed_plan(parse_source(yaml.dump(config, Dumper=DUMPER), Path("config.yaml")))
 
 
 def read_back(config: dict[str, Any]) -> dict[str, Any]:

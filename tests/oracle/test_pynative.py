@@ -22,6 +22,7 @@ from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import parse_source
+from tests.jobs import dynamic_plan
 from tests.oracle import pynative
 from tests.oracle.pynative_cases import random_config
 
@@ -63,10 +64,10 @@ def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules
     try:
         values = dialect._load(source.data)
     except FrameworkStop:
-        return dialect.normalize_source(source, version)
+        return dynamic_plan(source, version)
     inputs = PynativeInputs(layers=layers, mtp_layers=mtp, version=version[:3], **values)
     everywhere = dict.fromkeys(range(layers + mtp), modules)
-    plain = dialect.normalize_source(source, version)
+    plain = dynamic_plan(source, version)
     plan = normalize_pynative(replace(inputs, modules=everywhere))
     assert plain.placement == plan.placement
     assert [layer.recompute for layer in plain.layers if layer.recompute.value == "full"] == [
@@ -156,7 +157,7 @@ def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None
         if recognise(source.data).dialect is not Dialect.MINDFORMERS_PYNATIVE:
             continue
         found += 1
-        plan = dialect.normalize_source(source, version)
+        plan = dynamic_plan(source, version)
         layers = plan.layers[-1].layer + 1
         counts = plan.placement
         assert counts is not None

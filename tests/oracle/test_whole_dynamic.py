@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.dialects.operators import Tree, dynamic_model
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.source.yaml import parse_source
+from tests.jobs import dynamic_plan
 from tests.oracle import pynative
 from tests.oracle.models import Models
 from tests.oracle.test_pynative import DUMPER, Loader, assert_same_layers
@@ -90,9 +90,9 @@ def two_counts(text: str, version: str) -> str:
     written = model_of(source, Dialect.MINDFORMERS_PYNATIVE, version).written("num_layers")
     if len({field.value for field in written}) > 1:
         with pytest.raises(ConfigError, match="two names"):
-            normalize_source(source, version)
+            dynamic_plan(source, version)
         return "two numbers of layers"
-    plan = normalize_source(source, version)
+    plan = dynamic_plan(source, version)
     loads = plan.failure is None or not any(problem.id == "load-rejected" for problem in plan.problems)
     assert not loads or "second-name" in {problem.id for problem in plan.problems}, text
     return "a second name" if loads else "not loaded"
@@ -110,7 +110,7 @@ def compare(release: Release, config: dict[str, Any]) -> str:
     kind = data["model"]["model_type"]
     network = data["model"].get("architectures", ARCHITECTURES[kind])
     if (network if isinstance(network, str) else network[0]) != ARCHITECTURES[kind]:
-        plan = normalize_source(parse_source(text, Path("config.yaml")), release.version)
+        plan = dynamic_plan(parse_source(text, Path("config.yaml")), release.version)
         assert plan.matches is None, text
         return "another model's network"
     if made.mtp and kind == "qwen3":
@@ -118,7 +118,7 @@ def compare(release: Release, config: dict[str, Any]) -> str:
     outcome = release.oracle.ask(
         data, made.layers, made.mtp, lambda number: pynative.cell_of(release.layer(kind, made, number))
     )
-    plan = normalize_source(parse_source(text, Path("config.yaml")), release.version)
+    plan = dynamic_plan(parse_source(text, Path("config.yaml")), release.version)
     found = None if plan.failure is None else plan.failure.exception
     assert found == outcome.exception, (outcome.exception, outcome.text, plan.failure, text)
     if plan.failure is not None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.mindformers.read import normalize_source
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.facts.legacy import is_legacy
@@ -20,8 +19,8 @@ from ms_tune.facts.releases import VERSIONS
 from ms_tune.job.includes import with_model_folder
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.normalize.source import remedy_of
 from ms_tune.source.yaml import parse_source
+from tests.jobs import remedy_of, static_plan
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import text_of
 from tests.oracle.models import told_of_two_counts
@@ -52,7 +51,7 @@ framework = framework_of(VERSIONS, "static_child")
 
 def plan_of(text: str, version: str) -> LayerPlan | ConfigError:
     try:
-        return normalize_source(with_model_folder(parse_source(text, Path("a.yaml"))), version)
+        return static_plan(with_model_folder(parse_source(text, Path("a.yaml"))), version)
     except ConfigError as error:
         return error
 
@@ -117,7 +116,7 @@ def remedied(framework: Framework, text: str) -> str:
     plan = plan_of(text, framework.version)
     if isinstance(plan, ConfigError) or plan.failure is None or framework.ask(text).get("step") != "layers":
         return "other"
-    changes = remedy_of(source, plan)
+    changes = remedy_of(source, plan.framework_version)
     if not changes:
         return "no remedy"
     data: Any = source.data

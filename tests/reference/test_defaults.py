@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import facts_of
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, render
+from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.reference.configs import CASES
 
@@ -46,7 +46,7 @@ def test_the_rest_is_the_same_in_every_class(kind: str, version: str) -> None:
 
 def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
     request = DryrunRequest(config=Path("config.yaml"), reference=True)
-    return reference.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+    return dynamic_jobs.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
 
 
 def without(name: str, *keys: str) -> dict[str, Any]:

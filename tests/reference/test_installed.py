@@ -6,6 +6,7 @@ import pytest
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.facts.training import Framework
+from ms_tune.job.job import Job
 from ms_tune.reference import mindspeed as reference_mindspeed
 from tests.dryrun.configs import MINDSPEED, edited, source_of
 
@@ -28,5 +29,5 @@ def test_normalisations_have_the_number_format_of_the_installed_framework(
     found = None if package is None else Framework(package, "a framework")
     monkeypatch.setattr(reference_mindspeed, "mindspeed_framework", lambda: found)
     config = edited(MINDSPEED, "model_config", {**MINDSPEED["model_config"], "normalization": normalization})
-    job = reference_mindspeed.read_mindspeed(source_of(config), devices=8)
+    job = reference_mindspeed.read_mindspeed(Job(source_of(config)), devices=8)
     assert job.config.precision.norm is dtype

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
 from ms_tune.dryrun.request import DryrunRequest
@@ -23,6 +22,7 @@ from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.reference.pynative import module_paths
+from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.reference.configs import CASES
@@ -101,7 +101,7 @@ def prepared(name: str, stage: int = 0, layers: int | None = None) -> PreparedRu
     dialect = recognise(source.data).dialect
     assert dialect in (Dialect.MINDSPEED_MS, Dialect.MINDFORMERS_PYNATIVE)
     request = DryrunRequest(config=Path("config.yaml"), stage=stage, layers=layers)
-    return reference.prepare(source, "config.yaml", request, case.devices, dialect)
+    return dynamic_jobs.prepare(source, "config.yaml", request, case.devices, dialect)
 
 
 def simulate(folder: Path, name: str, stage: int = 0, layers: int | None = None) -> Simulated:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.planning.schedule import Schedule, passes
 from ms_tune.reference.job import ReferenceJob
+from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.oracle import sharding
@@ -59,7 +59,7 @@ def config_of(parallelism: dict[str, Any], samples: int) -> dict[str, Any]:
 def noted(folder: Path, config: dict[str, Any], devices: int, stage: int = 0) -> tuple[ReferenceJob, list[Any]]:
     """The job, and the notes of its second step."""
     request = DryrunRequest(config=folder / "config.yaml", stage=stage, reference=True)
-    run = reference.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+    run = dynamic_jobs.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
     assert isinstance(run.job, ReferenceJob)
     (folder / "job.json").write_text(json.dumps(run.job.to_json()), encoding="utf-8")
     program = [sys.executable, "-m", CHILD, str(folder / "job.json"), str(folder / "notes.json")]

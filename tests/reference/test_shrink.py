@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import DType, SettingChange
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.reference.job import ReferenceJob
+from tests import dynamic_jobs
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed, source_of, without
 from tests.dryrun.fuzz import VALUES, paths, replaced
 from tests.kinds import labels
@@ -82,7 +82,7 @@ def test_there_is_one_stage_only() -> None:
 def test_the_users_own_values_are_not_changed() -> None:
     source = source_of(MINDSPEED)
     before = copy.deepcopy(source.data)
-    run = reference.prepare(
+    run = dynamic_jobs.prepare(
         source, "config.yaml", DryrunRequest(config=Path("config.yaml"), layers=1), None, Dialect.MINDSPEED_MS
     )
     assert source.data == before

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
 from ms_tune.enums import Dialect, MemoryCategory
@@ -20,6 +19,7 @@ from ms_tune.job.detect import recognise
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.resources import data_folder
 from ms_tune.text import Language, render
+from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
 from tests.reference.configs import CASES
@@ -35,7 +35,7 @@ def prepared(config: dict[str, Any], devices: int | None, stage: int = 0, layers
     source = source_of(config)
     dialect = recognise(source.data).dialect or Dialect.MINDSPEED_MS
     request = DryrunRequest(config=Path("config.yaml"), stage=stage, layers=layers)
-    return reference.prepare(source, "config.yaml", request, devices, dialect)
+    return dynamic_jobs.prepare(source, "config.yaml", request, devices, dialect)
 
 
 def job(run: PreparedRun) -> ReferenceJob:

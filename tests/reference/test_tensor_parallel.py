@@ -14,6 +14,7 @@ from ms_tune.facts import releases
 from ms_tune.facts.training import Framework
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, render
+from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.test_dynamic_oracle import MODELS, REST
 from tests.reference.configs import CASES
@@ -23,7 +24,7 @@ ROUNDED_UP = 64 * 1024  # weights are blocks of whole 512 bytes, and the router 
 
 def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
     request = DryrunRequest(reference=True)
-    return dynamic.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
+    return dynamic_jobs.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
 
 
 def split(config: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch, devices: int = 2) -> bool:
@@ -68,7 +69,7 @@ def test_without_expert_parallelism_every_rank_has_all_experts(tensor: int, expe
 def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) -> None:
     config = edited(CASES["Qwen3"].config, "parallelism.pipeline_parallel", 2)
     with pytest.raises(ConfigError, match="layer_start") as raised:
-        dynamic.prepare(source_of(config), "c.yaml", request_, 4, Dialect.MINDFORMERS_PYNATIVE)
+        dynamic_jobs.prepare(source_of(config), "c.yaml", request_, 4, Dialect.MINDFORMERS_PYNATIVE)
     assert raised.value.exit_code == 2
     for language in Language:
         assert "qwen3" in render(raised.value.message, language)
@@ -78,13 +79,13 @@ def test_a_pipeline_that_cannot_start_gets_no_figure(request_: DryrunRequest) ->
 def test_a_model_that_2_0_cannot_split_gets_no_figure(request_: DryrunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "installed_version", lambda _: "2.0.0")
     with pytest.raises(ConfigError, match="q_lora_rank") as raised:
-        dynamic.prepare(source_of(job("qwen3", 2)), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
+        dynamic_jobs.prepare(source_of(job("qwen3", 2)), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert raised.value.exit_code == 2
     assert raised.value.hint is not None
     alone = job("deepseek_v3", 2)
     alone["model"]["n_shared_experts"] = 0
     with pytest.raises(ConfigError, match="shared_experts not found"):
-        dynamic.prepare(source_of(alone), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
+        dynamic_jobs.prepare(source_of(alone), "c.yaml", request_, 2, Dialect.MINDFORMERS_PYNATIVE)
     assert prepared(job("qwen3", 1), 1).world_size == 1
     monkeypatch.setattr(releases, "installed_version", lambda _: "2.1.0")
     assert prepared(job("qwen3", 2), 2).world_size == 2
@@ -124,13 +125,15 @@ def test_a_run_says_what_holds_it_and_what_does_not(
 
 def test_the_frameworks_own_code_needs_no_such_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic, "pynative_framework", lambda: Framework("mindformers.pynative", "MindFormers 2.1.0"))
-    run = dynamic.prepare(source_of(job("qwen3", 2)), "config.yaml", DryrunRequest(), 2, Dialect.MINDFORMERS_PYNATIVE)
+    run = dynamic_jobs.prepare(
+        source_of(job("qwen3", 2)), "config.yaml", DryrunRequest(), 2, Dialect.MINDFORMERS_PYNATIVE
+    )
     assert run.standing == ()
 
 
 def test_mindspeeds_configs_are_those_of_its_first_release() -> None:
     case = CASES["dense"] if "dense" in CASES else next(one for one in CASES.values() if "model_config" in one.config)
-    run = dynamic.prepare(
+    run = dynamic_jobs.prepare(
         source_of(case.config), "c.yaml", DryrunRequest(reference=True), case.devices, Dialect.MINDSPEED_MS
     )
     (message,) = run.standing

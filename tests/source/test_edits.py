@@ -9,8 +9,8 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.normalize.expand import explicit
 from ms_tune.source.yaml import parse_source
+from tests.jobs import explicit
 
 HEAD = """\
 # a comment

@@ -21,8 +21,8 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.job.detect import recognise
 from ms_tune.job.includes import followed, with_bases
-from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import load_source
+from tests.jobs import normalize_source
 from tests.oracle import wheels
 
 if TYPE_CHECKING:

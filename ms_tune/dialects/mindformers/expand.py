@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.layer_plan import from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.source.edit import same_data
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Formative, LayerIds, RecomputePlan
@@ -24,11 +25,11 @@ _OFFSET: KeyPath = ("model", "model_config", "offset")
 _SECTION = "recompute_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:
+def read(job: JobView) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
-    inputs = read_recompute(source, version, layers)
+    inputs = read_inputs(job)
     plan = normalize(inputs)
-    return from_recompute_plan(plan, inputs.version), dict(_wanted(source, inputs, plan))
+    return from_recompute_plan(plan, inputs.version), dict(_wanted(job.source, inputs, plan))
 
 
 def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: RecomputePlan) -> Iterator[tuple[KeyPath, object]]:

@@ -17,9 +17,8 @@ from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import UNKNOWN, ValueOrigin, model_of, names_of
+from ms_tune.facts.models import UNKNOWN, ValueOrigin, names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.facts.releases import release_for
 from ms_tune.job.includes import model_folder
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
@@ -48,55 +48,43 @@ _CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 
 
-def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """The plan of a config.
-
-    Args:
-        source: The config.
-        version: The MindFormers release; without it, the installed one, or else 1.9.
-        layers: The number of layers, for a config that does not tell it.
+def plan_layers(job: JobView) -> LayerPlan:
+    """What each layer of a job does.
 
     Raises:
         ConfigError: A setting is missing or cannot be.
-        UnsupportedError: The config needs something that is not served, or the version is not.
+        UnsupportedError: The config needs something that is not served.
     """
-    inputs = read_recompute(source, version, layers)
+    inputs = read_inputs(job)
     plan = normalize(inputs)
-    model = _layer_model(source, inputs)
+    model = (
+        known_layers(job.model, inputs) if any(_asked(inputs)) else None
+    )  # else there is nothing that a pattern could be about
     shared = from_recompute_plan(plan, inputs.version)
     if any(_asked(inputs)) or inputs.mtp_layers:  # those layers have the lists logged once more
         from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
 
         shared = seen_in(inputs, plan, shared, model)
     return shared._replace(
-        problems=(*shared.problems, *_dropped_by_core(source, inputs), *_not_written(source, inputs))
+        problems=(*shared.problems, *_dropped_by_core(job.source, inputs), *_not_written(job, inputs))
     )
 
 
-def default_version() -> str:
-    """The release of the installed MindFormers, if it is one that is served, or else the default."""
-    return release_for(Dialect.MINDFORMERS).version
-
-
-def read_recompute(
-    source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
-) -> RecomputeInputs:
+def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     """What a config says about placement, recompute and swap.
 
     Args:
-        source: The config.
-        version: The MindFormers release; without it, 1.9 or the installed one.
-        layers: The number of layers, for a config that does not tell it.
+        job: The job.
         fewest: The smallest number of layers that is let through. MindFormers itself takes 0, which nobody means.
 
     Raises:
         ConfigError: A setting is missing or cannot be.
-        UnsupportedError: The config needs something that is not served, or the version is not.
+        UnsupportedError: The config needs something that is not served.
     """
-    release = default_version() if version is None else release_for(Dialect.MINDFORMERS, version).version
+    source, facts = job.source, job.model
+    release = facts.release
     reader = _ConfigReader(source)
     legacy = is_legacy(source.data)
-    facts = model_of(source, Dialect.MINDFORMERS, release, source.beside)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
     mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
     interleave, scheduler = _pipeline_config(reader)
@@ -107,7 +95,7 @@ def read_recompute(
     heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
-        layers=_layer_count(reader, facts, layers, fewest) + (mtp if legacy else 0),
+        layers=_layer_count(reader, facts, job.layers, fewest) + (mtp if legacy else 0),
         stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits(source) else 1,
         offset=_known(facts, "offset", 0),
         interleave=interleave,
@@ -162,33 +150,25 @@ def _asked(inputs: RecomputeInputs) -> Iterator[object]:
     yield inputs.swaps.swap
 
 
-def _not_written(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
+def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     """What decides about all layers and is not what the config seems to say."""
+    source, model = job.source, job.model
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if not written:
         yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
     if written != inputs.stages and not splits(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
-    model = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
     yield from second_names(model)
     field = model.field("num_layers")
     if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
 
-def _layer_model(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
-    """The layers of the config's model, if it is one whose layers are known."""
-    if not any(_asked(inputs)):
-        return None  # nothing that a pattern could be about
-    return known_layers(source, inputs)
-
-
-def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
-    """The layers of the config's model, if it is one whose layers are known, whatever the config does with them."""
+def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of a model, if it is one whose layers are known, whatever the config does with them."""
     from ms_tune.dialects.operators import bare_model, expert_layers, layer_model  # noqa: PLC0415 - start-up time
 
-    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside)
     if inputs.legacy:
         return _legacy_model(facts, inputs.layers)
     if inputs.reduced:

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.placement import place
-from ms_tune.dialects.mindformers.read import read_recompute
+from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import Formatter, is_counts
 from ms_tune.dialects.patterns import compile_segment
 from ms_tune.dialects.plan_result import FrameworkStop
-from ms_tune.enums import Dialect
-from ms_tune.facts.models import model_of, names_of
+from ms_tune.facts.models import names_of
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.plan_result import Placement
     from ms_tune.source.yaml import SourceFile, Values
@@ -33,25 +32,25 @@ _LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
-def propose(source: SourceFile, plan: LayerPlan, layers: int | None) -> Iterator[Values]:
+def propose(job: JobView) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
-    inputs = read_recompute(source, plan.framework_version, layers, fewest=0)
-    step = plan.problems[0].id.removesuffix("-rejected")
+    inputs = read_inputs(job, fewest=0)
+    step = job.plan.problems[0].id.removesuffix("-rejected")
     if step == "scheduler":
         yield {(*_PIPELINE, "pipeline_scheduler"): "1f1b"}
     elif step == "core":
-        yield from _core(source, inputs)
+        yield from _core(job, inputs)
     elif step == "offset":
-        yield from _offset(source, inputs)
+        yield from _offset(job, inputs)
     elif step == "sequence":
         yield {(*_PARALLEL, "seq_split_num"): 1}
     else:
-        yield from _values(source, inputs)
+        yield from _values(job, inputs)
 
 
-def _named(source: SourceFile, inputs: RecomputeInputs, name: str) -> KeyPath:
+def _named(job: JobView, name: str) -> KeyPath:
     """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
-    facts = model_of(source, Dialect.MINDFORMERS, inputs.version, source.beside).facts
+    source, facts = job.source, job.model.facts
     names = facts.names(facts.canonical(name))
     own = name if name in names else names[0]
     section = source.get(_MODEL)
@@ -60,14 +59,14 @@ def _named(source: SourceFile, inputs: RecomputeInputs, name: str) -> KeyPath:
     return (*_MODEL, next(iter(found), names[0] if names[0] in facts.defaults else own))
 
 
-def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
     if not inputs.zero_bubble:
         return
-    yield {_named(source, inputs, _CHUNKS): _ZERO_BUBBLE}
+    yield {_named(job, _CHUNKS): _ZERO_BUBBLE}
     yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
     yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
-    placement = _placed(source, inputs)
+    placement = _placed(job, inputs)
     value = inputs.values.recompute
     if placement is not None and is_counts(value):
         flat = Formatter(inputs._replace(scheduler="1f1b"), placement)
@@ -78,13 +77,13 @@ def _core(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
         yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
 
 
-def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
+def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
     """The placement, or what it will be with the offset that is proposed."""
     try:
         return place(inputs)
     except FrameworkStop:
         pass
-    for proposal in _offset(source, inputs):
+    for proposal in _offset(job, inputs):
         named = {path[-1]: value for path, value in proposal.items()}
         chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
         layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
@@ -96,23 +95,23 @@ def _placed(source: SourceFile, inputs: RecomputeInputs) -> Placement | None:
     return None
 
 
-def _offset(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     """The offset that is nearest to the one written: no cell empty, all layers in place."""
     chunks = inputs.interleave_num if inputs.interleave else 1
     more: dict[KeyPath, object] = {}
     if chunks is None or chunks < 1:
         chunks = 1
-        more = {_named(source, inputs, _CHUNKS): 1}
+        more = {_named(job, _CHUNKS): 1}
         yield more
     layers = inputs.placed_layers
     if inputs.placed_stages <= layers < inputs.placed_stages * chunks:
         chunks = layers // inputs.placed_stages
-        more = {_named(source, inputs, _CHUNKS): chunks}
+        more = {_named(job, _CHUNKS): chunks}
     cells = inputs.placed_stages * chunks
     if layers < cells:
-        by_layer = isinstance(source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
+        by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
         if not by_layer:
-            yield {**more, _named(source, inputs, _LAYERS): cells, (*_MODEL, "offset"): 0}
+            yield {**more, _named(job, _LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells
@@ -139,19 +138,19 @@ def _fill(counts: list[int], layers: int) -> None:
             counts[max(order, key=counts.__getitem__)] -= 1
 
 
-def _values(source: SourceFile, inputs: RecomputeInputs) -> Iterator[Values]:
+def _values(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     """Recompute values and swap settings in a form that is taken: one at a time, then all of them."""
     swap = ("swap_config",) if inputs.legacy else _MODEL
-    parts: list[Values] = [*_swap_parts(source, ("swap_config",))]
+    parts: list[Values] = [*_swap_parts(job.source, ("swap_config",))]
     if swap is _MODEL:
-        if source.get(("swap_config", "swap")) is True:
+        if job.source.get(("swap_config", "swap")) is True:
             yield {("swap_config", "swap"): False}  # checks look at it, the model never does
-        parts += _swap_parts(source, _MODEL)
-    by_id = inputs.swaps.swap is True or source.get(("swap_config", "swap")) is True
-    placement = _placed(source, inputs)
+        parts += _swap_parts(job.source, _MODEL)
+    by_id = inputs.swaps.swap is True or job.source.get(("swap_config", "swap")) is True
+    placement = _placed(job, inputs)
     if placement is not None or by_id:
         for key in KEYS:
-            value = source.get((*_RECOMPUTE, key), MISSING)
+            value = job.source.get((*_RECOMPUTE, key), MISSING)
             if value is not MISSING:
                 parts += _of_key(key, value, inputs, placement, by_id=by_id)
     yield from parts

@@ -8,22 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.layer_specs import parse_specs, write_specs
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
+from ms_tune.dialects.mindformers_pynative.read import plan_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 _STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:
+def read(job: JobView) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet."""
-    plan = normalize_source(source, version, layers)
-    return plan, {} if plan.failure is not None else dict(_wanted(source, plan))
+    plan = plan_layers(job)
+    return plan, {} if plan.failure is not None else dict(_wanted(job.source, plan))
 
 
 def _wanted(source: SourceFile, plan: LayerPlan) -> Iterator[tuple[KeyPath, object]]:

@@ -18,13 +18,13 @@ from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pyna
 from ms_tune.dialects.plan_result import FrameworkStop, stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
-from ms_tune.facts.models import UNKNOWN, ValueOrigin, model_of
-from ms_tune.facts.releases import release_for
+from ms_tune.facts.models import UNKNOWN, ValueOrigin
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.mindformers_pynative.modules import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig
@@ -64,23 +64,16 @@ _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config will do.
-
-    Args:
-        source: The config.
-        version: The MindFormers release, 2.0 or 2.1.
-        layers: The number of layers, for a config that leaves it to the model's own ``config.json``; without it, a
-            count that is not written is that of the model's class.
+def plan_layers(job: JobView) -> LayerPlan:
+    """What each layer of a job will do. A number of layers that nobody tells is that of the model's class.
 
     Raises:
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
-        UnsupportedError: Another version.
     """
-    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
-    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
+    source, model = job.source, job.model
+    release = model.release
     try:
-        inputs = _inputs(source, model, release, layers)
+        inputs = _inputs(job)
     except FrameworkStop as error:
         problem = failure_problem("load", FRAMEWORK, error)
         return LayerPlan(MINDFORMERS_PYNATIVE, release, None, None, (), (problem,), (), failure_of(error))
@@ -91,40 +84,39 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
         plan = plan._replace(problems=kept)
     plan = plan._replace(problems=(*plan.problems, *second_names(model)))
     count = model.field("num_layers")
-    if layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
+    if job.layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
         plan = plan._replace(problems=(*plan.problems, Diagnostic("layers-of-class", Severity.INFO, message)))
     return plan
 
 
-def unplaced(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config would do on one stage; the arguments and errors are those of :func:`normalize_source`.
+def unplaced(job: JobView) -> LayerPlan:
+    """What each layer of a job would do on one stage; the errors are those of :func:`plan_layers`.
 
     What the framework says of the placement that is written does not count.
     """
-    release = release_for(Dialect.MINDFORMERS_PYNATIVE, version).version
-    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
     try:
-        inputs = _inputs(source, model, release, layers)
+        inputs = _inputs(job)
     except FrameworkStop:
-        return normalize_source(source, version, layers)
+        return plan_layers(job)
     return normalize_pynative(replace(inputs, stages=1, chunks=1))
 
 
-def _inputs(source: SourceFile, model: ModelConfig, release: str, layers: int | None) -> PynativeInputs:
+def _inputs(job: JobView) -> PynativeInputs:
     """What the framework reads of a config.
 
     Raises:
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
         FrameworkStop: The framework does not load it.
     """
-    counts = layer_counts(source, model, layers)
+    source, model = job.source, job.model
+    counts = layer_counts(job)
     values = _load(source.data)
     for key in ("stages", "chunks"):
         if values[key] > _MOST:
             raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
     modules = _modules(source, model, *counts)
-    return PynativeInputs(*counts, version=release, modules=modules, comm_known=False, **values)
+    return PynativeInputs(*counts, version=model.release, modules=modules, comm_known=False, **values)
 
 
 def _modules(source: SourceFile, model: ModelConfig, layers: int, mtp_layers: int) -> Modules | None:
@@ -134,32 +126,20 @@ def _modules(source: SourceFile, model: ModelConfig, layers: int, mtp_layers: in
     return _known_modules(model, layers, mtp_layers) if any(named) else None
 
 
-def known_modules(source: SourceFile, release: str, layers: int | None = None) -> Modules | None:
-    """The modules inside each layer, if the config's model is one whose layers are known, whatever it does with them.
-
-    Args:
-        source: The config.
-        release: The MindFormers release.
-        layers: The number of layers, for a config that does not tell it.
-    """
-    model = model_of(source, Dialect.MINDFORMERS_PYNATIVE, release)
-    return _known_modules(model, *layer_counts(source, model, layers))
+def known_modules(job: JobView) -> Modules | None:
+    """The modules inside each layer, if the job's model is one whose layers are known, whatever it does with them."""
+    return _known_modules(job.model, *layer_counts(job))
 
 
-def layer_counts(source: SourceFile, model: ModelConfig, layers: int | None) -> tuple[int, int]:
+def layer_counts(job: JobView) -> tuple[int, int]:
     """Layers of the model, and those of multi-token prediction.
-
-    Args:
-        source: The config.
-        model: Its model.
-        layers: The number of layers, for a config that does not tell it.
 
     Raises:
         ConfigError: The config does not say how many there are, or what it says is beyond all bounds.
     """
     return (
-        layers if layers is not None else _count(source, model, "num_layers", 1),
-        _count(source, model, "mtp_num_layers", 0),
+        job.layers if job.layers is not None else _count(job.source, job.model, "num_layers", 1),
+        _count(job.source, job.model, "mtp_num_layers", 0),
     )
 
 

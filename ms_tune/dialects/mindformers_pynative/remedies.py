@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.mindformers_pynative.read import normalize_source
 from ms_tune.dialects.patterns import compile_segment
 from ms_tune.errors import MsTuneError
 from ms_tune.source.yaml import MISSING
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.source.yaml import SourceFile, Values
 
 _SECTIONS = ("recompute", "recompute_comm", "swap")
@@ -31,9 +30,9 @@ _KEYS = {
 }
 
 
-def propose(source: SourceFile, plan: LayerPlan, layers: int | None) -> Iterator[Values]:
+def propose(job: JobView) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
-    counts = _counts(source, plan.framework_version, layers)
+    source, plan, counts = job.source, job.plan, _counts(job)
     step = plan.problems[0].id.removesuffix("-rejected")
     if step == "load":
         yield from _load(source)
@@ -47,11 +46,11 @@ def propose(source: SourceFile, plan: LayerPlan, layers: int | None) -> Iterator
         yield {path: value for part in parts for path, value in part.items()}
 
 
-def _counts(source: SourceFile, version: str, layers: int | None) -> tuple[int, int] | None:
+def _counts(job: JobView) -> tuple[int, int] | None:
     """Layers, and those of multi-token prediction, as the plan of the bare model has them."""
-    data = {key: value for key, value in source.data.items() if key not in {*_SECTIONS, "parallelism"}}
+    data = {key: value for key, value in job.source.data.items() if key not in {*_SECTIONS, "parallelism"}}
     try:
-        plan = normalize_source(source.but(data=data), version, layers)
+        plan = job.with_source(job.source.but(data=data)).plan
     except MsTuneError:
         return None
     placed = plan.placement[0][0] if plan.placement else 0

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindspeed_ms.literals import literal_list
 from ms_tune.dialects.mindspeed_ms.plan import KINDS
-from ms_tune.dialects.mindspeed_ms.read import normalize_source
+from ms_tune.dialects.mindspeed_ms.read import plan_layers
 from ms_tune.source.edit import same_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 _SECTION = "parallel_config"
 
 
-def read(source: SourceFile, version: str | None, layers: int | None) -> tuple[LayerPlan, Values]:  # noqa: ARG001 - one form for all dialects
+def read(job: JobView) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet."""
-    plan = normalize_source(source, version)
+    source, plan = job.source, plan_layers(job)
     wanted = {} if plan.failure is not None else dict(_wanted(source))
     return plan, {path: value for path, value in wanted.items() if not same_data(source.get(path), value)}
 

@@ -19,12 +19,12 @@ from ms_tune.dialects.plan_result import FrameworkStop, stop
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
-from ms_tune.facts.releases import release_for
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.source.yaml import SourceFile
 
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
@@ -37,18 +37,13 @@ _GUIDE_KEYS = {
 }
 
 
-def normalize_source(source: SourceFile, version: str | None = None) -> LayerPlan:
-    """What each layer of a config will recompute.
-
-    Args:
-        source: The config.
-        version: Only ``r0.1.0`` reads such configs.
+def plan_layers(job: JobView) -> LayerPlan:
+    """What each layer of a job will recompute.
 
     Raises:
         ConfigError: The config does not say how many layers there are, or what it says is beyond all bounds.
-        UnsupportedError: Another version.
     """
-    release_for(Dialect.MINDSPEED_MS, version)
+    source = job.source
     sections = {name: _section(source, name) for name in _SECTIONS}
     problems = tuple(_key_traps(source.data, sections))
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.source.yaml import SourceFile, Values
 
 _PARALLEL = "parallel_config"
@@ -37,9 +37,10 @@ _MOST = 10_000
 _GUIDE = "_list"  # what the names of the tuning guide have more than the keys
 
 
-def propose(source: SourceFile, plan: LayerPlan, _: int | None) -> Iterator[Values]:
+def propose(job: JobView) -> Iterator[Values]:
     """Values that may get the framework past the step at which it stops, the smallest change first."""
-    step = plan.problems[0].id.removesuffix("-rejected")
+    source = job.source
+    step = job.plan.problems[0].id.removesuffix("-rejected")
     if step == "load":
         yield from _load(source)
         return

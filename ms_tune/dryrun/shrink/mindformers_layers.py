@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import default_version, read_recompute
+from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
@@ -22,6 +22,8 @@ from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.models import ValueOrigin, model_of
+from ms_tune.facts.releases import release_for
+from ms_tune.job.job import Job
 from ms_tune.normalize.convert_layers import convert
 from ms_tune.text import msg
 
@@ -84,7 +86,7 @@ def layer_count_key(config: ConfigCopy) -> str:
 def layer_plan(config: ConfigCopy) -> LayerPlan | None:
     """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
     try:
-        inputs = read_recompute(config.source())
+        inputs = read_inputs(Job(config.source(), dialect=Dialect.MINDFORMERS))
     except MsTuneError:
         return None
     return from_recompute_plan(normalize(inputs), inputs.version)
@@ -178,7 +180,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
 
 def _model(config: ConfigCopy) -> ModelConfig:
     """The model as its class in the release that is run sees it."""
-    return model_of(config, Dialect.MINDFORMERS, default_version())
+    return model_of(config, Dialect.MINDFORMERS, release_for(Dialect.MINDFORMERS).version)
 
 
 def _first_dense_key(config: ConfigCopy) -> str:

@@ -14,7 +14,6 @@ from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
 from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments
-from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks import startup
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
@@ -88,7 +87,7 @@ def unread_of_data(context: Context) -> Iterator[Violation]:
     The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
     """
     sections = context.options["sections"]
-    takes = arguments_of("dataset", "", release_or_default(context.version, context.dialect))
+    takes = arguments_of("dataset", "", context.version)
     for dotted in sections if isinstance(sections, list) and takes else ():
         for path, section in find(context.source.data, tuple(str(dotted).split("."))):
             if takes is None or not isinstance(section, dict) or "auto_register" in section:

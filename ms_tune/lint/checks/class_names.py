@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import closest
 from ms_tune.facts.registries import registered
-from ms_tune.facts.releases import release_or_default, served
+from ms_tune.facts.releases import served
 from ms_tune.lint.conditions import find
 from ms_tune.lint.context import Violation
 
@@ -23,7 +23,7 @@ def unregistered(context: Context) -> Iterator[Violation]:
     has registered (``auto_register``), and names that come with another release: a check of their own tells those.
     """
     names = context.options["names"]
-    release = release_or_default(context.version, context.dialect)
+    release = context.version
     for dotted, kind in names.items() if isinstance(names, dict) else ():
         known = registered(str(kind), release, context.dialect)
         for path, value in find(context.source.data, tuple(str(dotted).split("."))):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.job_parts import per_job
 from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.dialects.megatron.parser import ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, pairs, releases_of
-from ms_tune.lint.context import Asked, Violation
+from ms_tune.lint.context import Violation
 from ms_tune.lint.launched import LaunchSource
 from ms_tune.source.shell.line_ends import RETURN
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
     from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.dialects.megatron.parser import RefusedArgument
+    from ms_tune.job.job import Job
     from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument
 
@@ -37,12 +38,12 @@ def command_in(context: Context) -> tuple[LaunchSource, ProgramArguments]:
 
 def plan_in(context: Context) -> tuple[MegatronInputs, LayerPlan] | None:
     """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
-    return _plan(Asked(context))
+    return _plan_of(context.job)
 
 
-@lru_cache(maxsize=1)
-def _plan(asked: Asked) -> tuple[MegatronInputs, LayerPlan] | None:
-    _, command = command_in(asked.context)
+@per_job
+def _plan_of(job: Job) -> tuple[MegatronInputs, LayerPlan] | None:
+    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
     if command.release not in SERVED or any(True for _ in refused(command)):
         return None
     for arguments_only in (False, True):

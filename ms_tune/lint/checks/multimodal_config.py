@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
-from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks.numbers import is_number
 from ms_tune.lint.conditions import same
 from ms_tune.lint.context import Violation
@@ -57,7 +55,7 @@ def unknown(context: Context) -> Iterator[Violation]:
 
 def moved(context: Context) -> Iterator[Violation]:
     """A feature that is turned on where the release does not look (``FeaturesApplier`` of ``features/apply_features.py``)."""
-    if context.version and release_or_default(context.version, context.dialect) == "26.0":
+    if context.version == "26.0":
         return
     for section, names in _MOVED.items():
         for name in names:
@@ -199,7 +197,7 @@ def broadcast_without_load(context: Context) -> Iterator[Violation]:
 
 
 def _release(context: Context) -> str:
-    return release_or_default(context.version, Dialect.MINDSPEED_MM)
+    return context.version
 
 
 def _written(context: Context) -> Iterator[tuple[tuple[str, ...], object]]:

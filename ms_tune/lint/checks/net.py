@@ -7,14 +7,11 @@ meant it is told by the checks that name it.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.facts.releases import release_or_default
-from ms_tune.lint.context import Asked, Violation
+from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,20 +81,7 @@ def _place(context: Context, problem: Diagnostic, usual: KeyPath) -> KeyPath:
 
 def _plan(context: Context) -> LayerPlan | None:
     """The plan, or None if the config does not tell all of it."""
-    return _worked_out(Asked(context))
-
-
-# Several checks ask for the plan of a config, one after the other.
-@lru_cache(maxsize=1)
-def _worked_out(asked: Asked) -> LayerPlan | None:
-    context = asked.context
     try:
-        if context.dialect is Dialect.MINDSPEED_MS:
-            from ms_tune.dialects.mindspeed_ms import read as mindspeed_ms_layers  # noqa: PLC0415 - only for such configs
-
-            return mindspeed_ms_layers.normalize_source(context.source)
-        from ms_tune.dialects.mindformers_pynative import read  # noqa: PLC0415 - as above
-
-        return read.normalize_source(context.source, release_or_default(context.version, context.dialect))
+        return context.job.plan
     except MsTuneError:
         return None

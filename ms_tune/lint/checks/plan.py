@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.job_parts import per_job
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import normalize_source, read_recompute
+from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.patterns import compile_segment, is_risky
 from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
 from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
-from ms_tune.lint.context import Asked, Violation
+from ms_tune.lint.context import Context, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.plan_result import RecomputePlan
-    from ms_tune.lint.context import Context
+    from ms_tune.job.job import Job
 
 _SECTION = "recompute_config"
 
@@ -156,7 +156,7 @@ def unmatched(context: Context) -> Iterator[Violation]:
     if not any(named):
         return
     try:
-        problems = normalize_source(context.source, startup.release(context)).problems
+        problems = context.job.plan.problems
     except MsTuneError:
         return
     for problem in problems:
@@ -203,16 +203,15 @@ def _params(problem: Diagnostic) -> dict[str, str]:
 
 def _plan(context: Context) -> RecomputePlan | None:
     """The plan, or None if the config does not tell all of it."""
-    return _worked_out(Asked(context))
+    return _plan_of(context.job)
 
 
-# Several checks ask for the plan of a config, one after the other.
-@lru_cache(maxsize=1)
-def _worked_out(asked: Asked) -> RecomputePlan | None:
-    context = asked.context
+@per_job
+def _plan_of(job: Job) -> RecomputePlan | None:
+    context = Context(job, {})
     stages = startup.stages(context)
     try:
-        inputs = read_recompute(context.source, startup.release(context), fewest=0)
+        inputs = read_inputs(job, fewest=0)
     except MsTuneError:
         return None
     if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):

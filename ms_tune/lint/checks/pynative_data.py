@@ -12,7 +12,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ms_tune.facts.registries import registered
-from ms_tune.facts.releases import release_or_default
 from ms_tune.lint.checks.pynative import is_distributed
 from ms_tune.lint.context import Violation
 
@@ -31,7 +30,7 @@ _RESULTS = ("", ".jsonl", ".json", ".txt")
 
 def loader(context: Context) -> Iterator[Violation]:
     """A kind of data that the trainer does not build; its list is one of names in the code, and not a register."""
-    release = release_or_default(context.version, context.dialect)
+    release = context.version
     known = sorted(registered("dataset_loader", release, context.dialect))
     kind = context.get("train_dataset.dataloader.type")
     if isinstance(kind, str) and kind not in known:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import splits as splits_network
-from ms_tune.enums import Dialect
 from ms_tune.facts import legacy
 from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.facts.releases import release_or_default
 
 if TYPE_CHECKING:
     from ms_tune.lint.context import Context
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 def release(context: Context) -> str:
     """The MindFormers release that is checked for, in the form of :data:`ms_tune.layers.VERSIONS`."""
-    return release_or_default(context.version, Dialect.MINDFORMERS)
+    return context.version
 
 
 def is_legacy(context: Context) -> bool:

@@ -241,7 +241,7 @@ def _without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int,
         else:
             place[key[-1]] = copy.deepcopy(value)
     try:
-        loaded: LoadedConfig = replace(after.loaded, source=source_of(data, after.loaded.source.path))
+        loaded: LoadedConfig = after.loaded.with_source(source_of(data, after.loaded.source.path))
         found = after.again(loaded).estimate
     except MsTuneError:
         return peak

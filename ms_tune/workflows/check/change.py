@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.request import Setting
@@ -64,7 +63,7 @@ def _set(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: boo
     written = str(value).lower()
     try:
         source = with_settings(job.loaded.source, [Setting(path, written)], job.loaded.dialect)
-        after = _estimated(job, replace(job.loaded, source=source), now)
+        after = _estimated(job, job.loaded.with_source(source), now)
     except MsTuneError:
         return
     key = ".".join(map(str, path))

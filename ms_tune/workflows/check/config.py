@@ -14,10 +14,9 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
 from ms_tune.estimate.stage import Outlook
-from ms_tune.facts.models import model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
-from ms_tune.normalize.source import normalize_source
+from ms_tune.normalize.run import normalize
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.change import cheapest_change
@@ -98,7 +97,8 @@ def look_at(
     """
     job = replace(request.job, config=path)
     loaded = load(job, source)
-    plan = normalize_source(loaded.source, request.framework_version)
+    named = request.framework_version
+    plan = normalize(loaded.job.for_release(named) if named else loaded.job)
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
         from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - it needs the extra 'dryrun'
@@ -192,7 +192,7 @@ def of_layers(plan: LayerPlan, path: Path) -> list[Matter]:
 def _subject(look: InspectedConfig) -> Subject:
     loaded, plan = look.loaded, look.plan
     release = release_for(loaded.dialect, plan.framework_version)
-    model = model_of(loaded.source, loaded.dialect, plan.framework_version, loaded.source.beside)
+    model = loaded.job.for_release(release.version).model
     named = () if loaded.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
     name = next((one for one in map(model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, plan.placement)) if plan.placement else None

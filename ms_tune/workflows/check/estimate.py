@@ -15,9 +15,7 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.activations import RankShare, layer_activations, logits_bytes
 from ms_tune.estimate.stage import Estimate, HeldLayers, stage_estimate
 from ms_tune.estimate.widths import widths_of
-from ms_tune.facts.models import model_of
 from ms_tune.fit.layouts import layout_of, sequence_parallel
-from ms_tune.job.includes import followed
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -39,8 +37,7 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     Raises:
         UnsupportedError: The sizes of its model are not all known.
     """
-    source = followed(job.loaded.source)
-    widths = widths_of(model_of(source, job.loaded.dialect, job.now.framework_version, source.beside))
+    widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
     layout = layout_of(job.loaded, job.first)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.job.job import Job
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -31,10 +32,8 @@ class MigrationDraft:
     """A migration in the making.
 
     Attributes:
-        source: The config, with what it takes from other files.
-        release: The release that it is read for.
+        job: The job of the config, or of a program's arguments in the form of one.
         target: The release of the dynamic graph.
-        model: Its model.
         values: The values of the new file, by key.
         origins: The key of the source that each of them came from, whose comments it takes along.
         notes: Comments at keys of the new file, or where they would stand.
@@ -44,10 +43,8 @@ class MigrationDraft:
         missing: What the source does not say, and no file can be written without.
     """
 
-    source: SourceFile
-    release: str
+    job: Job
     target: str
-    model: ModelConfig
     values: dict[tuple[str, ...], Any] = field(default_factory=dict)
     origins: dict[tuple[str, ...], KeyPath] = field(default_factory=dict)
     notes: dict[tuple[str, ...], list[Message]] = field(default_factory=dict)
@@ -57,6 +54,21 @@ class MigrationDraft:
     missing: list[Message] = field(default_factory=list)
     _fates: dict[KeyPath, KeyFate] = field(default_factory=dict)
     _leaves: dict[KeyPath, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> SourceFile:
+        """The config, with what it takes from other files."""
+        return self.job.source
+
+    @property
+    def release(self) -> str:
+        """The release that it is read for."""
+        return self.job.release.version
+
+    @property
+    def model(self) -> ModelConfig:
+        """Its model."""
+        return self.job.model
 
     def __post_init__(self) -> None:
         self._leaves = dict(leaves(self.source.data))

@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.migration import row_for, unset_rows
-from ms_tune.normalize.convert import convert_source, target_of
+from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.convert_script import convert_script
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.draft import why
@@ -92,7 +92,7 @@ def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[
 
 def decide_mindspeed(draft: MigrationDraft) -> None:
     """A config of MindSpeed-Core-MS."""
-    converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
+    converted = convert_job(draft.job, target_of(f"mindformers-pynative@{draft.target}"))
     _layers(draft, converted)
     for path, _ in draft.open():
         if path[0] == "parallel_config" and path[1] in _LISTS:

@@ -17,10 +17,10 @@ from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts.releases import installed_version
+from ms_tune.job.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import normalize_script
-from ms_tune.normalize.source import normalize_source
 from ms_tune.source.yaml import parse_source, source_of, yaml_text
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.model import differing, is_served
@@ -115,7 +115,7 @@ def _plan_of(draft: MigrationDraft, dialect: Dialect) -> LayerPlan:
         UnsupportedError: Only a run of the script could tell.
     """
     if dialect is not Dialect.MEGATRON:
-        return normalize_source(draft.source, draft.release, hints=False)
+        return draft.job.plan
     (program, *_) = normalize_script(draft.source.path, None, draft.release)
     if program.plan is None:
         raise UnsupportedError(msg("migrate.why.not-evaluable"))
@@ -126,7 +126,7 @@ def _layers(draft: MigrationDraft, source: SourceFile, dialect: Dialect) -> Migr
     """Placement and recompute layer by layer; operators and swap were proved as they were translated."""
     try:
         old = _plan_of(draft, dialect)
-        new = normalize_source(source, draft.target, hints=False)
+        new = Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=draft.target).plan
     except MsTuneError as error:
         return MigrationVerdict("layers", holds=False, detail=_said("layers-unread", text=error.message))
     for plan in (old, new):

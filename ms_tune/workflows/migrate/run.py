@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
-from ms_tune.facts.models import model_of
-from ms_tune.facts.releases import release_for, served
-from ms_tune.job.includes import BASE, followed, with_bases, with_model_config
+from ms_tune.facts.releases import Release, release_for, served
+from ms_tune.job.includes import BASE
+from ms_tune.job.job import Job
 from ms_tune.normalize.script import release_of_scripts
-from ms_tune.normalize.source import dialect_of
 from ms_tune.source.shell.parse import comments
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import source_of, yaml_text
@@ -35,25 +34,15 @@ from ms_tune.workflows.migrate.write import written
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.source.yaml import SourceFile
 
-
-def migrate_source(  # noqa: PLR0913 - settings with defaults
-    source: SourceFile,
-    target: str | None = None,
-    *,
-    version: str | None = None,
-    model_config: Path | None = None,
-    check: bool = True,
-    language: Language | None = None,
+def migrate_config(
+    job: Job, target: str | None = None, *, check: bool = True, language: Language | None = None
 ) -> Migration:
     """A config of MindFormers' static graph, or of MindSpeed-Core-MS, as one of MindFormers' dynamic graph.
 
     Args:
-        source: The config.
+        job: The config's job.
         target: The release of the dynamic graph; None for the newest.
-        version: The release that the config is for; None for the installed one or the default.
-        model_config: The model's ``config.json`` or its folder, if that is not where ``pretrained_model_dir`` says.
         check: Whether to prove it.
         language: The language of comments in the new file; None for English.
 
@@ -62,13 +51,10 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
         UnsupportedError: It is of a dialect that cannot be migrated yet, or a release is not served.
         UsageError: A ``model_config`` is given to a config that reads none.
     """
-    base = source.data.get(BASE)
-    source = with_model_config(with_bases(source), model_config) if model_config else followed(source)
-    dialect = dialect_of(source)
+    source, dialect, base = job.source, job.dialect, job.written.data.get(BASE)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
-    release = release_for(dialect, version).version
-    draft = MigrationDraft(source, release, _goal(target), model_of(source, dialect, release, source.beside))
+    draft = MigrationDraft(job, _goal(target))
     if base is not None:
         draft.merged((BASE,), base)
     if dialect is Dialect.MINDSPEED_MS:
@@ -76,7 +62,7 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
     else:
         decide(draft)
     found = _finished(draft, dialect, check=check, language=language or Language.EN)
-    if model_config is None:
+    if not job.has_named_model_config:
         return found
     return replace(found, merged=yaml_text(with_folder(source.data, source.beside or {})))
 
@@ -93,10 +79,10 @@ def migrate_script(
 
     Args:
         path: The script.
-        target: As for :func:`migrate_source`.
+        target: As for :func:`migrate_config`.
         version: The release of MindSpeed-LLM; None for the one that takes the most of the arguments.
-        check: As for :func:`migrate_source`.
-        language: As for :func:`migrate_source`.
+        check: As for :func:`migrate_config`.
+        language: As for :func:`migrate_config`.
 
     Raises:
         ConfigError: The script cannot be read, or starts no such program.
@@ -105,9 +91,9 @@ def migrate_script(
     script = read_launches(path)
     release = release_of_scripts(script, version)
     values, lines = arguments_of(command_in(script, release))
-    source = source_of(values, path)
-    model = model_of(source, Dialect.MINDSPEED_MS, release)
-    draft = MigrationDraft(source, release, _goal(target), model, lines=lines, comments=comments(script.file.text))
+    # The arguments have the names of MindSpeed-Core-MS.
+    job = Job(source_of(values, path), dialect=Dialect.MINDSPEED_MS, release=Release("", release))
+    draft = MigrationDraft(job, _goal(target), lines=lines, comments=comments(script.file.text))
     decide_megatron(draft)
     return _finished(draft, Dialect.MEGATRON, check=check, language=language or Language.EN)
 

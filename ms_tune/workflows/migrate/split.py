@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.facts.models import facts_of, names_of
-from ms_tune.normalize.convert import convert_source, target_of
+from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.workflows.migrate.draft import is_off, why
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _clipping(draft: MigrationDraft) -> None:
 
 def _layers(draft: MigrationDraft) -> None:
     """Placement, recompute and swap, by what each layer does (:mod:`ms_tune.normalize.convert`)."""
-    converted = convert_source(draft.source, target_of(f"mindformers-pynative@{draft.target}"), draft.release)
+    converted = convert_job(draft.job, target_of(f"mindformers-pynative@{draft.target}"))
     errors = [one for one in converted.problems if one.severity is Severity.ERROR]
     if not converted.values:
         reason = errors[0].message if errors else why("layers")

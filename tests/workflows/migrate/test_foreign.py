@@ -17,7 +17,8 @@ from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.workflows.migrate.draft import leaves
 from ms_tune.workflows.migrate.result import Fate
-from ms_tune.workflows.migrate.run import migrate_script, migrate_source
+from ms_tune.workflows.migrate.run import migrate_script
+from tests.jobs import migrate_source
 from tests.workflows.migrate.test_migrate import at, fates, untold
 
 if TYPE_CHECKING:

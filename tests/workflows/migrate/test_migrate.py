@@ -20,8 +20,9 @@ from ms_tune.source.yaml import load_source, parse_source
 from ms_tune.workflows.migrate import memory
 from ms_tune.workflows.migrate.draft import leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
-from ms_tune.workflows.migrate.run import goal_of, migrate_source
+from ms_tune.workflows.migrate.run import goal_of
 from ms_tune.workflows.migrate.write import all_comments
+from tests.jobs import migrate_source
 
 SOURCE = """\
 seed: 7  # 随机种子

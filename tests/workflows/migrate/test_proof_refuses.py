@@ -8,18 +8,18 @@ import pytest
 import yaml
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.models import model_of
+from ms_tune.job.job import Job
 from ms_tune.source.yaml import parse_source
 from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.proof import prove
-from ms_tune.workflows.migrate.run import decide, migrate_source
+from ms_tune.workflows.migrate.run import decide
+from tests.jobs import migrate_source
 from tests.workflows.migrate.test_migrate import SOURCE
 
 
 @pytest.fixture(scope="module")
 def draft() -> MigrationDraft:
-    source = parse_source(SOURCE, Path("train.yaml"))
-    made = MigrationDraft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    made = MigrationDraft(Job(parse_source(SOURCE, Path("train.yaml")), version="2.1"), "2.1")
     decide(made)
     return made
 
@@ -55,8 +55,7 @@ def test_a_file_that_says_something_else(
 
 
 def test_a_field_that_the_other_class_would_get_otherwise(migrated: str) -> None:
-    source = parse_source(SOURCE, Path("train.yaml"))
-    made = MigrationDraft(source, "2.1", "2.1", model_of(source, Dialect.MINDFORMERS, "2.1"))
+    made = MigrationDraft(Job(parse_source(SOURCE, Path("train.yaml")), version="2.1"), "2.1")
     decide(made)
     made.values["model", "hidden_size"] = 1
     assert refused(made, migrated) == {"fields"}

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
     from ms_tune.text import Message
 
-    Read: TypeAlias = Callable[[SourceFile], LayerPlan]
-    Propose: TypeAlias = Callable[[SourceFile, LayerPlan, int | None], Iterable[Values]]  # MISSING takes a key away
+    Propose: TypeAlias = Callable[[JobView], Iterable[Values]]  # MISSING takes a key away
 
 _ROUNDS = 12  # refusals one after the other
 # What a proposal must not bring with it: the framework goes on, and the layers are no split of the model.
@@ -40,29 +40,28 @@ _WORSE = {
 }
 
 
-def find_remedy(source: SourceFile, plan: LayerPlan, read: Read, layers: int | None) -> tuple[ValueChange, ...]:
+def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
     """The changes with which the framework goes on; none if no proposal gets it to the end.
 
     Args:
-        source: A config that the framework refuses.
-        plan: Its plan.
-        read: Works out the plan of a config.
-        layers: The number of layers, for a config that does not tell it.
+        job: A job that the framework refuses.
     """
-    propose = dialect_module(plan.dialect, "remedies").propose
+    plan = job.plan
+    propose: Propose = dialect_module(plan.dialect, "remedies").propose
     worse = _WORSE - {problem.id for problem in plan.problems}
-    current = source
+    current = job
     touched: set[KeyPath] = set()
     seen = {plan.failure}
     for _ in range(_ROUNDS):
         step = None
-        for proposal in _proposals(propose, current, plan, layers):
+        for proposal in _proposals(propose, current):
             trial = _with(current, proposal)
-            outcome = _outcome(trial, read)
+            outcome = _outcome(trial)
             if outcome is None or outcome.failure in seen:
                 continue
             if _passes(outcome, worse):
-                return tuple(_changes(source, *_least(source, trial, {*touched, *proposal}, worse, read)))
+                changed, needed = _least(job.source, trial, {*touched, *proposal}, worse)
+                return tuple(_changes(job.source, changed.source, needed))
             if step is None and outcome.failure is not None:
                 step = (trial, outcome, proposal)
         if step is None:
@@ -73,11 +72,11 @@ def find_remedy(source: SourceFile, plan: LayerPlan, read: Read, layers: int | N
     return ()
 
 
-def _proposals(propose: Propose, source: SourceFile, plan: LayerPlan, layers: int | None) -> list[Values]:
+def _proposals(propose: Propose, job: JobView) -> list[Values]:
     """The proposals, up to where a value is too strange even for them: then there is no remedy, and that is no error."""
     found = []
     try:
-        for one in propose(source, plan, layers):
+        for one in propose(job):
             found += [one] if one else []
     except (MsTuneError, FrameworkStop, TypeError, ValueError, AttributeError, LookupError, OverflowError):
         pass
@@ -103,19 +102,19 @@ def _passes(plan: LayerPlan, worse: set[str]) -> bool:
     return plan.failure is None and plan.formative is not None and worse.isdisjoint(one.id for one in plan.problems)
 
 
-def _outcome(source: SourceFile, read: Read) -> LayerPlan | None:
+def _outcome(job: JobView) -> LayerPlan | None:
     try:
-        return read(source)
+        return job.plan
     except MsTuneError:
         return None
 
 
-def _with(source: SourceFile, proposal: Values) -> SourceFile:
-    """The config with other values; positions are still those of the text."""
-    data: Any = source.data
+def _with(job: JobView, proposal: Values) -> JobView:
+    """The job of a config with other values; positions are still those of the text."""
+    data: Any = job.source.data
     for path, value in proposal.items():
         data = _put(data, path, value)
-    return source.but(data=data)
+    return job.with_source(job.source.but(data=data))
 
 
 def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a config has it
@@ -132,15 +131,13 @@ def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - as a
     return data
 
 
-def _least(
-    source: SourceFile, trial: SourceFile, touched: set[KeyPath], worse: set[str], read: Read
-) -> tuple[SourceFile, set[KeyPath]]:
+def _least(source: SourceFile, trial: JobView, touched: set[KeyPath], worse: set[str]) -> tuple[JobView, set[KeyPath]]:
     """The changed config without the changes that it does not need, and the places that are left."""
     for path in sorted(touched, key=lambda one: (-len(one), str(one))):
-        if _is_new_name(source, trial, path, touched):
+        if _is_new_name(source, trial.source, path, touched):
             continue
         less = _with(trial, {path: source.get(path, MISSING)})
-        outcome = _outcome(less, read)
+        outcome = _outcome(less)
         if outcome is not None and _passes(outcome, worse):
             trial, touched = less, touched - {path}
     return trial, touched

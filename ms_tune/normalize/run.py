@@ -1,0 +1,38 @@
+"""What each layer of a config does, and what its author should know about that, whatever its dialect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects.remedy import describe
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.job.job import Job
+
+
+def normalize(job: Job) -> LayerPlan:
+    """The plan of a job, with what would pass where the framework refuses it, and which keys stand twice.
+
+    Raises:
+        ConfigError: A setting is missing or cannot be, or the config is of no dialect that is served.
+        UnsupportedError: It needs something that is not served.
+    """
+    plan = job.plan
+    if job.remedy:
+        first = plan.problems[0]._replace(help=describe(job.remedy))
+        plan = plan._replace(problems=(first, *plan.problems[1:]))
+    twice = [
+        Diagnostic(
+            "duplicate-key",
+            Severity.WARNING,
+            msg(
+                "normalize.duplicate-key", key=".".join(map(str, one.path)), first=one.first.line, again=one.again.line
+            ),
+        )
+        for one in job.source.duplicates
+    ]
+    at = 1 if plan.failure else 0
+    return plan._replace(problems=(*plan.problems[:at], *twice, *plan.problems[at:])) if twice else plan

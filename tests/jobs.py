@@ -1,0 +1,102 @@
+"""What tests ask of a config that stands in memory, as a user would of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.mindformers import read as static
+from ms_tune.enums import Dialect
+from ms_tune.facts.releases import Release, default_release
+from ms_tune.job.job import Job
+from ms_tune.lint.context import Context
+from ms_tune.normalize import against, expand, run
+from ms_tune.workflows.migrate.run import migrate_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.operators import LayerModel
+    from ms_tune.source.edit import ValueChange
+    from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Language
+    from ms_tune.workflows.migrate.result import Migration
+
+
+def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
+    """What each layer of a config does, with what its author should know."""
+    return run.normalize(Job(source, version=version, layers=layers))
+
+
+def plan_of(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
+    """What each layer of a config does."""
+    return Job(source, version=version, layers=layers).plan
+
+
+def remedy_of(source: SourceFile, version: str | None = None) -> tuple[ValueChange, ...]:
+    """What would get the framework through a config that it refuses."""
+    return Job(source, version=version).remedy
+
+
+def static_plan(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
+    """What each layer of a config does in MindFormers' static graph."""
+    return Job(source, dialect=Dialect.MINDFORMERS, version=version, layers=layers).plan
+
+
+def dynamic_plan(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
+    """What each layer of a config does in MindFormers' dynamic graph."""
+    return Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=version, layers=layers).plan
+
+
+def mindspeed_plan(source: SourceFile, version: str | None = None) -> LayerPlan:
+    """What each layer of a config does in MindSpeed-Core-MS."""
+    return Job(source, dialect=Dialect.MINDSPEED_MS, version=version).plan
+
+
+def read_recompute(
+    source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
+) -> RecomputeInputs:
+    """What a config of MindFormers' static graph says about its layers."""
+    job = Job(source, dialect=Dialect.MINDFORMERS, version=version, layers=layers)
+    return static.read_inputs(job, fewest=fewest)
+
+
+def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
+    """The layers of the model of a config of MindFormers' static graph."""
+    return static.known_layers(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
+
+
+def explicit(
+    source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None
+) -> expand.Explicit:
+    """A config with its lists in explicit form."""
+    return expand.explicit(Job(source, dialect=dialect, version=version, layers=layers))
+
+
+def compare(
+    source: SourceFile, paths: Sequence[Path], version: str | None = None, layers: int | None = None
+) -> against.Compared:
+    """A config's plan beside logs."""
+    return against.compare(Job(source, version=version, layers=layers), paths)
+
+
+def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> Context:
+    """A config in front of a check."""
+    release = Release("", version or default_release(dialect))
+    return Context(Job(source, dialect=dialect, release=release), options)
+
+
+def migrate_source(  # noqa: PLR0913 - settings with defaults
+    source: SourceFile,
+    target: str | None = None,
+    *,
+    version: str | None = None,
+    model_config: Path | None = None,
+    check: bool = True,
+    language: Language | None = None,
+) -> Migration:
+    """A config as one of MindFormers' dynamic graph."""
+    job = Job(source, version=version, model_config=model_config)
+    return migrate_config(job, target, check=check, language=language)
