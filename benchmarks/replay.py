@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.replay import replay
 from ms_tune.pools.settings import infer, pool_for
-from ms_tune.pools.whatif import what_if
+from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
 

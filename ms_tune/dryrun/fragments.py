@@ -10,11 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import operator_at
+from ms_tune.pools.repeat_layers import repeat_layers
 from ms_tune.pools.replay import replay
 from ms_tune.pools.settings import infer, pool_for
-from ms_tune.pools.stretch import stretched
-from ms_tune.pools.twins import exchanged
-from ms_tune.pools.workload import pools_of
+from ms_tune.pools.workload import free_order_variants, pools_of
 from ms_tune.readers.table import HOST_POOL
 from ms_tune.text import msg
 from ms_tune.units import gib
@@ -59,13 +58,13 @@ def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction
     if any(one is None for one in traced):
         return []
     (_, small, called), (pool, large, called_too) = (one for one in traced if one is not None)
-    whole = stretched(small, large, (called, called_too), layers, -int(factors[0]))
+    whole = repeat_layers(small, large, (called, called_too), layers, -int(factors[0]))
     if whole is None:
         return []
     inferred = infer(large, pool)
     if inferred.mismatches.total:
         return []
-    orders = [whole.work, *(exchanged(whole.work) if whole.moved else ())]
+    orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
     found = [replay(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
     near = abs(found[0].used_peak - peak) <= _NEAR * peak
     return [max(one.actual_peak, peak) for one in found] if near else []

@@ -13,7 +13,7 @@ from ms_tune.packing import native
 from ms_tune.packing.checker import Placed, faults_of
 from ms_tune.packing.placement import PackingProblem
 from ms_tune.packing.plan import plan
-from ms_tune.pools import memlog_plan, memlog_report
+from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import read_memlog
 from ms_tune.readers.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
@@ -59,7 +59,7 @@ class MemLogAnalysis:
     """A trace that STAlloc recorded."""
 
     log: MemLog  # the trace
-    report: memlog_report.MemLogReport  # what STAlloc's own analysis says about it
+    report: memlog.MemLogReport  # what STAlloc's own analysis says about it
     plan: PlanReport  # how low its blocks could lie
     stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if none was asked for
 
@@ -68,7 +68,7 @@ class MemLogAnalysis:
 class StallocPlan:
     """A plan that STAlloc's allocator can serve a run by."""
 
-    blocks: memlog_plan.StaticBlocks  # what it has lines for
+    blocks: memlog.StaticBlocks  # what it has lines for
     plan: PlanReport  # the places of those that get one
 
 
@@ -109,8 +109,8 @@ def analysed(
     """
     log = read_memlog(path)
     served = planned_for_stalloc(log, path, request) if stalloc else None
-    report = memlog_report.analyse(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan(memlog_report.problem_of(log), path, request, on_progress), served)
+    report = memlog.analyse(log, npu=npu)
+    return MemLogAnalysis(log, report, _plan(memlog.problem_of(log), path, request, on_progress), served)
 
 
 def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
@@ -121,7 +121,7 @@ def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> Stallo
     """
     if log.layers:
         raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
-    blocks = memlog_plan.static_blocks(log)
+    blocks = memlog.static_blocks(log)
     if blocks is None:
         raise TraceError(msg("memlog.stalloc.iterations"), path=path)
     return StallocPlan(blocks, _plan(blocks.problem, path, request, lambda _progress: None))

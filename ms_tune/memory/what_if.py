@@ -14,7 +14,7 @@ from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.phases import Phase
 from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
-from ms_tune.pools.whatif import what_if
+from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.comm_order import read_communication_order
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.judgement import Terms
     from ms_tune.memory.request import WhatIfRequest
     from ms_tune.pools.scenarios import Scenario, TraceChange
-    from ms_tune.pools.whatif import WhatIf
+    from ms_tune.pools.what_if import WhatIf
     from ms_tune.pools.workload import Workload
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.runtime_log import RuntimeLog

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.pools.initial_state import RecordingError, Start, start_of
+from ms_tune.pools.periodic_steps import carry_out_all
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_repeats import carry_out_all
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.pools.torch_space import SeedError
-from ms_tune.pools.torch_start import RecordingError, Start, start_of
 from ms_tune.readers.torch_events import Action
 from ms_tune.units import MIB
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ms_tune.pools.periodic_steps import carry_out_all
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_repeats import carry_out_all
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT
 from ms_tune.readers.torch_events import Action
 
 if TYPE_CHECKING:
+    from ms_tune.pools.initial_state import Start
     from ms_tune.pools.torch_settings import TorchSettings
-    from ms_tune.pools.torch_start import Start
     from ms_tune.readers.torch_events import Events
 
 _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)

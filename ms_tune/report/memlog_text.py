@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.memory.plan import PlanReport, StallocPlan
-    from ms_tune.pools.memlog_report import MemLogReport, SizeShare
+    from ms_tune.pools.memlog import MemLogReport, SizeShare
     from ms_tune.readers.memlog import MemLog
     from ms_tune.report.console import Console
 

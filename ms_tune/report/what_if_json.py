@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.scenarios import Scenario
     from ms_tune.pools.settings import Inferred
-    from ms_tune.pools.whatif import ReplayOutcome, WhatIf
+    from ms_tune.pools.what_if import ReplayOutcome, WhatIf
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
 

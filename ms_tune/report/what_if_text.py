@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.what_if import WhatIfReport
-    from ms_tune.pools.advice import Lines
-    from ms_tune.pools.causes import Causes, Pin
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.scenarios import Scenario
-    from ms_tune.pools.whatif import ReplayOutcome, WhatIf
+    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome, WhatIf
     from ms_tune.report.console import Console
 
 FINDING_ID, FINDING = "MSM301", "pool-waste"

@@ -13,9 +13,9 @@ import pytest
 from ms_tune.footprint.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
 from ms_tune.footprint.torch_report import where_of
 from ms_tune.footprint.torch_steps import grown_by_step, step_ends
+from ms_tune.pools.initial_state import RecordingError, start_of
 from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
-from ms_tune.pools.torch_start import RecordingError, start_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_events import Action
 from ms_tune.readers.torch_snapshot import read_torch_snapshot

@@ -7,10 +7,10 @@ import math
 import pytest
 from hypothesis import given, settings
 
-from ms_tune.pools.causes import causes_of
 from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.replay import replay
+from ms_tune.pools.what_if import causes_of
 from ms_tune.pools.workload import Request, Workload, workload
 from ms_tune.units import GIB
 from tests.pools.strategies import workloads

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.packing.placement import lower_bound
-from ms_tune.pools.memlog_report import MemLogReport, SizeShare, TensorKind, analyse, kind_of, problem_of, rounded
+from ms_tune.pools.memlog import MemLogReport, SizeShare, TensorKind, analyse, kind_of, problem_of, rounded
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
 from tests.readers.memlogs import training
 

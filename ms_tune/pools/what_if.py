@@ -1,13 +1,12 @@
-"""What the same requests would have taken of the device under other settings of MindSpore's pool."""
+"""MindSpore's pool under other settings: what the same requests would have taken, why the run's own took more, how to write a setting."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.advice import lines_for
-from ms_tune.pools.causes import Causes, causes_of
-from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, Vmm
+from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, Vmm
 from ms_tune.pools.replay import replay
 from ms_tune.pools.settings import pool_for
 from ms_tune.units import GIB
@@ -15,11 +14,127 @@ from ms_tune.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.pools.advice import Lines
     from ms_tune.pools.mindspore_pool import MindSporeSettings
+    from ms_tune.pools.pool import PoolGrowth, PoolUnit
     from ms_tune.pools.replay import Replay
     from ms_tune.pools.settings import Inferred
     from ms_tune.pools.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where and what to write; None where there is nothing to write."""
+
+    script: str | None  # for the training script
+    config: str | None  # for a MindFormers config, which cannot set `init_size`
+    environment: str | None  # for the shell
+
+
+def lines_for(settings: MindSporeSettings) -> Lines:
+    """The lines for a setting.
+
+    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
+    ``core/context/build_context.py``, which hands ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
+    """
+    return Lines(_script(settings), _config(settings), _environment(settings))
+
+
+def _script(settings: MindSporeSettings) -> str | None:
+    if settings.init is None and settings.increase is None:
+        return None
+    sizes = {
+        "init_size": settings.init or DEFAULT_SIZE,
+        "increase_size": settings.increase or DEFAULT_SIZE,
+        "max_size": _limit(settings),
+    }
+    written = ", ".join(f'{name}="{_gb(size)}"' for name, size in sizes.items() if size)
+    return f"ms.runtime.set_memory({written})"
+
+
+def _config(settings: MindSporeSettings) -> str | None:
+    if settings.increase is None or settings.init != DEFAULT_SIZE:
+        return None
+    limit = _limit(settings)
+    # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
+    keys = {"max_device_memory": limit, "mempool_block_size": settings.increase}
+    written = ", ".join(f'{key}: "{_gb(size)}"' for key, size in keys.items() if size)
+    return f"context: {{{written}}}"
+
+
+def _environment(settings: MindSporeSettings) -> str | None:
+    options = [
+        *(["enable_vmm:True"] if settings.vmm is Vmm.ON else []),
+        *(["enable_small_pool:True"] if settings.small_pool else []),
+    ]
+    return f"export MS_ALLOC_CONF={','.join(options)}" if options else None
+
+
+def _limit(settings: MindSporeSettings) -> int | None:
+    """The limit if it is one that somebody set: MindSpore's own are no whole GiB."""
+    return settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
+
+
+def _gb(size: int) -> str:
+    return f"{size / GIB:g}GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
+
+    unit: PoolUnit
+    touched: int  # bytes of it that were ever used, up to the end of the trace
+    live: int  # bytes of it in use at the peak
+    # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
+    request: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Why the pool of a run reserved more than was in use."""
+
+    growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
+    missed: tuple[
+        PoolGrowth, ...
+    ]  # the growths at which the free bytes would have been enough, had they been in one piece
+    spilled: int  # bytes of persistent requests that the common part served
+    untouched: int  # bytes that were reserved and never used: the ends of the units
+    idle_at_peak: int  # bytes of touched extents that were free when most bytes were in use
+    pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
+
+
+def causes_of(work: Workload, result: Replay) -> Causes:
+    """Explain a replay."""
+    pins = _pins(work, result)
+    return Causes(
+        growths=result.growths,
+        missed=tuple(growth for growth in result.growths if growth.free_bytes >= growth.request_bytes),
+        spilled=result.spilled,
+        untouched=result.reserved_peak - result.actual_peak,
+        idle_at_peak=sum(pin.touched - pin.live for pin in pins),
+        pins=tuple(sorted(pins, key=lambda pin: pin.live - pin.touched)),
+    )
+
+
+def _pins(work: Workload, result: Replay) -> list[Pin]:
+    peak = result.used.index(result.used_peak) if work.requests else 0
+    held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
+    units = sorted(held, key=lambda unit: unit.base)
+    bases = [unit.base for unit in units]
+    live = [0] * len(units)
+    longest: list[tuple[float, int, int] | None] = [None] * len(units)
+    tick = work.requests[peak].start if work.requests else 0
+    for index, (request, address) in enumerate(zip(work.requests, result.addresses, strict=True)):
+        if request.start <= tick and (request.end is None or request.end > tick):
+            at = bisect_right(bases, address) - 1
+            live[at] += request.size
+            key = (float("inf") if request.end is None else request.end, request.size, index)
+            longest[at] = max(longest[at] or key, key)
+    return [
+        Pin(unit, unit.high - unit.low, live[at], None if found is None else found[2])
+        for at, (unit, found) in enumerate(zip(units, longest, strict=True))
+    ]
+
 
 INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
 INITS = (4, 8, 16, 32)  # GiB

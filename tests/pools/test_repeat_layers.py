@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
+from ms_tune.pools.repeat_layers import repeat_layers
 from ms_tune.pools.replay import replay
-from ms_tune.pools.stretch import stretched
 from ms_tune.pools.workload import Request, Workload, workload
 from ms_tune.units import MIB
 
@@ -78,7 +78,7 @@ def test_what_is_made_is_the_run_with_all_layers(
     (small, called), (large, called_too), (whole, _) = (
         trained(layers, steps, micro, recomputed=recomputed) for layers in (first, first + 1, first + 1 + more)
     )
-    made = stretched(small, large, (called, called_too), first, more)
+    made = repeat_layers(small, large, (called, called_too), first, more)
     assert made is not None
     work = made.work
     settings = MindSporeSettings()
@@ -90,12 +90,12 @@ def test_what_is_made_is_the_run_with_all_layers(
 
 def test_a_layer_that_is_the_first_and_the_last_at_once_tells_nothing() -> None:
     (small, called), (large, called_too) = trained(1), trained(2)
-    assert stretched(small, large, (called, called_too), 2, 1) is None
+    assert repeat_layers(small, large, (called, called_too), 2, 1) is None
 
 
 def test_without_further_layers_it_is_the_larger_run() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
-    made = stretched(small, large, (called, called_too), 2, 0)
+    made = repeat_layers(small, large, (called, called_too), 2, 0)
     assert made is not None
     work = made.work
     assert lives(work) == lives(large)
@@ -105,7 +105,7 @@ def test_without_further_layers_it_is_the_larger_run() -> None:
 @pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
 def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:
     (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
-    made = stretched(small, large, (called, called_too), told, 4)
+    made = repeat_layers(small, large, (called, called_too), told, 4)
     assert made is not None
     work = made.work
     assert lives(work) == lives(whole)
@@ -129,7 +129,7 @@ def swapped(work: Workload, ticks: list[int]) -> Workload:
 @given(st.lists(st.integers(1, 30).map(lambda number: 3 * number), max_size=2, unique=True))
 def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]) -> None:
     (small, called), (large, called_too), (whole, _) = (trained(layers) for layers in (3, 4, 8))
-    made = stretched(swapped(small, ticks), large, (called, called_too), 3, 4)
+    made = repeat_layers(swapped(small, ticks), large, (called, called_too), 3, 4)
     assert made is not None
     work = made.work
     settings = MindSporeSettings()
@@ -139,15 +139,15 @@ def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]
 
 def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
-    assert stretched(large, small, (called_too, called), 3, 1) is None
-    assert stretched(small, large, (called[::-1], called_too), 2, 1) is None
+    assert repeat_layers(large, small, (called_too, called), 3, 1) is None
+    assert repeat_layers(small, large, (called[::-1], called_too), 2, 1) is None
 
 
 def test_empty_cache_is_not_repeated() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
-    assert stretched(small._replace(releases=(1,)), large, (called, called_too), 2, 1) is None
+    assert repeat_layers(small._replace(releases=(1,)), large, (called, called_too), 2, 1) is None
 
 
 def test_what_would_take_too_long_is_left() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
-    assert stretched(small, large, (called, called_too), 2, 10**6) is None
+    assert repeat_layers(small, large, (called, called_too), 2, 10**6) is None

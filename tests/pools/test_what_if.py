@@ -8,13 +8,11 @@ from functools import cache
 
 import pytest
 
-from ms_tune.pools.advice import Lines, lines_for
-from ms_tune.pools.causes import causes_of
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporePool, MindSporeSettings, Vmm
 from ms_tune.pools.replay import replay
 from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
-from ms_tune.pools.whatif import WhatIf, used_pages, what_if
+from ms_tune.pools.what_if import Lines, WhatIf, causes_of, lines_for, used_pages, what_if
 from ms_tune.pools.workload import Request, workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded

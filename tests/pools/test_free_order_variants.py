@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.replay import replay
-from ms_tune.pools.twins import exchanged
-from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.pools.workload import Request, Workload, free_order_variants, workload
 
 GIB = 2**30
 
@@ -22,7 +21,7 @@ def asked(*lives: tuple[int, int, int | None]) -> Workload:
 
 def test_either_of_two_alike_blocks_may_live_longer() -> None:
     work = asked((512, 0, 3), (512, 1, 9), (1024, 2, 4))
-    found = [[request.end for request in other.requests] for other in exchanged(work)]
+    found = [[request.end for request in other.requests] for other in free_order_variants(work)]
     assert sorted(map(str, found)) == ["[3, 9, 4]", "[9, 3, 4]"]
 
 
@@ -33,9 +32,9 @@ def test_what_is_not_alike_stays() -> None:
         Request(512, 1, 9, persistent=True),
         Request(512, 1, 3),  # freed together
     ):
-        assert list(exchanged(workload([Request(512, 0, 3), second]))) == []
+        assert list(free_order_variants(workload([Request(512, 0, 3), second]))) == []
     apart = asked((512, 0, 2), (1024, 1, 3), (512, 4, 9))
-    assert list(exchanged(apart)) == []
+    assert list(free_order_variants(apart)) == []
 
 
 def test_a_pair_alone_decides_what_is_lost() -> None:
@@ -43,7 +42,7 @@ def test_a_pair_alone_decides_what_is_lost() -> None:
     half = GIB // 2
     work = asked((half, 0, 4), (GIB, 1, 5), (GIB, 2, None), (half, 3, None), (GIB + half, 6, None))
     pool = MindSporeSettings(init=3 * GIB, increase=GIB)
-    sizes = {replay(order, MindSporePool(pool)).actual_peak for order in (work, *exchanged(work))}
+    sizes = {replay(order, MindSporePool(pool)).actual_peak for order in (work, *free_order_variants(work))}
     assert sizes == {3 * GIB, 4 * GIB + half}
 
 
@@ -57,6 +56,6 @@ def test_as_much_is_in_use_at_every_moment(made: list[tuple[int, int]]) -> None:
             for tick in range(40)
         ]
 
-    for other in exchanged(work):
+    for other in free_order_variants(work):
         assert Counter(request.end for request in other.requests) == Counter(request.end for request in work.requests)
         assert used(other) == used(work)
