@@ -105,8 +105,7 @@ class Contents:
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
         for row, (content, _) in listed.items():
             self._listed[row] = code(content)
-        useful = np.array([is_useful(stack) for stack in table.stack.values], np.bool_)
-        self._useful = useful[table.stack.codes] if len(table) else np.empty(0, np.bool_)
+        self._useful = table.stack.matches(is_useful)
         eager = int(self._eager.sum())
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
         named = self._by_name()
@@ -147,12 +146,12 @@ class Contents:
         for kind, content in _EMULATED.items():
             settle(table.kind.where([kind]), content)
         # The optimizer is the first to use its state.
-        by_operator = np.array([bool(_STATE_OPERATOR.search(name)) for name in table.node.values] or [False])
-        state = np.where(self._useful, update, by_operator[table.node.codes])
+        by_operator = table.node.matches(lambda name: _STATE_OPERATOR.search(name) is not None)
+        state = np.where(self._useful, update, by_operator)
         settle(self._weight & state, MemoryCategory.OPTIMIZER_STATE)
         settle(self._weight, MemoryCategory.WEIGHTS)
-        in_init = [any(frame.function == "__init__" for frame in stack) for stack in table.stack.values]
-        created = table.kind.where(["PyNativeOutput"]) & np.array(in_init or [False], np.bool_)[table.stack.codes]
+        in_init = table.stack.matches(lambda stack: any(frame.function == "__init__" for frame in stack))
+        created = table.kind.where(["PyNativeOutput"]) & in_init
         settle(created & update, MemoryCategory.OPTIMIZER_STATE)
         return known
 
@@ -172,13 +171,11 @@ class Contents:
         outputs = table.kind.where(_OUTPUTS)
         forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
         settle(forward & self._meets_backward(), MemoryCategory.ACTIVATIONS)
-        stacks = np.array([received(stack) for stack in table.stack.values] or [False], np.bool_)
-        settle(outputs & self._eager & stacks[table.stack.codes], MemoryCategory.ACTIVATIONS)
+        settle(outputs & self._eager & table.stack.matches(received), MemoryCategory.ACTIVATIONS)
         passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
         if not self._buffered:
             settle(outputs & passing & self._lives_to(updates), MemoryCategory.GRADIENTS)
-        collective = np.array([is_collective(name) for name in table.node.values] or [False])[table.node.codes]
-        settle(table.kind.where(_TEMPORARY) & collective, MemoryCategory.COMMUNICATION)
+        settle(table.kind.where(_TEMPORARY) & table.node.matches(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.where(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
         settle(table.kind.where(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)

@@ -53,6 +53,12 @@ class Curve:
         """The largest footprint."""
         return int(self.footprint.max()) if len(self.footprint) else 0
 
+    def counted(self, table: Table) -> NDArray[np.bool_]:
+        """Which rows of its trace take part."""
+        found = np.zeros(len(table), np.bool_)
+        found[self.rows] = True
+        return found
+
     def at(self, tick: int) -> int:
         """Bytes in use at a tick."""
         place = int(np.searchsorted(self.tick, tick, side="right")) - 1
@@ -75,20 +81,23 @@ def curve_of(table: Table) -> Curve:
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
-def peak_if(
-    curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64], start: NDArray[np.int64] | None = None
-) -> int:
-    """The peak that the rows of a curve would have with other releases, sizes and allocations; without what ends before it starts."""
-    start = table.start if start is None else start
-    rows = curve.rows[start[curve.rows] < end[curve.rows]]
+def peak_if(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
+    """The peak that the rows of a curve would have with other releases and sizes; without what ends before it starts."""
+    rows = curve.rows[table.start[curve.rows] < end[curve.rows]]
     freed = rows[end[rows] != NEVER_FREED]
-    return highest(np.concatenate([end[freed], start[rows]]), np.concatenate([-size[freed], size[rows]]))
+    return highest_moment(np.concatenate([end[freed], table.start[rows]]), np.concatenate([-size[freed], size[rows]]))[
+        0
+    ]
 
 
-def highest(tick: NDArray[np.int64], change: NDArray[np.int64]) -> int:
-    """The most in use, from what changes at ticks; of one tick, what stands first comes first."""
-    used = np.cumsum(change[np.argsort(tick, kind="stable")])
-    return max(int(used.max()), 0) if len(used) else 0
+def highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:
+    """The most in use and its tick, from what changes at ticks; of one tick, what stands first comes first."""
+    order = np.argsort(tick, kind="stable")
+    used = np.cumsum(change[order])
+    if not len(used):
+        return 0, 0
+    place = int(used.argmax())
+    return max(int(used[place]), 0), int(tick[order[place]])
 
 
 def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

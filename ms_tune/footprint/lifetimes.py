@@ -69,8 +69,7 @@ class Lifetimes:
 
 def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
     """The lives of the blocks."""
-    counted = np.zeros(len(table), np.bool_)
-    counted[curve.rows] = True
+    counted = curve.counted(table)
     wasted, late = _late(table, contents, counted)
     never = counted & (table.end == NEVER_FREED)
     by_content = np.zeros(len(CONTENTS), np.int64)

@@ -16,13 +16,11 @@ import yaml
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.in_flight import fewer_in_flight
+from ms_tune.footprint.category import CONTENTS, code
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
 from ms_tune.footprint.scoped_layers import of_weights_alone
-from ms_tune.footprint.selective import selective_peak
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.footprint.swap import swap_peak
+from ms_tune.footprint.what_ifs import peak_if_cells_recomputed, peak_if_fewer_in_flight, peak_if_swapped
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
 from ms_tune.resources import data_folder
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.recompute import RecomputeSaving
     from ms_tune.footprint.theory import Theory
+    from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.table import Table
 
 STATIC = ("mindformers",)  # dialects of the static graph
@@ -244,11 +242,11 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
         after = known.recompute.peak
     elif method.method == "swap":
         if known.recompute.one_graph:
-            after = swap_peak(table, known.contents, known.curve, method.within)
+            after = peak_if_swapped(table, known.contents, known.curve, method.within)
     elif method.method == "selective":
-        after = selective_peak(table, known.contents, known.curve, method.within)
+        after = peak_if_cells_recomputed(table, known.contents, known.curve, method.within)
     elif method.method == "in-flight":
-        after = fewer_in_flight(table, known.contents, known.curve)
+        after = peak_if_fewer_in_flight(table, known.contents, known.curve)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":
@@ -271,8 +269,8 @@ def _sets_of_gradients(theory: Theory) -> float:
 
 def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     """The peak with the share of the selected blocks that the method keeps."""
-    left = known.table.size.copy()
-    open_ = replayed.counted.copy()
+    table, left = known.table, known.table.size.copy()
+    open_ = known.curve.counted(table)
     for selection, keeps in method.takes:
         taken = _taken(selection, known) & open_
         open_ &= ~taken
@@ -282,23 +280,23 @@ def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
 
 def _taken(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
     """The blocks for which all of a selection holds."""
-    table, contents = known.table, known.contents
-    taken = np.ones(len(table), np.bool_)
+    taken = np.ones(len(known.table), np.bool_)
     for key, wanted in selection.items():
-        if key == "contents" and isinstance(wanted, list):
-            taken &= np.isin(contents.codes, [CONTENTS.index(MemoryCategory(name)) for name in wanted])
-        elif key == "phases" and isinstance(wanted, list):
-            taken &= np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
-        elif key == "operators":
-            pattern = re.compile(str(wanted))
-            taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
-        elif key == "of_weights_alone":
-            taken &= of_weights_alone(table) == wanted
-        else:
-            pattern = re.compile(str(wanted))
-            by_stack = [any(pattern.search(frame.file) for frame in stack) for stack in table.stack.values]
-            taken &= np.array(by_stack or [False])[table.stack.codes]
+        taken &= _selected(key, wanted, known.table, known.contents)
     return taken
+
+
+def _selected(key: str, wanted: object, table: Table, contents: Contents) -> NDArray[np.bool_]:
+    if key == "contents" and isinstance(wanted, list):
+        return np.isin(contents.codes, [code(MemoryCategory(name)) for name in wanted])
+    if key == "phases" and isinstance(wanted, list):
+        return np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
+    if key == "of_weights_alone":
+        return np.asarray(of_weights_alone(table) == wanted, np.bool_)
+    pattern = re.compile(str(wanted))
+    if key == "operators":
+        return table.node.matches(lambda name: pattern.search(name) is not None)
+    return table.stack.matches(lambda stack: any(pattern.search(frame.file) for frame in stack))
 
 
 class _Resized:
@@ -315,8 +313,6 @@ class _Resized:
         order = np.argsort(np.concatenate([table.end[freed], table.start[rows]]), kind="stable")
         self._row = np.concatenate([freed, rows])[order]
         self._sign = np.where(order < len(freed), -1, 1)
-        self.counted = np.zeros(len(table), np.bool_)
-        self.counted[rows] = True
 
     def peak(self, size: NDArray[np.int64]) -> int:
         """The peak with these sizes of the rows."""

@@ -14,12 +14,12 @@ from ms_tune.footprint.groups import activations_by_layer, breakdown
 from ms_tune.footprint.joining import join
 from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.lifetimes import lifetimes_of
-from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
 from ms_tune.footprint.stages import stages_of
 from ms_tune.footprint.steps import spans_of, steps_of
 from ms_tune.footprint.theory import theory_of
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.comm_order import read_communication_order
 from ms_tune.readers.folder import find_trace
@@ -101,7 +101,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         map=address_map(table, curve, curve.peak_tick),
         peak=parts,
         activations=activations,
-        recompute=recompute_of(table, contents, curve),
+        recompute=recompute_all_layers(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
         verdict=verdict_of(terms, table, curve, log, uncountable),
         uncountable=uncountable,

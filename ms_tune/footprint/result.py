@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ms_tune.footprint.joining import Join
     from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.recompute import RecomputeSaving
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
     from ms_tune.footprint.steps import Steps, StepSpan
     from ms_tune.footprint.theory import Theory
+    from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.comm_order import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.memory_block import DroppedRow

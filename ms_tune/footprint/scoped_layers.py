@@ -59,7 +59,7 @@ def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
 
 def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
     """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
-    told = np.array([pass_of(path) is ScopePass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
+    told = table.node.matches(lambda path: pass_of(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
     own = np.where(told, 0, contents.phases.own)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
@@ -70,8 +70,8 @@ def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
 
 def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
     """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
-    brings = np.array([path.startswith(_BRINGS) for path in table.node.values] or [False])
-    return any(brings[table.node.codes[layer.rows]].any() for layer in layers)
+    brings = table.node.matches(lambda path: path.startswith(_BRINGS))
+    return any(brings[layer.rows].any() for layer in layers)
 
 
 def _layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
@@ -123,7 +123,7 @@ def _told_by_scopes(
 
 def of_weights_alone(table: Table) -> NDArray[np.bool_]:
     """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
-    casts = np.array([operator_of(path) == "Cast" for path in table.node.values] or [False])[table.node.codes]
+    casts = table.node.matches(lambda path: operator_of(path) == "Cast")
     weights = np.flatnonzero(table.kind.where(["Weight"]))
     used = [np.array(users_of(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
     return np.asarray(casts & np.isin(table.start, np.concatenate(used)) if used else np.zeros(len(table), np.bool_))

@@ -16,7 +16,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Block
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,8 +42,11 @@ class Coded(Generic[Value]):
 
     def where(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
         """Which rows have one of the wanted values."""
-        keys = frozenset(wanted)
-        return np.array([value in keys for value in self.values], np.bool_)[self.codes]
+        return self.matches(frozenset(wanted).__contains__)
+
+    def matches(self, holds: Callable[[Value], bool]) -> NDArray[np.bool_]:
+        """Which rows have a value of which something holds; it is asked once for each value."""
+        return np.array([holds(value) for value in self.values], np.bool_)[self.codes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,31 +202,17 @@ class TableBuilder:
         order = np.argsort(numbers["line"], kind="stable")
         if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:
             raise TraceError(msg("trace.sizes"))
-        texts = {
+        columns_by_name: dict[str, Any] = {name: column[order] for name, column in numbers.items()}
+        columns_by_name |= {
             name: Coded(_joined(self._codes[name], np.int32)[order], tuple(known))
             for name, known in self._texts.items()
         }
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
+        columns_by_name |= {name: _joined(parts, np.bool_)[order] for name, parts in self._flags.items()}
         return Table(
-            line=numbers["line"][order],
-            start=numbers["start"][order],
-            end=numbers["end"][order],
-            stream=numbers["stream"][order],
-            size=numbers["size"][order],
-            used_after=numbers["used_after"][order],
-            footprint_after=numbers["footprint_after"][order],
-            producer=numbers["producer"][order],
-            first_user=numbers["first_user"][order],
-            last_user=numbers["last_user"][order],
-            pool=texts["pool"],
-            kind=texts["kind"],
-            task=texts["task"],
-            node=texts["node"],
-            graph=texts["graph"],
+            **columns_by_name,
             address=_joined(self._addresses, np.uint64)[order],
-            persistent=_joined(self._flags["persistent"], np.bool_)[order],
-            small=_joined(self._flags["small"], np.bool_)[order],
             stack=Coded(_joined(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
             users={int(place[row]): text for row, text in self._users.items()},
             dropped=dropped,

@@ -13,7 +13,6 @@ from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of, peak_if
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.phases import Phase
-from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import (
     DYNAMIC,
     STATIC,
@@ -28,6 +27,7 @@ from ms_tune.footprint.remedies import (
 from ms_tune.footprint.scoped_layers import layers_of
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.theory import Expected, Theory
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame
 from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
@@ -43,7 +43,7 @@ def known_of(blocks: list[Block]) -> RemedyFacts:
     contents, curve = Contents(table, None), curve_of(table)
     lives = lifetimes_of(table, contents, curve, Steps((), StepEvidence.NONE))
     return RemedyFacts(
-        table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None)
+        table, contents, curve, recompute_all_layers(table, contents, curve), lives, Theory(0, 0, (), None, None)
     )
 
 
@@ -137,7 +137,7 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
             blocks += [eager(at + place, end - place, f"op{place}", 1000 + place, 50 + place) for place in range(4)]
     known = known_of(blocks)
     assert known.curve.peak_bytes == 40 + 4 * 4006
-    found = recompute_of(known.table, known.contents, known.curve)
+    found = recompute_all_layers(known.table, known.contents, known.curve)
     # What each layer ends with stays (1,003); of the layer whose backward pass begins the rest is back.
     assert found.peak == 40 + 4 * 1003 + 3003
 

@@ -10,9 +10,9 @@ from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.groups import breakdown
 from ms_tune.footprint.phases import Phase, number
-from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.theory import Theory, theory_of
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 from tests.readers.rows import table_from
@@ -94,7 +94,7 @@ def test_the_peak_that_recompute_leaves() -> None:
     table = table_from([*layers, backward, *others])
     curve = curve_of(table)
     assert curve.peak_bytes == 4390
-    found = recompute_of(table, Contents(table, None), curve)
+    found = recompute_all_layers(table, Contents(table, None), curve)
     # Right before the last layer's backward pass its 1,000 are back, beside what each layer hands on.
     assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
     assert found.reordered
