@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.footprint.torch_lives import TorchLives
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
-    from ms_tune.memory.comparison import Comparison
+    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
+    from ms_tune.memory.diff import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
     from ms_tune.memory.request import PlanRequest, TorchWhatIfRequest, WhatIfRequest
     from ms_tune.memory.snapshot_what_if import TorchWhatIf
@@ -66,7 +65,7 @@ def memory_diff(before: MemoryReport, after: MemoryReport) -> Comparison:
 
         changes = api.memory_diff(api.memory("run-1/"), api.memory("run-2/")).ranks[0].changes
     """
-    from ms_tune.memory.comparison import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.diff import compare  # noqa: PLC0415 - start-up time
 
     return compare(before, after)
 
@@ -315,7 +314,7 @@ def memory_snapshot_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
         print([(remedy.name, remedy.bytes_freed) for remedy in api.memory_snapshot_remedies(report)])
     """
-    from ms_tune.footprint.torch_remedies import torch_remedies  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_report import torch_remedies  # noqa: PLC0415 - start-up time
 
     return torch_remedies(report)
 

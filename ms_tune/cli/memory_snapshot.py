@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 _ONLY_TRACES = (

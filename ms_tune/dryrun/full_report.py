@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.footprint.findings import findings_between
-from ms_tune.footprint.report import analyse_rank
+from ms_tune.footprint.report import analyse_rank, stages_of
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.result import MemoryReport, RankReport
-from ms_tune.footprint.stages import stages_of
 from ms_tune.readers.folder import find_trace
 
 if TYPE_CHECKING:

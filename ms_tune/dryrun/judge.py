@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
-    from ms_tune.footprint.groups import PeakBreakdown
+    from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
     from ms_tune.verdict.outcome import Verdict

@@ -10,22 +10,24 @@ allocated it (:mod:`ms_tune.footprint.phases`). Seen in MindSpore 2.10 and not f
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.megatron import lasting, received
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, number
 from ms_tune.readers.memory_block import NEVER_FREED, users_of
 from ms_tune.readers.table import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
+    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.table import Table
     from ms_tune.readers.tensor_list import TensorList
-
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # as long as no rule has spoken
@@ -36,6 +38,18 @@ def code(content: MemoryCategory) -> int:
     return CONTENTS.index(content)
 
 
+# Functions of Megatron-LM core_v0.12.1 that make what outlives a step: `get_model` of `megatron/training/training.py`, buffers of
+# `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and what a stage receives. MindSpeed
+# v2.2.0_core_r0.12.1 has optimizers of its own in files of the same folders.
+_TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
+_BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
+_OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
+_EXCHANGE = re.compile(r"(?:^|/)pipeline_parallel/p2p_communication\.py$")
+_MODEL = "get_model"
+_RECEIVER = "create_tensor_recv_prev"
+# Behind the first: MindSpeed v2.3.0 with --param-and-grad-buffer-pad, MindSpeed-LLM v26.1.0.
+_BUFFER_MAKERS = frozenset({"__init__", "param_and_grad_buffer_init_pad", "param_and_grad_buffer_init"})
+_OPTIMIZER_MAKERS = frozenset({"get_megatron_optimizer", "step", "step_with_ready_grads"})
 # First components of the names that MindSpore's and MindFormers' optimizers give their state (`clone(prefix=...)`).
 _STATE = frozenset(
     {
@@ -79,6 +93,49 @@ def is_collective(node_name: str) -> bool:
     """Whether the operator is one of communication."""
     operator = operator_of(node_name)
     return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
+
+
+def lasting(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
+    """What a block of each stack holds if it is never freed; None where Megatron does not tell.
+
+    A buffer of parameters and gradients is one object with one or two tensors: the gradients', and before it, with the
+    distributed optimizer, the parameters', which the weights become parts of.
+    """
+    lines = [_line_of_buffer(stack) for stack in stacks]
+    made = sorted({line for line in lines if line is not None})
+    parameters = made[0] if len(made) > 1 else None
+    return [
+        _lasting(stack) if line is None else MemoryCategory.WEIGHTS if line == parameters else MemoryCategory.GRADIENTS
+        for stack, line in zip(stacks, lines, strict=True)
+    ]
+
+
+def received(stack: Iterable[Frame]) -> bool:
+    """Whether a block is what a stage gets from the one before: its input, which it keeps for its backward pass.
+
+    The last stage asks for that of the next micro-batch in its backward pass (``send_backward_recv_forward``), where what lives
+    on to the update is a gradient otherwise.
+    """
+    return any(frame.function == _RECEIVER and _EXCHANGE.search(frame.file.replace("\\", "/")) for frame in stack)
+
+
+def _lasting(stack: Iterable[Frame]) -> MemoryCategory | None:
+    found = None
+    for frame in stack:
+        path = frame.file.replace("\\", "/")
+        if frame.function in _OPTIMIZER_MAKERS and _OPTIMIZER.search(path):
+            return MemoryCategory.OPTIMIZER_STATE
+        if frame.function == _MODEL and _TRAINING.search(path):
+            found = MemoryCategory.WEIGHTS
+    return found
+
+
+def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
+    """The line at which a buffer makes one of its tensors."""
+    for frame in stack:
+        if frame.function in _BUFFER_MAKERS and _BUFFER.search(frame.file.replace("\\", "/")):
+            return frame.line
+    return None
 
 
 class Contents:
@@ -129,16 +186,10 @@ class Contents:
         """The contents that need no look at the phase: of what outlives a step, mostly."""
         table, update = self._table, self.phases.is_(Phase.UPDATE)
         known = named.copy()
-
-        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
-            known[rows & (known == _UNKNOWN)] = code(content)
-
+        settle = partial(_settle, known)
         endless = self._eager & (table.end == NEVER_FREED)
-        by_megatron = np.array(
-            [_UNKNOWN if found is None else code(MemoryCategory(found.value)) for found in lasting(table.stack.values)]
-            or [0],
-            np.int8,
-        )[table.stack.codes]
+        by_stack = [_UNKNOWN if content is None else code(content) for content in lasting(table.stack.values)]
+        by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
         self._buffered = bool((endless & (by_megatron == code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
@@ -155,12 +206,8 @@ class Contents:
         settle(created & update, MemoryCategory.OPTIMIZER_STATE)
         return known
 
-    def _all(self, known: NDArray[np.int8]) -> NDArray[np.int8]:
-        table = self._table
-        codes = known
-
-        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
-            codes[rows & (codes == _UNKNOWN)] = code(content)
+    def _all(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+        table, settle = self._table, partial(_settle, codes)
 
         unbound = table.kind.where([""])
         # aclnn kernels' scratch is unbound and lives for one tick
@@ -234,6 +281,11 @@ class Contents:
 def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
     """The last of some ascending events that is not after each tick; -1 where there is none."""
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
+
+
+def _settle(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: MemoryCategory) -> None:
+    """Say what some rows hold, as far as no rule before has."""
+    codes[rows & (codes == _UNKNOWN)] = code(content)
 
 
 def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ms_tune.footprint.breakdown import Theory
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.theory import Theory
     from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.table import Table
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
+from ms_tune.footprint.breakdown import activations_by_layer, breakdown, theory_of
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import address_map, curve_of
 from ms_tune.footprint.findings import findings_between, findings_of
-from ms_tune.footprint.fragments import address_map
-from ms_tune.footprint.groups import activations_by_layer, breakdown
-from ms_tune.footprint.joining import join
 from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
-from ms_tune.footprint.stages import stages_of
-from ms_tune.footprint.steps import spans_of, steps_of
-from ms_tune.footprint.theory import theory_of
+from ms_tune.footprint.steps import join, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.comm_order import read_communication_order
@@ -36,6 +33,28 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.readers.folder import RankFiles
+
+_LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
+
+
+def _layers_of(rank: RankReport) -> frozenset[int]:
+    """The numbers of the layers whose parameters the rank holds."""
+    found = (_LAYER_OF_PARAMETER.search(name) for name in rank.contents.names.values())
+    return frozenset(int(match[1]) for match in found if match)
+
+
+def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
+    """The stage of each rank, counted among the stages that are present.
+
+    Ranks of one stage hold the same layers, those of another stage other ones. None for ranks whose parameters have no
+    names (the dynamic graph), and where all hold the same layers: there is no pipeline, or one stage of it only.
+    """
+    held = [_layers_of(rank) for rank in ranks]
+    different = sorted({layers for layers in held if layers}, key=min)
+    if len(different) < 2:  # noqa: PLR2004 - one stage is no pipeline
+        return tuple(None for _ in ranks)
+    return tuple(different.index(layers) if layers else None for layers in held)
+
 
 Held = TypeVar("Held")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import layer_at, operator_at, where_at
+from ms_tune.footprint.breakdown import alike, breakdown
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.fragments import address_map
-from ms_tune.footprint.groups import alike, breakdown
+from ms_tune.footprint.curve import address_map
 from ms_tune.footprint.steps import peaks_by_phase, phase_at
 
 if TYPE_CHECKING:
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.fragments import AddressMap
-    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
-    from ms_tune.footprint.joining import Join
+    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory
+    from ms_tune.footprint.curve import AddressMap, Curve
     from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
-    from ms_tune.footprint.steps import Steps, StepSpan
-    from ms_tune.footprint.theory import Theory
+    from ms_tune.footprint.steps import Join, Steps, StepSpan
     from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.comm_order import CommunicationOrder
     from ms_tune.readers.folder import RankFiles

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.footprint.curve import Curve
-from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_report import where_of
+from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve, where_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,22 +6,26 @@ for is known, and the allocator's figures are left out.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.footprint.phases import FrameOrigin, origin
-from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_steps import StepGrowth, grown_by_step, step_ends
+from ms_tune.footprint.torch_blocks import (
+    StepGrowth,
+    blocks_of,
+    grown_by_step,
+    held_curve,
+    requested_curve,
+    step_ends,
+    where_of,
+)
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
-from ms_tune.pools.torch_what_if import Recording
+from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segments
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_events import Action
@@ -36,16 +40,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.footprint.torch_blocks import TorchBlocks
-    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot
     from ms_tune.text import Message
 
-_TORCH = re.compile(
-    r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"
-)
 _SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
 _LEAST_LEAK = MIB
 _NAMED = 5  # actions
+_LEAST = 1000  # a remedy that frees less than this part of the peak is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,16 +331,6 @@ def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, .
     )
 
 
-@lru_cache(maxsize=65536)
-def where_of(stack: tuple[Frame, ...]) -> str:
-    """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
-    python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
-    own = (frame for frame in python if origin(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
-    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not FrameOrigin.NOISE)
-    frame = next(own, None) or next(libraries, None) or next(iter(python), None)
-    return f"{frame.file}:{frame.line}" if frame is not None else ""
-
-
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
     """What one line of the script holds at the moments that two reports are about."""
@@ -363,3 +354,58 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
             totals[place.where, place.before][number] += place.bytes
     found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
     return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRemedy:
+    """A way to need less."""
+
+    name: str  # how scripts know it
+    held: bool  # whether it is about what is held of the device; else about live blocks
+    bytes_freed: int  # by how much the peak is lower
+    peak_after: int  # the peak that is left, wherever it is then
+    # What it is, what it costs.
+    title: Message
+    price: Message
+    how: str  # how it is written
+
+
+def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
+    """What lowers a peak, what frees most first; nothing where the replay is not exact."""
+    peak, held = report.peak_bytes, report.reserved_peak_bytes
+    if peak is None or held is None:
+        return ()
+    found = [*_without_leaks(report, peak), *_other_segments(report, held)]
+    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.held else peak)]
+    return tuple(sorted(found, key=lambda remedy: (-remedy.bytes_freed, remedy.title.params.get("where", ""))))
+
+
+def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
+    """Of each line that leaks all blocks but the newest are gone once the next one is made."""
+    used, found = report.replay.used, []
+    for each in report.survivors:
+        if not each.leak:
+            continue
+        gone = np.zeros(len(used), np.int64)
+        gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
+        after = int((used - np.cumsum(gone)).max())
+        texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
+        found.append(_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
+    return found
+
+
+def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
+    """The other kind of segments, replayed, where fragments made the allocator grow."""
+    recorded = report.replay.settings
+    if recorded.expandable or not any(cause.fragments for cause in report.causes):
+        return []
+    after = outcome_of(
+        report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
+    ).peak_bytes
+    how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
+    texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
+    return [_remedy("expandable-segments", (held, after), texts, how, held=True)]
+
+
+def _remedy(name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool) -> TorchRemedy:
+    return TorchRemedy(name, held, peaks[0] - peaks[1], peaks[1], *texts, how)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.theory import Theory
+from ms_tune.footprint.breakdown import Theory
 from ms_tune.report import memory_html
 from ms_tune.report.memory_words import size
 from ms_tune.text import lookup

@@ -10,7 +10,7 @@ from ms_tune.readers.memory_block import NEVER_FREED
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from ms_tune.footprint.groups import PeakBreakdown
+    from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.result import RankReport
 
 COLUMNS = (

@@ -14,10 +14,10 @@ from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.groups import BlockGroup
+    from ms_tune.footprint.breakdown import BlockGroup
     from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.verdict.outcome import Verdict
 
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}

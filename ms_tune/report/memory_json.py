@@ -9,10 +9,10 @@ from ms_tune.report.verdict import verdict_json
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.groups import BlockGroup, PeakBreakdown
+    from ms_tune.footprint.breakdown import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison
+    from ms_tune.memory.diff import Comparison
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
+    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown
     from ms_tune.footprint.remedies import ContentBytes
     from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.report.console import Console
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12

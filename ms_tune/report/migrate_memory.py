@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.diff_by_size import BlockKind
+from ms_tune.memory.diff import BlockKind
 from ms_tune.report.columns import pad
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.diff_by_size import Surplus
+    from ms_tune.memory.diff import Surplus
     from ms_tune.report.console import Console
     from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.footprint.torch_lives import TorchLives
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.readers.memory_block import Frame
     from ms_tune.text import Message
 

@@ -9,8 +9,15 @@ from ms_tune.pools.torch_what_if import Cache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, GrowthCause, OomReport, PlaceChange, Survivors, TorchReport
+    from ms_tune.footprint.torch_report import (
+        CodeLocation,
+        GrowthCause,
+        OomReport,
+        PlaceChange,
+        Survivors,
+        TorchRemedy,
+        TorchReport,
+    )
     from ms_tune.memory.snapshot_what_if import TorchWhatIf
     from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console

@@ -13,8 +13,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.memory.snapshot_what_if import TorchWhatIf
     from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console

@@ -12,7 +12,7 @@ import yaml
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.footprint.diff_by_size import BlockKind, Surplus
+from ms_tune.memory.diff import BlockKind, Surplus
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory

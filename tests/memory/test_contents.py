@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import PeakBreakdown, breakdown
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.groups import PeakBreakdown, breakdown
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tensor_list import ListedTensor, TensorList
 from ms_tune.text import Language, msg, render

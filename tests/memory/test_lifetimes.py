@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.fragments import address_map
+from ms_tune.footprint.curve import address_map, curve_of
 from ms_tune.footprint.lifetimes import Lifetimes, lifetimes_of
 from ms_tune.footprint.steps import StepEvidence, Steps
-from ms_tune.memory.comparison import compare
+from ms_tune.memory.diff import compare
 from ms_tune.readers.memory_block import Block, Frame
 from tests.memory.reports import QWEN_TINY, report_of
 from tests.readers.rows import table_from

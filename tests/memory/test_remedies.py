@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import Expected, Theory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of, peak_if
 from ms_tune.footprint.lifetimes import lifetimes_of
@@ -26,7 +27,6 @@ from ms_tune.footprint.remedies import (
 )
 from ms_tune.footprint.scoped_layers import layers_of
 from ms_tune.footprint.steps import StepEvidence, Steps
-from ms_tune.footprint.theory import Expected, Theory
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame
 from ms_tune.text import Language

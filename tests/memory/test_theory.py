@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import Theory, breakdown, theory_of
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.groups import breakdown
 from ms_tune.footprint.phases import Phase, number
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.footprint.theory import Theory, theory_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of

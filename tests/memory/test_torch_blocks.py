@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.footprint.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_report import where_of
-from ms_tune.footprint.torch_steps import grown_by_step, step_ends
+from ms_tune.footprint.torch_blocks import (
+    before_recording,
+    blocks_of,
+    grown_by_step,
+    held_curve,
+    requested_curve,
+    step_ends,
+    where_of,
+)
 from ms_tune.pools.initial_state import RecordingError, start_of
 from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_settings import TorchSettings

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ms_tune.memory.comparison import compare
+from ms_tune.memory.diff import compare
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report import memory_html_blocks
 from ms_tune.report.memory_bands import bands_of

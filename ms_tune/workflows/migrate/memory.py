@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
-from ms_tune.footprint.diff_by_size import surpluses
+from ms_tune.memory.diff import surpluses
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.proof import parameters
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.dryrun.task import Observer
-    from ms_tune.footprint.diff_by_size import Surplus
+    from ms_tune.memory.diff import Surplus
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.result import Migration
 

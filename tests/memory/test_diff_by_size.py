@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from ms_tune.footprint.breakdown import breakdown
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.diff_by_size import BlockKind, Surplus, surpluses
-from ms_tune.footprint.groups import breakdown
+from ms_tune.memory.diff import BlockKind, Surplus, surpluses
 from tests.memory.reports import LLAMA, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
