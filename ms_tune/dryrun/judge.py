@@ -99,7 +99,7 @@ def judged(
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
     need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
-    doubts = list(doubts_of(report.table, report.curve, report.log, report.uncountable, card))
+    doubts = list(doubts_of(report.table, report.curve, report.log, report.overflow, card))
     record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
         need = whole.need

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.request import JudgedRequest
-    from ms_tune.readers.comm_order import CommunicationOrder
+    from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.runtime_log import MemoryStatistics, RuntimeLog
     from ms_tune.readers.table import Table
-    from ms_tune.readers.uncountable import Uncountable
+    from ms_tune.readers.tracker_graph import SizeOverflow
     from ms_tune.text import Message
 
 _LEVELS = 6  # how far above a trace the folder of its run may lie
@@ -157,7 +157,7 @@ def terms_of(
 
 
 def doubts_of(
-    table: Table, curve: Curve, log: RuntimeLog | None, uncountable: Uncountable | None, card_bytes: int
+    table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
 ) -> Iterator[Message]:
     """Why a trace cannot be judged.
 
@@ -165,11 +165,11 @@ def doubts_of(
         table: Its blocks.
         curve: Memory over time.
         log: MindSpore's log.
-        uncountable: A tensor whose block is too small for it.
+        overflow: A tensor whose block is too small for it.
         card_bytes: Memory of the device.
     """
-    if uncountable is not None:
-        yield msg("verdict.none.uncountable", operator=uncountable.operator or "?", tensor=uncountable.tensor)
+    if overflow is not None:
+        yield msg("verdict.none.uncountable", operator=overflow.operator or "?", tensor=overflow.tensor)
     if not curve.peak_bytes:
         yield msg("verdict.none.empty")
     if (log is not None and log.cut_off) or table.truncated:
@@ -186,11 +186,11 @@ def doubts_of(
 
 
 def verdict_of(
-    terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None, uncountable: Uncountable | None
+    terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None
 ) -> Verdict:
     """The verdict about a trace, or about the whole stage that its run was a part of."""
     doubts = [] if terms.doubt is None else [terms.doubt]
-    doubts += doubts_of(table, curve, log, uncountable, terms.limit.device.card_bytes)
+    doubts += doubts_of(table, curve, log, overflow, terms.limit.device.card_bytes)
     need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
     record = terms.record
     if record is not None and record.run_layers is not None:

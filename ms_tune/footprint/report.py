@@ -18,13 +18,12 @@ from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_o
 from ms_tune.footprint.steps import join, spans_of, steps_of
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import read_tracker_graph
-from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.readers.tracker_graph import find_size_overflow, read_tracker_graph
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     steps = steps_of(table, contents, tasks)
     parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
     activations = activations_by_layer(table, contents, parts)
-    uncountable = _optional(find_uncountable, files.graph, unread)
+    overflow = _optional(find_size_overflow, files.graph, unread)
     order = _optional(read_communication_order, files.collectives, unread)
     terms = terms_of(files, log, order, request, request.limit_bytes)
     report = RankReport(
@@ -122,8 +121,8 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_all_layers(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        verdict=verdict_of(terms, table, curve, log, uncountable),
-        uncountable=uncountable,
+        verdict=verdict_of(terms, table, curve, log, overflow),
+        overflow=overflow,
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
         host_moved_bytes=int(everything.size[~on_device].sum()),

@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
     from ms_tune.footprint.steps import Join, Steps, StepSpan
     from ms_tune.footprint.what_ifs import RecomputeSaving
-    from ms_tune.readers.comm_order import CommunicationOrder
+    from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.memory_block import DroppedRow
     from ms_tune.readers.runtime_log import RuntimeLog
     from ms_tune.readers.table import Table
     from ms_tune.readers.task import Tasks
-    from ms_tune.readers.tracker_graph import TensorType, TrackerGraph
-    from ms_tune.readers.uncountable import Uncountable
+    from ms_tune.readers.tracker_graph import SizeOverflow, TensorType, TrackerGraph
     from ms_tune.verdict.outcome import Verdict
 
 
@@ -59,7 +58,7 @@ class RankReport:
     recompute: RecomputeSaving  # what full recompute of all layers would save of them
     theory: Theory  # what weights, gradients and optimizer state should need
     verdict: Verdict  # whether it fits, where something tells the device
-    uncountable: Uncountable | None = None  # a tensor whose block is too small for it
+    overflow: SizeOverflow | None = None  # a tensor whose block is too small for it
     host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
     host_bytes: int = 0  # the most bytes that they take at once
     host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace

@@ -17,12 +17,12 @@ from ms_tune.pools.settings import infer
 from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.table import HOST_POOL
 from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.readers.tracker_graph import find_size_overflow
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.outcome import Need, judge
@@ -108,10 +108,10 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
         terms.limit.bytes,
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
-    uncountable = find_uncountable(trace.files.graph) if trace.files.graph else None
+    overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
     changes = _changes(request, inferred.work, _facts(trace, rows))
     scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
-    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, uncountable)
+    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, overflow)
     others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,

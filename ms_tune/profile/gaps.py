@@ -19,7 +19,7 @@ from ms_tune.readers.profile_tables import between_two
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.readers.time_line import Intervals, ProfileEvents
+    from ms_tune.readers.trace_events import Intervals, ProfileEvents
 
 _NEAR = 1000  # nanoseconds between an idle time's end and the start of what ends it
 _TOUCH = 0.01  # microseconds between intervals that belong together

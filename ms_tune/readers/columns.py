@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import FilePart
+    from ms_tune.readers.reading import FilePart
 
 # Lines that are read one by one sooner than polars is imported: 7,200 take 0.33 s of processor time with all that
 # dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).

@@ -17,15 +17,74 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.realign import realigned
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
     from ms_tune.text import Message
+
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
+_USER_LIST = re.compile(r"(?:\{[0-9-]*\})?")
+_KINDS = frozenset(
+    {
+        *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
+        *("Somas", "SomasOutput", "InSideSomas", "GeConst", "GeFixed", "GeFeatureMemory"),
+        *("BatchMemory", "ContinuousMemory"),
+    }
+)
+
+
+def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int]) -> list[str] | None:
+    """The cells of a row with surplus commas, put back together; None if it cannot be told where the commas belong.
+
+    The stack is the usual place for commas (a path may hold any character). Else they are in the C++ file name or in
+    the names; the type and the user tasks, whose looks are known, tell how many are before them.
+    """
+    surplus = len(cells) - len(names)
+    if any(name not in index for name in _TEXTS):
+        return None
+    kind, users, stack = index["type"], index["user_tasks"], index["python_stack"]
+    kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
+    lists = [
+        i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USER_LIST.fullmatch(cells[i])
+    ]
+    if not kinds and not lists and cells[kind] == "" and cells[users] == "":
+        kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
+    if len(kinds) != 1 or (not lists and cells[users]):
+        return None
+    in_file, up_to_users = kinds[0] - kind, (lists[0] if lists else users) - users
+    in_names = up_to_users - in_file
+    if in_names < 0 or len(lists) > 1:
+        return None
+    if in_file:
+        cells = _joined(cells, index["file_name"], in_file)
+    if in_names:
+        rejoined = _rejoined_names(cells, index, in_names)
+        if rejoined is None:
+            return None
+        cells = rejoined
+    return _joined(cells, stack, len(cells) - len(names))
+
+
+def _rejoined_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
+    """Put task and node name back together: the node name alone has commas, or both names end alike."""
+    task, node = index["task_name"], index["node_name"]
+    if cells[task] == "PyNative":
+        return _joined(cells, node, surplus)
+    half = surplus // 2
+    task_name = ",".join(cells[task : task + half + 1])
+    node_name = ",".join(cells[task + half + 1 : task + 2 * half + 2])
+    if surplus % 2 or node != task + 1 or not task_name.endswith(node_name):
+        return None
+    return _joined(_joined(cells, task, half), node, half)
+
+
+def _joined(cells: list[str], at: int, surplus: int) -> list[str]:
+    return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
+
 
 NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
@@ -213,7 +272,7 @@ def _cells(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[st
     if len(cells) < expected or (not complete and not layout.trailing_comma):
         raise _BadRowError(_too_few(len(cells), layout, complete=complete))
     if len(cells) > expected:
-        placed = realigned(cells, layout.names, layout.index)
+        placed = repair_row(cells, layout.names, layout.index)
         if placed is None:
             raise _BadRowError(msg("trace.row.commas"))
         return placed

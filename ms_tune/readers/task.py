@@ -15,8 +15,7 @@ import numpy as np
 from ms_tune.errors import TraceError
 from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
-from ms_tune.readers.parts import no_progress, parts_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.text import msg
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import FilePart, Progress
+    from ms_tune.readers.reading import FilePart, Progress
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
 _DIGITS = 18

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.parts import FilePart, no_progress, parts_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import FilePart, no_progress, parts_of, reading
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import Progress
+    from ms_tune.readers.reading import Progress
 
 # Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {
@@ -51,6 +50,14 @@ _BLOCK = re.compile(r"%([0-9]{1,18})")
 _TO_NUMBERS = bytes.maketrans(b"%,", b"  ")
 _MOST_DIGITS = 12  # of a dimension
 _LINES = 3  # of an operator
+_COUNTED = 2**63  # bytes; MindSpore refuses what is up to the next power (``The int64_t value ... is less than 0``)
+_LARGEST_ITEM = max(ITEM_BYTES.values())
+# Fewer characters hold no such number. What has strides behind it is a view, which takes no memory of its own. The pattern begins
+# with plain characters, which are looked for fast.
+_SHAPE = re.compile(rb":\[([0-9, ]{18,400})\](?!\{)")
+_FORMAT = re.compile(rb"\w{1,40}$")
+_OPERATOR = re.compile(rb"= (.{1,200}?)\([^()\n]{0,4000}\), task_info")
+_READ = b" <- ("
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +248,53 @@ def _fitting(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], cod
     read = np.array([each.count(b"%") for _, each in blocks], np.int64)
     shown = np.array([(len(each.written), len(each.read)) for each in types], np.int64)[code]
     return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOverflow:
+    """A tensor of 2^63 bytes or more."""
+
+    operator: str  # what makes it; empty if nothing tells
+    tensor: str  # its number format and shape, as they are written
+
+
+def find_size_overflow(path: Path) -> SizeOverflow | None:
+    """The first tensor with more bytes than a computer word counts that an operator of a ``tracker_graph.ir`` makes; None if none does.
+
+    Bytes of a tensor are its elements times the bytes of one, and 2^64 of them are 0 again: ``mint.zeros((2**31, 2**31))``
+    takes 512 bytes in simulation (MindSpore 2.9, dynamic graph; a static graph refuses such a shape). The tracker writes the
+    true shape beside the block that MindSpore makes too small.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    small: set[bytes] = set()  # the same few shapes stand in a file again and again
+    with reading(path), path.open("rb") as file:
+        for part in parts_of(file, 1, lambda _: None):
+            data = part.data or b""
+            for match in _SHAPE.finditer(data):
+                if match[1] in small:
+                    continue
+                if _elements(match[1]) * _LARGEST_ITEM < _COUNTED:
+                    small.add(match[1])
+                elif (found := _made(data, match)) is not None:
+                    return found
+    return None
+
+
+def _elements(shape: bytes) -> int:
+    return prod(int(size) for size in shape.replace(b",", b" ").split())
+
+
+def _made(data: bytes, match: re.Match[bytes]) -> SizeOverflow | None:
+    """The tensor, if it stands among those that an operator makes: on the left of the arrow."""
+    named = _FORMAT.search(data, max(match.start() - 40, 0), match.start())
+    tensor = named[0].decode("ascii", "replace") if named else ""
+    begin = data.rfind(b"\n", 0, match.start()) + 1
+    end = data.find(b"\n", match.end())
+    read = _READ in data[begin : match.start()] or _READ not in data[match.end() : end if end >= 0 else len(data)]
+    if read or _elements(match[1]) * ITEM_BYTES.get(tensor, _LARGEST_ITEM) < _COUNTED:
+        return None
+    head = _OPERATOR.search(data, data.rfind(b"\n", 0, max(begin - 1, 0)) + 1, begin)
+    operator = head[1].decode("utf-8", "replace") if head else ""
+    return SizeOverflow(operator, f"{tensor}[{match[1].decode('ascii')}]")

@@ -12,9 +12,9 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
+from ms_tune.memory.plan import read_placement_csv
 from ms_tune.packing import native
 from ms_tune.packing.engine import NumpyEngine
-from ms_tune.readers.placement_csv import read_placement_csv
 from ms_tune.text import msg
 from tests.readers.memlogs import training
 from tests.readers.samples import SMALL

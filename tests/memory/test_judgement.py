@@ -11,8 +11,7 @@ import pytest
 from ms_tune.footprint.judgement import communicators_in
 from ms_tune.footprint.report import analyse
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.readers.comm_order import CollectiveLaunch, CommunicationOrder
-from ms_tune.readers.communicators import WORLD, ProcessGroups
+from ms_tune.readers.communicators import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap

@@ -10,7 +10,7 @@ from ms_tune.readers import task, tracker_graph
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.columns import split
 from ms_tune.readers.memory_block import RowReader
-from ms_tune.readers.parts import FilePart
+from ms_tune.readers.reading import FilePart
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tracker_graph import read_tracker_graph
 from tests.pools.recorded import PACKED

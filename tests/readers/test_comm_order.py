@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.comm_order import CollectiveLaunch, read_communication_order
+from ms_tune.readers.communicators import CollectiveLaunch, read_communication_order
 from ms_tune.readers.memory_block import DROPPED_KEPT
 from tests.readers.samples import folder
 
