@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.metrics.request import MetricsRequest
-    from ms_tune.metrics.result import MetricsReport
+    from ms_tune.metrics.result import MetricsReport, MetricsRequest
     from ms_tune.planning.clock import Clock
     from ms_tune.profile.result import ProfileReport
 
@@ -55,7 +54,7 @@ def metrics(
         if report.comparison is not None:
             print(report.comparison.ratio, report.comparison.low, report.comparison.high)
     """
-    from ms_tune.metrics.request import MetricsRequest  # noqa: PLC0415 - as above
+    from ms_tune.metrics.result import MetricsRequest  # noqa: PLC0415 - as above
     from ms_tune.metrics.run import measured  # noqa: PLC0415 - start-up time
 
     paths = [logs] if isinstance(logs, (str, Path)) else logs

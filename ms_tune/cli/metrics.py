@@ -11,7 +11,7 @@ from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.work import Convention
 from ms_tune.text import msg, render
 from ms_tune.units import MIB

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # as long as no rule has spoken
-
-
-def code(content: MemoryCategory) -> int:
-    """A content's place in :data:`CONTENTS`: how arrays hold it."""
-    return CONTENTS.index(content)
-
-
 # Functions of Megatron-LM core_v0.12.1 that make what outlives a step: `get_model` of `megatron/training/training.py`, buffers of
 # `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and what a stage receives. MindSpeed
 # v2.2.0_core_r0.12.1 has optimizers of its own in files of the same folders.
@@ -82,6 +75,11 @@ _COMMUNICATION = re.compile(
 )
 _NOT_COLLECTIVE = frozenset({"Gather", "Scatter", "Reduce"})  # without the prefix they are ordinary operators
 _NUMBER = re.compile(r"-(?:op)?\d+$")
+
+
+def code(content: MemoryCategory) -> int:
+    """A content's place in :data:`CONTENTS`: how arrays hold it."""
+    return CONTENTS.index(content)
 
 
 def operator_of(node_name: str) -> str:

@@ -23,6 +23,27 @@ if TYPE_CHECKING:
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
 CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
+_GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
+_GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
+_MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/ms_tune/"
+    r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
+)
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
+_OPTIMIZER_FILE = re.compile(
+    r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
+)
+# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
+_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
+_UPDATE_OPERATOR = re.compile(
+    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
+)
+_TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
+_UPDATE_SCOPE = re.compile(r"/optimizer-")
+_CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
+_GRAPH = re.compile(r"kernel_graph_?(\d+)")
+_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
 
 
 class Phase(Enum):
@@ -46,31 +67,6 @@ class FrameOrigin(Enum):
     NOISE = (
         3  # the standard library, the tracker's own look at the stack, what dryrun puts around a command's operators
     )
-
-
-_GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
-_GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
-
-_MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
-_LIBRARY = re.compile(
-    r"(?:site|dist)-packages/|/ms_tune/"
-    r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
-)
-_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
-_OPTIMIZER_FILE = re.compile(
-    r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
-)
-
-# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
-_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
-_UPDATE_OPERATOR = re.compile(
-    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
-)
-
-_TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
-_UPDATE_SCOPE = re.compile(r"/optimizer-")
-_CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
-_GRAPH = re.compile(r"kernel_graph_?(\d+)")
 
 
 @lru_cache(maxsize=65536)
@@ -204,9 +200,6 @@ def _begins_forward(stack: Sequence[Frame]) -> bool:
         if frame.function in _GRAD_FORWARD:
             return True
     return False
-
-
-_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
 
 
 def number(phase: Phase | None) -> int:

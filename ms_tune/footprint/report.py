@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.folder import RankFiles
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
+_MOST_SPANS = 400  # more phases than that nobody can see
 
 
 def _layers_of(rank: RankReport) -> frozenset[int]:
@@ -56,8 +57,6 @@ def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
 
 
 Held = TypeVar("Held")
-
-_MOST_SPANS = 400  # more phases than that nobody can see
 
 
 def analyse(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], None]) -> MemoryReport:

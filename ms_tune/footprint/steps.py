@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})
 _LAUNCHED_EAGERLY = frozenset({"PyNativeOutput", "WorkSpace"})
 SOMAS = "SomasMemory"  # the arena is allocated before any launch
+_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
 
 
 class StepEvidence(str, Enum):
@@ -51,9 +52,6 @@ class StepSpan:
     phase: Phase | None
     start: int
     end: int
-
-
-_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
 
 
 def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:

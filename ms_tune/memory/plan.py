@@ -10,9 +10,8 @@ import numpy as np
 
 from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
-from ms_tune.packing import native
-from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.placement import PackingProblem
+from ms_tune.packing import engine as native
+from ms_tune.packing.placement import PackingProblem, Placed, faults_of
 from ms_tune.packing.plan import plan
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ms_tune.memory.request import PlanRequest
-    from ms_tune.packing.checker import PackingFault
-    from ms_tune.packing.placement import PackingPlan
+    from ms_tune.packing.placement import PackingFault, PackingPlan
     from ms_tune.packing.plan import PackingProgress
     from ms_tune.readers.memlog import MemLog
     from ms_tune.text import Message

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
-from ms_tune.metrics.figures import inputs_of, model_rate, throughput, utilisation
+from ms_tune.metrics.figures import impossible, inputs_of, model_rate, of_file, of_run, throughput, utilisation
 from ms_tune.metrics.job import read_job
 from ms_tune.metrics.result import Counted, Figure, MetricsReport, Ranks, RunComparison, RunMetrics, StepCurve
-from ms_tune.metrics.sanity_checks import impossible, of_file, of_run
 from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.metrics.work import Convention
 from ms_tune.readers.logged_steps import LoggedTraining
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.request import MetricsRequest
+    from ms_tune.metrics.result import MetricsRequest
     from ms_tune.readers.logged_steps import RankSteps, TrainingLog
     from ms_tune.text import Message
 

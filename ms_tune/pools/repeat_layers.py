@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     _Pairs = tuple[list[int], list[int]]
 
 _MOST_ALIGNED = 100_000  # of the smaller run: half a kilobyte each
+_MOST_EVENTS = 1_500_000  # of a run that is replayed: some seconds
+_MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another order; 35 of 9,493 were seen
 
 
 def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int] | None:
@@ -108,10 +110,6 @@ def _with_moved(found: list[int | None], small: Sequence[Hashable], large: Seque
         options.remove(nearest)
         places.append(nearest)
     return places
-
-
-_MOST_EVENTS = 1_500_000  # of a run that is replayed: some seconds
-_MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another order; 35 of 9,493 were seen
 
 
 class RepeatedWorkload(NamedTuple):

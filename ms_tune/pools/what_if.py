@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ms_tune.pools.settings import Inferred
     from ms_tune.pools.workload import Workload
 
+INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
+INITS = (4, 8, 16, 32)  # GiB
+WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a finding
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -134,11 +138,6 @@ def _pins(work: Workload, result: Replay) -> list[Pin]:
         Pin(unit, unit.high - unit.low, live[at], None if found is None else found[2])
         for at, (unit, found) in enumerate(zip(units, longest, strict=True))
     ]
-
-
-INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
-INITS = (4, 8, 16, 32)  # GiB
-WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a finding
 
 
 @dataclass(frozen=True, slots=True)

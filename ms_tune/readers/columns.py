@@ -29,6 +29,7 @@ _FEW = 10_000
 _NO_MARKS = bytes(set(range(256)) - set(b",\n"))
 NATURAL = r"^[0-9]{1,18}$"  # fits a 64-bit integer without a look at its value
 NATURAL_OR_NONE = r"^[0-9]{0,18}$"
+_HEXADECIMAL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,6 @@ class TableCell:
     column: str  # in which column
     pattern: str | None = None  # in which group of this pattern, if not the whole cell
     base: int = 10  # 10, or 16 for a number after `0x`
-
-
-_HEXADECIMAL = 16
 
 
 @cache

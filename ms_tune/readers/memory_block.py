@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
-_USER_LIST = re.compile(r"(?:\{[0-9-]*\})?")
 _KINDS = frozenset(
     {
         *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
@@ -35,6 +34,15 @@ _KINDS = frozenset(
         *("BatchMemory", "ContinuousMemory"),
     }
 )
+NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
+STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
+DROPPED_KEPT = 20  # how many refused rows are described; all are counted
+_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
+_REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
+_MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_MAX_DIGITS = 19  # of INT64_MAX
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
+_USERS = re.compile(r"(?:\{[0-9-]*\})?")
 
 
 def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int]) -> list[str] | None:
@@ -48,9 +56,7 @@ def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int
         return None
     kind, users, stack = index["type"], index["user_tasks"], index["python_stack"]
     kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
-    lists = [
-        i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USER_LIST.fullmatch(cells[i])
-    ]
+    lists = [i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USERS.fullmatch(cells[i])]
     if not kinds and not lists and cells[kind] == "" and cells[users] == "":
         kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
     if len(kinds) != 1 or (not lists and cells[users]):
@@ -84,18 +90,6 @@ def _rejoined_names(cells: list[str], index: Mapping[str, int], surplus: int) ->
 
 def _joined(cells: list[str], at: int, surplus: int) -> list[str]:
     return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
-
-
-NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
-STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
-DROPPED_KEPT = 20  # how many refused rows are described; all are counted
-
-_PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
-_REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
-_MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
-_MAX_DIGITS = 19  # of INT64_MAX
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
-_USERS = re.compile(r"(?:\{[0-9-]*\})?")
 
 
 class Frame(NamedTuple):

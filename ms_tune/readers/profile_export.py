@@ -28,6 +28,22 @@ _BLOCK = 1024**2  # characters read at once
 _MOST_REST = 64 * 1024**2  # characters of one event
 # What may stand between two events that are cut apart, and the whole of it.
 _BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
+_DECODER = json.JSONDecoder()
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+STEPS, KERNELS, EVENTS, COMMUNICATION = (
+    "step_trace_time.csv",
+    "kernel_details.csv",
+    "trace_view.json",
+    "communication.json",
+)
+CLUSTER = "cluster_step_trace_time.csv"
+_DEPTH = 4
+_MOST_FOLDERS = 20_000
+_MOST_RANKS = 4096
+_MOST_PEERS = 1_000_000
+_MAX_INFO = 16 * 1024**2
+_RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
+_LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
 
 
 @no_collection()
@@ -86,9 +102,6 @@ def _start(text: str) -> int | None:
     return bracket + 1 if bracket >= 0 else None
 
 
-_DECODER = json.JSONDecoder()
-
-
 def _take(text: str, kept: KeptEvents) -> str:
     """Take the whole events at the beginning of a text; what is left of it."""
     ends = {mark: text.rfind(mark) for mark in _BETWEEN}
@@ -121,23 +134,6 @@ def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
         if isinstance(event, dict):
             kept.take(event)
     return True
-
-
-OUTPUT = "ASCEND_PROFILER_OUTPUT"
-STEPS, KERNELS, EVENTS, COMMUNICATION = (
-    "step_trace_time.csv",
-    "kernel_details.csv",
-    "trace_view.json",
-    "communication.json",
-)
-CLUSTER = "cluster_step_trace_time.csv"
-_DEPTH = 4
-_MOST_FOLDERS = 20_000
-_MOST_RANKS = 4096
-_MOST_PEERS = 1_000_000
-_MAX_INFO = 16 * 1024**2
-_RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
-_LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
 
 
 @dataclass(frozen=True, slots=True)

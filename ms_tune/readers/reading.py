@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int], None]
 
+PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
+LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
+_LOOK_AHEAD = 64 * 1024  # bytes
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -31,11 +35,6 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
         raise TraceError(msg("trace.unreadable", detail=reason_of(error)), hint, path=path) from error
-
-
-PART = 32 * 1024**2  # bytes; smaller parts cost time, larger ones memory
-LONGEST_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
-_LOOK_AHEAD = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,12 @@ NONE = -1  # a number that the row does not have
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
 Value = TypeVar("Value")
+NUMBERS = (
+    *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
+    *("producer", "first_user", "last_user"),
+)
+TEXTS = ("pool", "kind", "task", "node", "graph")
+COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,14 +110,6 @@ class Table:
     def live(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
-
-
-NUMBERS = (
-    *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
-    *("producer", "first_user", "last_user"),
-)
-TEXTS = ("pool", "kind", "task", "node", "graph")
-COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
 
 
 class TableBuilder:

@@ -33,6 +33,11 @@ _MOST_ADDRESS, _MOST_SIZE, _MOST_STREAM, _MOST_TIME = 1 << 63, 1 << 46, 1 << 64,
 _MOST_TEXT, _MOST_FRAMES, _MOST_DEVICES = 1000, 1000, 1024
 _MOST_TOTAL = 1 << 62  # of all sizes together: sums stay within the numbers of columns
 _SLAB = 1 << 16  # events that are turned into columns at once
+_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
+# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
+_MARKS = ("user_defined", "workspace_snapshot")
+_MOST_NAME, _MOST_NAMES = 40, 1000
+_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
 class _Actions(dict[str, int]):
@@ -43,12 +48,7 @@ class _Actions(dict[str, int]):
 
 
 _ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if action is not Action.OTHER})
-_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
 _ACTIONS["free"] = int(Action.FREE_COMPLETED)
-# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
-_MARKS = ("user_defined", "workspace_snapshot")
-_MOST_NAME, _MOST_NAMES = 40, 1000
-_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _T = TypeVar("_T")
+OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "Free": "free", "Communication": "comm"}
+FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_KNOWN = 100_000  # layouts
+_LONGEST = 2048  # bytes of an event whose layout is kept
+_WHOLE = 19  # digits of a time stamp before and behind its point
+_VALUES = {
+    "ts": rb'"ts": ?"([0-9]{1,%d})(?:\.([0-9]{1,%d}))?"' % (_WHOLE, _WHOLE),
+    "dur": rb'"dur": ?"?([0-9]{1,15}(?:\.[0-9]{0,20})?)"?(?=[,}]|$)',
+    "name": rb'"name": ?"([^"\\]*)"',
+    "id": rb'"id": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
+    "pid": rb'"pid": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
+}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _VALUES.items()}
+_MOST = 2_000_000  # of each kind of event; what is beyond is counted
+_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
+_LONG = 20.0  # microseconds, from which a host event can explain a gap
+_NOT_HOST = (
+    "Ascend Hardware",
+    "HCCL",
+    "Communication",
+    "Overlap Analysis",
+    "HBM",
+    "LLC",
+    "NPU MEM",
+    "Stars Soc Info",
+    "AI Core Freq",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +114,6 @@ def moments_of(at: array[int], told: Sequence[_T]) -> Moments[_T]:
     order = sorted(range(len(at)), key=at.__getitem__)
     order = [place for place, after in zip(order, [*order[1:], -1], strict=True) if after < 0 or at[after] != at[place]]
     return Moments(array("q", [at[place] for place in order]), [told[place] for place in order])
-
-
-OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "Free": "free", "Communication": "comm"}
-FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_MOST_KNOWN = 100_000  # layouts
-_LONGEST = 2048  # bytes of an event whose layout is kept
-_WHOLE = 19  # digits of a time stamp before and behind its point
-_VALUES = {
-    "ts": rb'"ts": ?"([0-9]{1,%d})(?:\.([0-9]{1,%d}))?"' % (_WHOLE, _WHOLE),
-    "dur": rb'"dur": ?"?([0-9]{1,15}(?:\.[0-9]{0,20})?)"?(?=[,}]|$)',
-    "name": rb'"name": ?"([^"\\]*)"',
-    "id": rb'"id": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
-    "pid": rb'"pid": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
-}
-_PATTERNS = {name: re.compile(pattern) for name, pattern in _VALUES.items()}
 
 
 class EventKind(Enum):
@@ -226,22 +238,6 @@ def _says(value: object, found: re.Match[bytes]) -> bool:
     return not isinstance(value, bool) and (
         value == written or (isinstance(value, int | float) and value == float(written))
     )
-
-
-_MOST = 2_000_000  # of each kind of event; what is beyond is counted
-_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
-_LONG = 20.0  # microseconds, from which a host event can explain a gap
-_NOT_HOST = (
-    "Ascend Hardware",
-    "HCCL",
-    "Communication",
-    "Overlap Analysis",
-    "HBM",
-    "LLC",
-    "NPU MEM",
-    "Stars Soc Info",
-    "AI Core Freq",
-)
 
 
 class KeptEvents:

@@ -54,6 +54,28 @@ _COLUMNS = {
     "allocated": "peak",
     **{name: name for name in FLOATS if name not in {"allocated", "reserved"}},
 }
+_MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
+_MOST_RUNS = 1000
+_MOST_RANKS = 4096
+_MOST_REMARKS = 10_000
+_MOST_DAMAGED = 100
+_TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
+# megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
+_REMARKS = {
+    "saving checkpoint at iteration": "checkpoint",
+    "......Saving ckpt......": "checkpoint",
+    "validation loss at": "evaluation",
+    "Eval result: ": "evaluation",
+}
+_TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_LAYOUTS = 20_000  # kept; a log has some dozen
+_LONGEST = 4096  # bytes of a line whose layout is kept
+_MOST_WAITING = 20_000  # steps
+_NONE = StepLineKind(None, ())
+_UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
+_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 
 
 class Rows(NamedTuple):
@@ -129,31 +151,6 @@ def _whole(column: Sequence[bytes]) -> list[int]:
     if column.count(column[0]) == len(column):
         return [int(column[0])] * len(column)
     return [*map(int, column)]
-
-
-_MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
-_MOST_RUNS = 1000
-_MOST_RANKS = 4096
-_MOST_REMARKS = 10_000
-_MOST_DAMAGED = 100
-
-_TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
-# megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
-_REMARKS = {
-    "saving checkpoint at iteration": "checkpoint",
-    "......Saving ckpt......": "checkpoint",
-    "validation loss at": "evaluation",
-    "Eval result: ": "evaluation",
-}
-_TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_MOST_LAYOUTS = 20_000  # kept; a log has some dozen
-_LONGEST = 4096  # bytes of a line whose layout is kept
-_MOST_WAITING = 20_000  # steps
-_NONE = StepLineKind(None, ())
-_UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
-_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 
 
 @no_collection()

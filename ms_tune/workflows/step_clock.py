@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.run import measured
 from ms_tune.planning.clock import Clock, SeenLayer
 from ms_tune.profile.run import profiled

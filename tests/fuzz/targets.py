@@ -18,7 +18,7 @@ from ms_tune import api
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import analyse
 from ms_tune.footprint.request import MemoryRequest
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.runtime_log import read_runtime_log

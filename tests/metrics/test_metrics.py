@@ -13,7 +13,7 @@ from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.steps import median_interval
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 

@@ -13,11 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.packing import plan as plans
-from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.engine import Items, NumpyEngine, PackingEngine, PackingTask, twins_of
+from ms_tune.packing.engine import CompiledEngine, Items, NumpyEngine, PackingEngine, PackingTask, best_engine, twins_of
 from ms_tune.packing.exact import luby
-from ms_tune.packing.native import CompiledEngine, best_engine
-from ms_tune.packing.placement import BlockLives, lives_of, lower_bound, most_live
+from ms_tune.packing.placement import BlockLives, Placed, faults_of, lives_of, lower_bound, most_live
 from ms_tune.packing.plan import PackingProgress, plan, portfolio
 from tests.packing.problems import (
     Row,

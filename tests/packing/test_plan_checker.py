@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.packing.checker import Placed, faults_of
+from ms_tune.packing.placement import Placed, faults_of
 
 PLACED = st.builds(
     lambda low, life, size, address: Placed(low, low + life, size, 1, address),
