@@ -320,7 +320,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if use.module in ("pickle", "marshal", "shelve")
     ]
     # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any class.
-    writers = {"ms_tune.report.memory_snapshot", "ms_tune.readers.plain_pickle"}
+    writers = {"ms_tune.report.memory_export", "ms_tune.readers.plain_pickle"}
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()

@@ -103,14 +103,14 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     """A log in place of a trace: what it tells of memory that ran out."""
     need("ms-tune memory", "report", "numpy")
-    from ms_tune.report import memory_oom  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
 
     failure = api.memory_failure(arguments.path)
     first = api.memory_first_remedies()
     if arguments.json:
-        console.write_json(memory_oom.failure_json(failure, first, arguments.path, console))
+        console.write_json(memory_json.failure_json(failure, first, arguments.path, console))
     else:
-        memory_oom.show_failure(failure, first, console)
+        memory_text.show_failure(failure, first, console)
     return ExitCode.FINDINGS
 
 
@@ -140,7 +140,7 @@ def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
 
 def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -> None:
     if arguments.csv:
-        from ms_tune.report.memory_csv import write_blocks  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_export import write_blocks  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
             for number, rank in enumerate(report.ranks):

@@ -49,14 +49,14 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     with ProgressLine(console, LONG) as progress:
         report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     if arguments.perfetto:
-        from ms_tune.report.memory_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_export import write_perfetto  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
             write_perfetto(file, report)
     if arguments.snapshot:
         if len(report.ranks) > 1:
             raise UsageError(msg("memory.export.one-rank"))
-        from ms_tune.report.memory_snapshot import write_snapshot  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.memory_export import write_snapshot  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.snapshot, console) as path, path.open("wb") as stream:
             write_snapshot(stream, report.ranks[0])

@@ -37,7 +37,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, analyse, plan, show."""
     need("ms-tune memory import-memlog", "report", "numpy")
     check_files(arguments)
-    from ms_tune.report import memlog_text as memlog_render  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import packing_text as memlog_render  # noqa: PLC0415 - imported late: start-up time
 
     files = _files(arguments)
     if arguments.stalloc is not None:
@@ -66,12 +66,12 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
                     part.write_text(text, encoding="utf-8")
         if arguments.json:
             results.append(
-                {"file": str(file), **memlog_render.to_json(found.log, found.report, found.plan, found.stalloc)}
+                {"file": str(file), **memlog_render.memlog_json(found.log, found.report, found.plan, found.stalloc)}
             )
         else:
             if len(files) > 1:
                 console.write(str(file))
-            memlog_render.show(found.log, found.report, found.plan, found.stalloc, console)
+            memlog_render.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
         code = max([code, verdict(found.plan), *([verdict(found.stalloc.plan)] if found.stalloc else [])])
     if arguments.json:
         console.write_json({"devices": results} if arguments.file.is_dir() else results[0])

@@ -123,11 +123,11 @@ def export(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.snapshot:
         raise UsageError(msg("snapshot.only-traces", option="--snapshot"))
     _check("ms-tune memory export", arguments)
-    from ms_tune.report.torch_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.memory_export import write_torch_perfetto  # noqa: PLC0415 - imported late: start-up time
 
     report = _read(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_perfetto(file, api.memory_snapshot_lives(report))
+        write_torch_perfetto(file, api.memory_snapshot_lives(report))
     return ExitCode.OK
 
 

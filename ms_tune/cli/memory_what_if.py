@@ -45,7 +45,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
     need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.report.what_if_json import report_json  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report.memory_json import what_if_json  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.report.what_if_text import show  # noqa: PLC0415
 
     request = WhatIfRequest(
@@ -62,8 +62,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     with ProgressLine(console) as progress:
         report = api.memory_what_if(arguments.run, request=request, on_progress=progress.show)
     if arguments.json:
-        console.write_json(report_json(report, console))
+        console.write_json(what_if_json(report, console))
     else:
         show(report, console)
     code = exit_code([report.verdict], arguments)
-    return ExitCode.FINDINGS if report.result.wasteful and code is ExitCode.OK else code
+    return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code

@@ -73,16 +73,16 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             ),
         )
     if arguments.html:
-        from ms_tune.report.metrics_html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.report.metrics_json import report_json  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import report_json  # noqa: PLC0415 - imported late: start-up time
 
         console.write_json(report_json(report, console))
     else:
-        from ms_tune.report.metrics_text import show_report  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import show_report  # noqa: PLC0415 - imported late: start-up time
 
         show_report(report, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)

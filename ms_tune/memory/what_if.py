@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
@@ -24,7 +25,7 @@ from ms_tune.readers.table import HOST_POOL
 from ms_tune.readers.tensor_list import read_tensor_list
 from ms_tune.readers.tracker_graph import find_size_overflow
 from ms_tune.text import msg
-from ms_tune.units import MIB
+from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, judge
 
 if TYPE_CHECKING:
@@ -76,6 +77,24 @@ class WhatIfReport:
     scenario_verdicts: tuple[Verdict | None, ...]  # about each of them, likewise
     names: tuple[str, ...]  # what the trace calls the operator or parameter of each request
     seconds: float  # time of all replays
+
+    @property
+    def finding(self) -> Diagnostic | None:
+        """That the run's setting wastes much of what it reserves; None where it does not."""
+        recorded = self.result.recorded
+        if not self.result.wasteful:
+            return None
+        sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
+        return Diagnostic(
+            "MSM301",
+            Severity.WARNING,
+            msg("allocator.finding.waste", waste=f"{recorded.waste:.1%}", **sizes),
+            msg("allocator.finding.waste.help"),
+            "pool-waste",
+            Category.MEMORY,
+            bytes=recorded.reserved - recorded.used,
+            rank=self.rank,
+        )
 
     @property
     def rows(self) -> int:

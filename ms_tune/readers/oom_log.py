@@ -53,6 +53,11 @@ class MemoryFailure:
     where: str  # `file:line` of the innermost frame of the script
 
     @property
+    def is_of_torch(self) -> bool:
+        """Whether the words are those of PyTorch or torch_npu."""
+        return self.framework.startswith("torch")
+
+    @property
     def cause(self) -> str:
         """``fragments`` if what was held and unused would have done, ``need`` if not, else ``unknown``."""
         if None in (self.wanted, self.used, self.held):

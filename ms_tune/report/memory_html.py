@@ -1,28 +1,240 @@
-"""The report of ``memory`` about a trace for the browser."""
+"""The report of `memory` for the browser: one file that works off line, for traces, snapshots and comparisons alike.
+
+Its content security policy allows the file's own scripts and styles, by their hashes, and nothing else: no network, no
+inline handlers. All data is in JSON islands, which are no scripts; all texts are in both languages. Blocks are columns of
+small numbers (differences, codes) in JSON, compressed and in base64, which the page unpacks with ``DecompressionStream``.
+Scope paths repeat their beginnings ten thousand times, so that they are stored as a tree.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ms_tune.report.memory_bands import bands_of
-from ms_tune.report.memory_html_blocks import packed_blocks
-from ms_tune.report.memory_html_page import POINTS, both, document
+import numpy as np
+
+from ms_tune.encode import json_text
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE, Coded
+from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
 from ms_tune.report.memory_words import by_name
-from ms_tune.text import Language, msg
+from ms_tune.text import Language, Message, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import BlockGroup
     from ms_tune.footprint.remedies import MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
+    from ms_tune.readers.memory_block import Frame
     from ms_tune.verdict.outcome import Verdict
 
+_LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
+_SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
+_SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
+
+POINTS = 6000  # of a curve
+MOST_BLOCKS = 150_000
+_LEVEL = 6
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open
 _TOP = 100
+
+
+def document(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
+    """The page.
+
+    Args:
+        title: What it is about.
+        data: What its scripts show; texts and versions are added.
+        language: The language that it starts in.
+        further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
+    """
+    import jinja2  # noqa: PLC0415 - an optional dependency, imported late
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    script = "\n".join(_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
+    library, library_style = _asset("_vendor/uplot", "uPlot.iife.min.js"), _asset("_vendor/uplot", "uPlot.min.css")
+    style = _asset("templates", "memory.css")
+    common = {"version": __version__, "source": title, "language": language.value, "languages": _LANGUAGES}
+    return environment.from_string(_asset("templates", "memory.html")).render(
+        title=title,
+        language=language.value,
+        policy=_policy((library, script), (library_style, style)),
+        library=_raw(library),
+        script=_raw(script),
+        library_style=_raw(library_style),
+        style=_raw(style),
+        further=_raw(further),
+        data=_raw(_island({"texts": texts(), **common, **data})),
+    )
+
+
+@cache
+def _asset(folder: str, name: str) -> str:
+    package = files("ms_tune")
+    for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
+        package = package.joinpath(part)
+    return package.joinpath(name).read_text(encoding="utf-8")
+
+
+def _raw(text: str) -> object:
+    """Text that is not to be escaped: our own assets, and JSON that is escaped already."""
+    import markupsafe  # noqa: PLC0415 - comes with Jinja2
+
+    return markupsafe.Markup(text)  # noqa: S704 - nothing of the user's but the escaped JSON
+
+
+def _policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
+    def hashes(texts: tuple[str, ...]) -> str:
+        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts)
+
+    return f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; base-uri 'none'; form-action 'none'"
+
+
+def _island(value: object) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    text = json_text(value)
+    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
+        text = text.replace(character, escape)
+    return text.replace("\u2029", "\\u2029")
+
+
+def texts() -> dict[str, dict[str, str]]:
+    """All texts that the page may need, by the names that its scripts use."""
+    names = [name.partition(".")[2] for name in texts_of("memory_html")]
+    texts = {name: lookup(f"memory_html.{name}") for name in names}
+    texts |= {name.partition(".")[2]: text for name, text in texts_of("memory").items() if name.startswith(_SHARED)}
+    return {name: text._asdict() for name, text in texts.items()}
+
+
+def both(message: Message) -> dict[str, str]:
+    """A message in both languages."""
+    return {language.value: render(message, language) for language in Language}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageBlocks:
+    """Blocks for the page, ordered by when they are allocated."""
+
+    start: NDArray[np.int64]  # when each is allocated
+    end: NDArray[np.int64]  # when it is released, or `ms_tune.readers.memory_block.NEVER_FREED`
+    last: NDArray[np.int64]  # when it is used last; `ms_tune.readers.table.NONE` if nobody knows
+    size: NDArray[np.int64]  # bytes
+    address: NDArray[np.uint64]
+    content: NDArray[np.int64]  # what it holds, as a place in the page's contents
+    node: Coded[str]  # the scope path of what allocated it, with `/` between its parts
+    stack: Coded[tuple[Frame, ...]]  # the Python stack, outermost frame first
+    kind: Coded[str]  # what allocated it where the path tells no operator
+    tensor: Coded[str]  # what it is called
+    names: Mapping[int, str]  # parameters by place of the block
+
+
+def packed_blocks(rank: RankReport) -> tuple[str, int]:
+    """The blocks that take part in the curve, packed, and how many of them; of very many the most telling ones."""
+    table, rows = rank.table, rank.curve.rows
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
+    tensors = [rank.tensor_of(row) for row in rows.tolist()]
+    known = {text: place for place, text in enumerate(dict.fromkeys(tensors))}
+    names = rank.contents.names
+    blocks = PageBlocks(
+        start=table.start[rows],
+        end=table.end[rows],
+        last=table.last_user[rows],
+        size=table.size[rows],
+        address=table.address[rows],
+        content=rank.contents.codes[rows].astype(np.int64),
+        node=replace(table.node, codes=table.node.codes[rows]),
+        stack=replace(table.stack, codes=table.stack.codes[rows]),
+        kind=replace(table.kind, codes=table.kind.codes[rows]),
+        tensor=Coded(np.array([known[text] for text in tensors], np.int32), tuple(known)),
+        names={place: names[row] for place, row in enumerate(rows.tolist()) if row in names},
+    )
+    return packed(blocks), len(rows)
+
+
+def packed(blocks: PageBlocks) -> str:
+    """Blocks as the page unpacks them."""
+    text = json_text(_columns(blocks))
+    data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def most_telling(
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], moment: int
+) -> NDArray[np.int64]:
+    """Places of all blocks, or of those with the largest size times life; and of whatever is alive at a moment."""
+    if len(start) <= MOST_BLOCKS:
+        return np.arange(len(start))
+    last = float(max(start.max(), np.max(end, initial=0, where=end != NEVER_FREED)))
+    weight = size * np.maximum(np.minimum(end.astype(np.float64), last) - start, 1)
+    weight[(start <= moment) & (moment < end)] = np.inf
+    return np.sort(np.argsort(-weight, kind="stable")[:MOST_BLOCKS])
+
+
+def _columns(blocks: PageBlocks) -> dict[str, object]:
+    start, end, last = blocks.start, blocks.end, blocks.last
+    sizes, size = np.unique(blocks.size, return_inverse=True)
+    node, nodes = _recoded(blocks.node.codes, blocks.node.values)
+    stack, stacks = _recoded(blocks.stack.codes, blocks.stack.values)
+    kind, kinds = _recoded(blocks.kind.codes, blocks.kind.values)
+    frames = {frame: place for place, frame in enumerate(dict.fromkeys(frame for each in stacks for frame in each))}
+    tree, leaves = _tree(list(nodes))
+    base = int(blocks.address.min()) if len(blocks.address) else 0
+    offset = (blocks.address - np.uint64(base)).astype(np.int64)
+    unit = int(np.gcd.reduce(offset)) or 1 if len(offset) else 1
+    return {
+        "start": np.diff(start, prepend=0).tolist(),
+        "life": np.where(end == NEVER_FREED, -1, end - start).tolist(),
+        "last": np.where((last == NONE) | (last < start), -1, last - start).tolist(),
+        "sizes": sizes.tolist(),
+        "size": size.reshape(-1).tolist(),
+        "content": blocks.content.tolist(),
+        "node": node,
+        "tree": tree,
+        "leaf": leaves,
+        "stack": stack,
+        "stacks": [[frames[frame] for frame in each] for each in stacks],
+        "frames": [[frame.file, frame.line, frame.function] for frame in frames],
+        "kind": kind,
+        "kinds": list(kinds),
+        "tensor": blocks.tensor.codes.tolist(),
+        "tensors": list(blocks.tensor.values),
+        "names": dict(blocks.names),
+        "base": str(base),
+        "unit": unit,
+        "offset": (offset // unit).tolist(),
+    }
+
+
+def _recoded(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[list[int], list]:  # type: ignore[type-arg]
+    used, again = np.unique(codes, return_inverse=True)
+    return again.reshape(-1).tolist(), [values[code] for code in used.tolist()]
+
+
+def _tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
+    """Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last."""
+    known: dict[tuple[int, str], int] = {}
+    leaves = []
+    for path in paths:
+        at = -1
+        for part in path.split("/"):
+            at = known.setdefault((at, part), len(known))
+        leaves.append(at)
+    return [[parent, name] for parent, name in known], leaves
 
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:

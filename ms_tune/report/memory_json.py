@@ -1,20 +1,32 @@
-"""The result of ``memory`` as one JSON object; sizes are bytes. docs/memory.md describes every key."""
+"""The results of `memory` and its sub-commands as JSON; sizes are bytes. docs/memory.md describes every key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH
 from ms_tune.report.memory_words import by_name
 from ms_tune.report.verdict import verdict_json
+from ms_tune.text import Language
+from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.remedies import Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison
+    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.pools.scenarios import Scenario
+    from ms_tune.pools.settings import Inferred
+    from ms_tune.pools.what_if import ReplayOutcome
+    from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
+    from ms_tune.verdict.outcome import Verdict
 
 VERSION = 1
 
@@ -27,7 +39,11 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
         "source": str(report.source),
         **_rank(worst, top, console.language),
         **verdict_json(worst.verdict, console),
-        "findings": [_finding(finding, console) for finding in report.all_findings],
+        "findings": [
+            _finding(finding, console)
+            | {"stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack]}
+            for finding in report.all_findings
+        ],
         "ranks": [
             _short(rank, stage)
             | verdict_json(rank.verdict, console)
@@ -225,7 +241,6 @@ def _finding(finding: Diagnostic, console: Console) -> dict[str, object]:
         "bytes": finding.bytes,
         "message": console.say(finding.message),
         "help": console.say(finding.help) if finding.help else None,
-        "stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack],
     }
 
 
@@ -258,4 +273,160 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         ],
         "only_before": list(comparison.only_before),
         "only_after": list(comparison.only_after),
+    }
+
+
+def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, console: Console) -> dict[str, object]:
+    """The object that ``ms-tune memory LOG --json`` prints: what a log tells of memory that ran out."""
+    place = 0 if console.language is Language.EN else 1
+    return {
+        "version": VERSION,
+        "kind": "out-of-memory",
+        "source": str(source),
+        "framework": failure.framework,
+        "line": failure.line,
+        "wanted_bytes": failure.wanted,
+        "limit_bytes": failure.limit,
+        "free_bytes": failure.free,
+        "used_bytes": failure.used,
+        "held_bytes": failure.held,
+        "cause": failure.cause,
+        "short_bytes": failure.short,
+        "operator": failure.operator or None,
+        "where": failure.where or None,
+        "remedies": [
+            {
+                "name": method.name,
+                "title": method.title[place],
+                "bytes_freed": None,
+                "peak_after_bytes": None,
+                "price": method.price[place],
+                "how": how,
+            }
+            for method, how in methods_after(failure, first, console)
+        ],
+        "how_to_trace": console.text(trace_text(failure)),
+    }
+
+
+def methods_after(failure: MemoryFailure, first: Sequence[Method], console: Console) -> list[tuple[Method, str]]:
+    """The methods that the framework of a failure has a way to do, and how."""
+    dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
+    found = [(method, method.how(dialects, console.language)) for method in first]
+    return [(method, how) for method, how in found if how]
+
+
+def trace_text(failure: MemoryFailure) -> str:
+    """The id of the text that says how to make a trace of such a run."""
+    return "oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore"
+
+
+def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
+    """The object that the command prints."""
+    result = report.result
+    inferred, wrong = result.inferred, result.inferred.mismatches
+    return {
+        "version": 1,
+        "rank": report.rank,
+        "pool": result.pool,
+        "rows": report.rows,
+        "limit_by": report.limit_by,
+        **verdict_json(report.verdict, console),
+        "recorded": _outcome(result.recorded, report),
+        "settings": [{"setting": outcome.name, **_outcome(outcome, report)} for outcome in result.outcomes[1:]],
+        "inferred_settings": _settings(inferred),
+        "mismatches": {"address": wrong.address, "used": wrong.used, "actual": wrong.actual},
+        "first_difference": inferred.first_difference,
+        "best": _best(result.best, report),
+        "best_without_vmm": _best(result.best_without_vmm, report),
+        "causes": _causes(report),
+        "scenarios": [
+            _scenario(scenario) | _verdict(verdict)
+            for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+        ],
+        "findings": [_finding(report.finding, console)] if report.finding else [],
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _outcome(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
+    return {
+        "used_bytes": outcome.used,
+        "actual_bytes": outcome.actual,
+        "reserved_bytes": outcome.reserved,
+        **_verdict(report.verdicts[report.result.outcomes.index(outcome)]),
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, object]:
+    """What is said about one replay; nulls where there is no verdict."""
+    found = verdict.outcome if verdict is not None else None
+    return {"fits": None if found is None else found is Fit.FITS, "verdict": None if found is None else found.value}
+
+
+def _settings(inferred: Inferred) -> dict[str, object]:
+    settings = inferred.settings
+    return {
+        "set_memory": settings.init is not None,
+        "init_size_bytes": settings.init,
+        "increase_size_bytes": settings.increase,
+        "max_size_bytes": settings.total,
+        "small_pool": settings.small_pool,
+        "vmm": settings.vmm.value == "on",
+        "older_pool": inferred.older,
+        "empty_cache_calls": len(inferred.work.releases),
+        "made_no_difference": list(inferred.open),
+    }
+
+
+def _best(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
+    if outcome is None:
+        return None
+    lines = outcome.lines
+    places = {"script": lines.script, "config": lines.config, "environment": lines.environment}
+    return {"setting": outcome.name, **_outcome(outcome, report), **places}
+
+
+def _scenario(scenario: Scenario) -> dict[str, object]:
+    change = scenario.change
+    return {
+        "scenario": change.name,
+        "subject": change.subject,
+        "parts": change.parts,
+        "changed_rows": change.changed,
+        "used_bytes": scenario.used,
+        "actual_bytes": scenario.actual,
+        "reserved_bytes": scenario.reserved,
+    }
+
+
+def _causes(report: WhatIfReport) -> dict[str, object]:
+    causes = report.result.causes
+    return {
+        "spilled_bytes": causes.spilled,
+        "untouched_bytes": causes.untouched,
+        "idle_at_peak_bytes": causes.idle_at_peak,
+        "growths": [
+            {
+                "row": growth.request,
+                "name": None if growth.request is None else report.names[growth.request],
+                "part": growth.part,
+                "unit_bytes": growth.unit_bytes,
+                "reserved_bytes": growth.reserved_bytes,
+                "request_bytes": growth.request_bytes,
+                "largest_hole_bytes": growth.largest_hole,
+                "free_bytes": growth.free_bytes,
+            }
+            for growth in causes.growths
+        ],
+        "units": [
+            {
+                "part": pin.unit.part,
+                "bytes": pin.unit.size,
+                "touched_bytes": pin.touched,
+                "live_at_peak_bytes": pin.live,
+                "held_by": None if pin.request is None else report.names[pin.request],
+            }
+            for pin in causes.pins
+        ],
     }

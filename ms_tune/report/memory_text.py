@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.report.columns import pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
+from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.memory_words import largest, near, or_dash, show_table, signed, size
 from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.text import Language
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown
-    from ms_tune.footprint.remedies import ContentBytes
+    from ms_tune.footprint.remedies import ContentBytes, Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
+    from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.report.console import Console
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
@@ -288,3 +290,28 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
     ]
     show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
     console.write("")
+
+
+def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
+    """What a log tells of memory that ran out: what was asked, what was free, why, where, and what to do first."""
+    wanted = size(failure.wanted) if failure.wanted is not None else console.text("oom.untold")
+    console.write(console.text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line))
+    console.write(console.text(f"oom.cause.{failure.cause}"))
+    console.write("")
+    for name in ("wanted", "free", "used", "held", "limit"):
+        amount = getattr(failure, name)
+        if amount is not None:
+            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}{size(amount):>12}")
+    if failure.short:
+        console.write(console.text("oom.short", size=size(failure.short)))
+    for name in ("operator", "where"):
+        if getattr(failure, name):
+            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
+    console.write("")
+    console.write(console.text("oom.remedies"))
+    if failure.cause == "fragments":
+        console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
+    place = 0 if console.language is Language.EN else 1
+    for method, how in methods_after(failure, first, console):
+        console.write(f"  {method.title[place]}: {how}")
+    console.write(console.text(trace_text(failure)))

@@ -8,9 +8,8 @@ import numpy as np
 
 from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.readers.table import NONE, Coded
-from ms_tune.report.memory_bands import Lives, bands
-from ms_tune.report.memory_html_blocks import PageBlocks, most_telling, packed
-from ms_tune.report.memory_html_page import POINTS, both, document, texts
+from ms_tune.report.memory_curve import Lives, bands
+from ms_tune.report.memory_html import POINTS, PageBlocks, both, document, most_telling, packed, texts
 from ms_tune.report.memory_words import near, size
 from ms_tune.report.torch_text import figures, measured, moment, proof
 from ms_tune.text import Language, lookup, msg

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from ms_tune.memory.what_if import WhatIfReport
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.scenarios import Scenario
-    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome, WhatIf
+    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
     from ms_tune.report.console import Console
 
-FINDING_ID, FINDING = "MSM301", "pool-waste"
 _SHOWN = 3  # growths and units of the reasons
 
 
@@ -25,7 +24,7 @@ def show(report: WhatIfReport, console: Console) -> None:
     """Settings of the run, the table, the best, the reasons, the what-ifs."""
     _show_run(report, console)
     _show_settings(report, console)
-    _show_best(report.result, console)
+    _show_best(report, console)
     _show_causes(report, console)
     _show_scenarios(report, console)
     console.write("")
@@ -107,17 +106,10 @@ def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
     return console.text("allocator.setting.vmm-floor") if outcome.name == "vmm floor" else outcome.name
 
 
-def finding_text(result: WhatIf, console: Console) -> str:
-    """What is wrong with the recorded setting."""
-    recorded = result.recorded
-    sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
-    return console.text("allocator.finding.waste", waste=f"{recorded.waste:.1%}", **sizes)
-
-
-def _show_best(result: WhatIf, console: Console) -> None:
-    if result.wasteful:
-        found = f"{console.text('cli.warning')}[{FINDING_ID}] {finding_text(result, console)}"
-        _say(console, found, colour="yellow")
+def _show_best(report: WhatIfReport, console: Console) -> None:
+    result, finding = report.result, report.finding
+    if finding is not None:
+        _say(console, f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}", colour="yellow")
     if result.best is None:
         _say(console, console.text("allocator.show.none-fits"))
         return

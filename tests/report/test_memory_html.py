@@ -13,11 +13,9 @@ import pytest
 
 from ms_tune.memory.diff import compare
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.report import memory_html_blocks
-from ms_tune.report.memory_bands import bands_of
-from ms_tune.report.memory_curve import block_graph, thinned
-from ms_tune.report.memory_html import report_html
-from ms_tune.report.memory_html_blocks import packed_blocks
+from ms_tune.report import memory_html
+from ms_tune.report.memory_curve import bands_of, block_graph, thinned
+from ms_tune.report.memory_html import packed_blocks, report_html
 from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 
@@ -113,7 +111,7 @@ def test_packed_blocks_are_the_blocks(run: str) -> None:
 
 
 def test_of_very_many_blocks_those_at_the_peak_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_html_blocks, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(memory_html, "MOST_BLOCKS", 500)
     rank = rank_of(LLAMA)
     packed, count = packed_blocks(rank)
     assert count == 500

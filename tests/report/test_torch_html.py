@@ -14,8 +14,8 @@ from ms_tune.footprint.torch_lives import BEFORE, lives_of_snapshot
 from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots
 from ms_tune.pools.torch_settings import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html
-from ms_tune.report.torch_perfetto import write_perfetto
 from ms_tune.text import Language
 from tests.memory.test_torch_report import saved
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
@@ -119,7 +119,7 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
 
 def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     file = io.StringIO()
-    write_perfetto(file, lives_of_snapshot(report))
+    write_torch_perfetto(file, lives_of_snapshot(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
     held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
