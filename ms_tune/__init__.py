@@ -14,8 +14,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Diagnostic, Severity
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
@@ -47,7 +46,7 @@ _MODULES = {
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
     "LayerPlan": "dialects.layer_plan",
-    "LayerSpec": "dialects.plan_result",
+    "LayerSpec": "dialects.layer_plan",
     "LintReport": "lint.report",
     "LintRequest": "lint.run",
     "MemoryReport": "footprint.result",

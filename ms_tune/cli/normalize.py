@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.normalize.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile

@@ -19,7 +19,7 @@ from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerG
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerSpec
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
 
-ANY = "*"  # an item of a path pattern that stands for every key or index
 
 _FOLDER = "checklists"
 _SHARED = "common"

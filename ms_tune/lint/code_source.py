@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.diagnostics import Fix
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import FixRule
-    from ms_tune.lint.context import Violation
 
 
 class CodeSource(SourceFile):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.legacy import is_legacy
-from ms_tune.lint.checklist import ANY
-from ms_tune.lint.context import Violation
 from ms_tune.lint.quick_schema import UnknownKeywordError, is_valid
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, find_values, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +23,7 @@ def violations(source: SourceFile, test: Expectation) -> Iterator[Violation]:
         if test.condition.kind == "required":
             yield from _absent(source, pattern)
             continue
-        for path, value in find(source.data, pattern):
+        for path, value in find_values(source.data, pattern):
             if not meets(value, test.condition):
                 yield Violation(path, at_key=test.condition.kind == "forbidden")
 
@@ -45,11 +44,11 @@ def meets(value: object, condition: Condition) -> bool:
     if kind in ("forbidden", "required"):
         return (value is MISSING) is (kind == "forbidden") or operand is False
     if kind == "equals":
-        return same(value, operand)
+        return is_same(value, operand)
     if kind == "one-of":
-        return any(same(value, item) for item in operand)
+        return any(is_same(value, item) for item in operand)
     if kind == "not-one-of":
-        return not any(same(value, item) for item in operand)
+        return not any(is_same(value, item) for item in operand)
     return value is MISSING or _meets_schema(value, operand)
 
 
@@ -62,38 +61,8 @@ def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a schem
         return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
 
 
-def same(one: object, other: object) -> bool:
-    """Equality that tells ``true`` from ``1``."""
-    return isinstance(one, bool) is isinstance(other, bool) and one == other
-
-
-def find(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every key path that a pattern stands for, with its value."""
-    value: Any = data
-    for at, head in enumerate(pattern):
-        if head == ANY:
-            for item, inner in _children(value):
-                yield from find(inner, pattern[at + 1 :], (*path, *pattern[:at], item))
-            return
-        if isinstance(value, dict):
-            if head not in value:
-                return
-        elif not (isinstance(value, list) and isinstance(head, int) and 0 <= head < len(value)):
-            return
-        value = value[head]
-    yield (*path, *pattern), value
-
-
-def _children(data: object) -> Iterator[tuple[str | int, object]]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield (key if isinstance(key, (str, int)) else str(key)), value
-    elif isinstance(data, list):
-        yield from enumerate(data)
-
-
 def _absent(source: SourceFile, pattern: KeyPath) -> Iterator[Violation]:
     """Where a required key is missing; a mapping that is not there at all requires nothing."""
-    for path, value in find(source.data, pattern[:-1]):
+    for path, value in find_values(source.data, pattern[:-1]):
         if isinstance(value, dict) and pattern[-1] not in value:
             yield Violation((*path, pattern[-1]), at_key=True)

@@ -10,6 +10,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
+from ms_tune.dialects.check_context import CheckContext
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.releases import Release, default_release, release_or_default
 from ms_tune.job.includes import BASE
@@ -17,7 +18,6 @@ from ms_tune.job.job import Job
 from ms_tune.lint.checklist import FunctionTest, built_in
 from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.conditions import applies, violations
-from ms_tune.lint.context import Context
 from ms_tune.lint.fix import propose, proved
 from ms_tune.lint.own import TOO_MANY
 from ms_tune.source.edit import ChangeKind
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.context import Violation
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
 
-    CheckFunction = Callable[[Context], Iterable[Violation]]
+    CheckFunction = Callable[[CheckContext], Iterable[Violation]]
 
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
@@ -119,7 +119,7 @@ def _asks_others(check: Check) -> bool:
 def _run(check: Check, job: Job, refused: Callable[[], bool]) -> Iterator[Diagnostic]:
     if isinstance(check.test, FunctionTest):
         function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
-        context = Context(job, check.test.options, refused)
+        context = CheckContext(job, check.test.options, refused)
         answers = function(context)
         if check.severity is Severity.ERROR and not check.fixes:
             answers = with_remedy(check, job, answers)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ms_tune.diagnostics import Diagnostic, TextEdit
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import Check, FixRule
-    from ms_tune.lint.context import Violation
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 

@@ -11,7 +11,7 @@ from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
-from ms_tune.dialects.megatron.remedies import remedy_changes
+from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.lint.code_source import CodeSource
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, Location
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import FixRule
-    from ms_tune.lint.context import Violation
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile

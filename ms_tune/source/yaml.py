@@ -369,3 +369,36 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
             )
             lines.fail(msg(text_id, name=name, limit=MAX_DEPTH), offset)
     lines.fail(msg("config.syntax", problem=problem or str(error)), offset, msg("config.syntax.hint"))
+
+
+ANY = "*"  # an item of a path pattern that stands for every key or index
+
+
+def is_same(one: object, other: object) -> bool:
+    """Equality that tells ``true`` from ``1``."""
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
+
+
+def find_values(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every key path that a pattern stands for, with its value."""
+    value: Any = data
+    for at, head in enumerate(pattern):
+        if head == ANY:
+            for item, inner in _children(value):
+                yield from find_values(inner, pattern[at + 1 :], (*path, *pattern[:at], item))
+            return
+        if isinstance(value, dict):
+            if head not in value:
+                return
+        elif not (isinstance(value, list) and isinstance(head, int) and 0 <= head < len(value)):
+            return
+        value = value[head]
+    yield (*path, *pattern), value
+
+
+def _children(data: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield (key if isinstance(key, (str, int)) else str(key)), value
+    elif isinstance(data, list):
+        yield from enumerate(data)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.counts import second_names
-from ms_tune.dialects.layer_plan import from_recompute_plan
+from ms_tune.dialects.layer_plan import from_recompute_plan, second_names
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect

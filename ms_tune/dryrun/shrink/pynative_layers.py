@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_specs import parse_specs, write_specs
-from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.dialects.layer_plan import FrameworkStop, parse_specs, write_specs
 from ms_tune.facts.models import names_of
 
 if TYPE_CHECKING:

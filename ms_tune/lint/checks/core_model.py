@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.facts.model_keys import keys_for, known_since
 from ms_tune.facts.models import UNKNOWN, ModelConfig, facts_of
 from ms_tune.facts.query import order
 from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _MODEL = ("model", "model_config")
 _BALANCED = ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")
@@ -33,7 +33,7 @@ _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_r
 class _Fields:
     """The model's fields, as the framework's classes fill them in."""
 
-    def __init__(self, context: Context, model: ModelConfig) -> None:
+    def __init__(self, context: CheckContext, model: ModelConfig) -> None:
         self.context, self.model = context, model
 
     def __getitem__(self, field: str) -> object:
@@ -66,7 +66,7 @@ class _Fields:
         return (self.context.integer(f"parallel_config.{key}_parallel", 1) or 1) if startup.splits(self.context) else 1
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """A setting, or several together, that is refused by the rule that the option ``rule`` names."""
     model = context.model
     fields = _Fields(context, model)
@@ -75,12 +75,12 @@ def refused(context: Context) -> Iterator[Violation]:
         yield Violation(_place(fields, names), params=_params(fields, names))
 
 
-def _section(context: Context) -> tuple[str, ...]:
+def _section(context: CheckContext) -> tuple[str, ...]:
     """Where a config has what it says of its model."""
     return _MODEL if context.dialect is Dialect.MINDFORMERS else _MODEL[:1]
 
 
-def decided(context: Context) -> Iterator[Violation]:
+def decided(context: CheckContext) -> Iterator[Violation]:
     """A setting of which the network that is built says itself what it is, whatever is written."""
     model = context.model
     mode, section = "static" if context.dialect is Dialect.MINDFORMERS else "dynamic", _section(context)
@@ -94,7 +94,7 @@ def decided(context: Context) -> Iterator[Violation]:
                 yield Violation((*section, key), "fixed", {"fixed": fixed}, at_key=True)
 
 
-def unweighted(context: Context) -> Iterator[Violation]:
+def unweighted(context: CheckContext) -> Iterator[Violation]:
     """Layers that predict further tokens, in a model that divides the weight of their loss, and no such weight: it has no default.
 
     The option ``models`` names the models of which the release's training network has such layers.
@@ -105,7 +105,7 @@ def unweighted(context: Context) -> Iterator[Violation]:
         yield Violation(model.field("mtp_num_layers").path or _MODEL, params={"layers": layers})
 
 
-def unconverted(context: Context) -> Iterator[Violation]:
+def unconverted(context: CheckContext) -> Iterator[Violation]:
     """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
     facts = context.model.facts
     known = facts.keys_known()
@@ -119,7 +119,7 @@ def unconverted(context: Context) -> Iterator[Violation]:
             yield Violation((*_MODEL, key), at_key=True)
 
 
-def conflicting(context: Context) -> Iterator[Violation]:
+def conflicting(context: CheckContext) -> Iterator[Violation]:
     """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
     model = context.model
     section = context.mapping(".".join(_section(context)))
@@ -314,7 +314,7 @@ _RULES: dict[str, tuple[tuple[str, ...], Callable[[_Fields], bool]]] = {
 }
 
 
-def muon(context: Context) -> Iterator[Violation]:
+def muon(context: CheckContext) -> Iterator[Violation]:
     """Muon, which takes models with latent attention alone (``_verify_model`` of ``optim/muon.py``, 1.8 to 2.1)."""
     if context.model.value("multi_latent_attention") is False:
         yield Violation(("optimizer", "type"))

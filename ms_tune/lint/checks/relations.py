@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.expressions import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 
-def holds(context: Context) -> Iterator[Violation]:
+def holds(context: CheckContext) -> Iterator[Violation]:
     """A relation that does not hold. Where a number is missing and has no default, nothing is said."""
     relation = parse(str(context.options["relation"]))
     given = parse(str(context.options["given"])) if "given" in context.options else None
@@ -39,7 +39,7 @@ def holds(context: Context) -> Iterator[Violation]:
     )
 
 
-def _numbers(context: Context, names: tuple[str, ...]) -> dict[str, int | float]:
+def _numbers(context: CheckContext, names: tuple[str, ...]) -> dict[str, int | float]:
     defaults = context.options.get("defaults", {})
     found: dict[str, int | float] = {}
     for name in names:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import FixRule
-    from ms_tune.lint.context import Violation
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 

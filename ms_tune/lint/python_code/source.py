@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.checklist import FixRule
-    from ms_tune.lint.context import Violation
 
 
 class PythonSource(CodeSource):

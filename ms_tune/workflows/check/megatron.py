@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.read import ArgumentReader
-from ms_tune.dialects.megatron.sizes import shape_of, size_in
+from ms_tune.dialects.megatron.read import ArgumentReader, shape_of, size_in
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.request import Pipeline
 from ms_tune.enums import LayerKind, RecomputeMode
@@ -19,9 +18,8 @@ from ms_tune.estimate.stage import Estimate
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.request import Split
     from ms_tune.verdict.limit import Limit
 

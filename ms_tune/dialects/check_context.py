@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-class Context(NamedTuple):
+class CheckContext(NamedTuple):
     """One config in front of one check.
 
     Args:
