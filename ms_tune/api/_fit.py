@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ms_tune.fit.request import ConfigFitRequest
     from ms_tune.fit.result import ConfigFit
     from ms_tune.fit.search import SearchFit, SearchRequest
-    from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import SearchProgress
+    from ms_tune.planning.time_scale import Clock, LayerTimes
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -195,7 +195,7 @@ def explain_config(
     need("ms-tune fit", "fit", "numpy")
     from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
     from ms_tune.fit import explain  # noqa: PLC0415 - as above
-    from ms_tune.planning.clock import Clock  # noqa: PLC0415 - as above
+    from ms_tune.planning.time_scale import Clock  # noqa: PLC0415 - as above
 
     request = request or DryrunRequest()
     return explain.explain_config(
@@ -204,7 +204,7 @@ def explain_config(
 
 
 def layer_times(source: str | Path) -> dict[str, LayerTimes]:
-    """Measured times of layers for a :class:`~ms_tune.planning.clock.Clock`, in milliseconds.
+    """Measured times of layers for a :class:`~ms_tune.planning.time_scale.Clock`, in milliseconds.
 
     Args:
         source: A JSON file (docs/fit.md), or times such as ``dense=12.5/25,tail=3``: forward, or forward and backward.
@@ -219,7 +219,7 @@ def layer_times(source: str | Path) -> dict[str, LayerTimes]:
         print(report.seconds(report.reference.time))
     """
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
-    from ms_tune.planning.clock import parse_times, read_times  # noqa: PLC0415 - as above
+    from ms_tune.planning.time_scale import parse_times, read_times  # noqa: PLC0415 - as above
     from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     if isinstance(source, Path) or "=" not in source:

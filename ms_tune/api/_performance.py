@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.metrics.request import MetricsRequest
     from ms_tune.metrics.result import MetricsReport
-    from ms_tune.planning.clock import Clock
+    from ms_tune.planning.time_scale import Clock
     from ms_tune.profile.result import ProfileReport
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.planning.clock import Clock
     from ms_tune.planning.table import CostTable
+    from ms_tune.planning.time_scale import Clock
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -44,7 +44,7 @@ def _step(language: Language) -> Callable[[str], float | Path]:
     def convert(text: str) -> float | Path:
         if not text.startswith("step=") and Path(text).exists():
             return Path(text)
-        from ms_tune.planning.clock import parse_step  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.planning.time_scale import parse_step  # noqa: PLC0415 - imported late: start-up time
 
         try:
             return parse_step(text)
@@ -78,7 +78,7 @@ def clock_of(arguments: Namespace) -> Clock:
         ConfigError: The file has no times.
         TraceError: The log or the profile cannot be read.
     """
-    from ms_tune.planning.clock import Clock  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.planning.time_scale import Clock  # noqa: PLC0415 - imported late: start-up time
 
     step = arguments.calibrate
     clock = api.measured_clock(step) if isinstance(step, Path) else Clock(step)
@@ -93,7 +93,7 @@ def new_files(arguments: Namespace) -> None:
 
 def write_tables(table: CostTable, arguments: Namespace, console: Console) -> None:
     """Write the table in the forms that are asked for."""
-    from ms_tune.planning.sapp_export import export_sapp  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.planning.sapp import export_sapp  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.planning.table_file import table_json  # noqa: PLC0415 - as above
 
     if arguments.export_table:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
-from ms_tune.estimate.widths import widths_of
+from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
 from ms_tune.fit.layouts import layout_of
 

@@ -11,11 +11,10 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, costs_of
 from ms_tune.fit.job import check_plannable, read_job
 from ms_tune.fit.probes import model_in
-from ms_tune.planning.breakdown import breakdown
-from ms_tune.planning.clock import timed
+from ms_tune.planning.costs import breakdown
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerGroup, check
+from ms_tune.planning.time_scale import timed, with_layers
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.breakdown import StepTimeBreakdown
-    from ms_tune.planning.clock import Clock
+    from ms_tune.planning.costs import StepTimeBreakdown
+    from ms_tune.planning.time_scale import Clock
 
 
 @dataclass(frozen=True, slots=True)

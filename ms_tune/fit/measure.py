@@ -18,7 +18,7 @@ from ms_tune.dryrun.run import simulate_each
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import MemoryCategory
 from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
-from ms_tune.native.cache import cache_root
+from ms_tune.native import cache_root
 from ms_tune.text import msg
 from ms_tune.version import __version__
 

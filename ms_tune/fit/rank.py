@@ -11,7 +11,8 @@ import numpy as np
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.estimate.activations import (
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import (
     RankShare,
     handed_on,
     layer_activations,
@@ -19,7 +20,6 @@ from ms_tune.estimate.activations import (
     sent_by_layer,
     sent_by_weights,
 )
-from ms_tune.estimate.widths import widths_of
 from ms_tune.fit.costs import PREDICTIONS, costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
 from ms_tune.fit.probes import model_in
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.estimate.activations import Activations
+    from ms_tune.estimate.memory import Activations
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.layouts import Layout
     from ms_tune.planning.simulate import Graph

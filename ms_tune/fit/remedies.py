@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.estimate.activations import RankShare, layer_activations
-from ms_tune.estimate.widths import widths_of
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import RankShare, layer_activations
 from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
 from ms_tune.fit.table import in_flight_of
 from ms_tune.planning.explain import PlanRemedy

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.planning.clock import Clock
 from ms_tune.planning.search import Effort
+from ms_tune.planning.time_scale import Clock
 from ms_tune.text import msg
 
 

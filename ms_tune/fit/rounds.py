@@ -9,7 +9,7 @@ from ms_tune.fit.result import Relief, Round
 from ms_tune.fit.verify import NEAR, beside, corrected, same_stage, simulated, worst_stages
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.fit import with_plan
-from ms_tune.planning.relieve import relieved
+from ms_tune.planning.search import relieved
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -33,12 +33,10 @@ from ms_tune.fit.rounds import Rounds
 from ms_tune.fit.table import table_of
 from ms_tune.fit.verify import lists_of
 from ms_tune.normalize.sapp import merge
-from ms_tune.planning.clock import timed
-from ms_tune.planning.link import swaps
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
-from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import LayerCost, check
+from ms_tune.planning.time_scale import swaps, timed, with_layers
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

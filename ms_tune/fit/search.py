@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.dryrun.limits import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
-from ms_tune.estimate.widths import widths_of
+from ms_tune.estimate.flops import widths_of
 from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout

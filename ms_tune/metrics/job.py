@@ -11,7 +11,7 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.sizes import shape_of
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.estimate.widths import whole_number, widths_of, widths_of_shape
+from ms_tune.estimate.flops import whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job
 from ms_tune.job.script_arguments import jobs_in
 from ms_tune.metrics.bubble import bubble

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ms_tune.errors import UsageError
 from ms_tune.metrics.request import MetricsRequest
 from ms_tune.metrics.run import measured
-from ms_tune.planning.clock import Clock, SeenLayer
+from ms_tune.planning.time_scale import Clock, SeenLayer
 from ms_tune.profile.run import profiled
 from ms_tune.readers.profile_export import holds_profile
 from ms_tune.readers.scopes import ScopePass

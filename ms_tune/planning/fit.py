@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.planning.anneal import Best
-from ms_tune.planning.clock import Clock
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.explain import Alternative, PlanRemedy, alternatives, critical, gain_of_one_gib, remedies
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.search import Effort, Search, SearchProgress, even_state, search
 from ms_tune.planning.table_file import table_json
+from ms_tune.planning.time_scale import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.link import swaps, with_link
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.search import Effort
-from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import check
 from ms_tune.planning.table_file import read_table
+from ms_tune.planning.time_scale import Clock, swaps, timed, with_layers, with_link
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ class LayerCost(NamedTuple):
     # What of a micro-batch's activations goes to the host after the forward pass and comes back for the backward pass.
     swapped_bytes: int = 0
     # How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is not hidden
-    # behind the pass (`ms_tune.planning.link`).
+    # behind the pass (`ms_tune.planning.time_scale`).
     forward_extra: float = 0.0
 
 

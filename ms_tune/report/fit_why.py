@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.enums import RecomputeMode
-    from ms_tune.planning.clock import Clock
     from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.time_scale import Clock
 
 _MANY_CELLS = 3  # on the longest path that are named
 

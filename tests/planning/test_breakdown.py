@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.breakdown import breakdown
-from ms_tune.planning.costs import costs_of
+from ms_tune.planning.costs import breakdown, costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import even_state
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup

@@ -9,9 +9,9 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, LayerTimes, parse_step, parse_times, read_times, timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.table import LayerCost
+from ms_tune.planning.time_scale import Clock, LayerTimes, parse_step, parse_times, read_times, timed
 from tests.planning.tables import CASE_E
 
 NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM

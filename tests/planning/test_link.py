@@ -12,12 +12,11 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, LayerTimes
-from ms_tune.planning.link import with_link
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.request import FitRequest
 from ms_tune.planning.table import CostTable, LayerCost, PlanLists
 from ms_tune.planning.table_file import read_table, table_json
+from ms_tune.planning.time_scale import Clock, LayerTimes, with_link
 from tests.planning import naive
 from tests.planning.tables import CASE_E, mb
 

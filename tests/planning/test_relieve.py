@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.relieve import relieved
+from ms_tune.planning.search import relieved
 from tests.planning import naive
 from tests.planning.tables import CASE_A, random_table
 

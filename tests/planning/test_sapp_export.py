@@ -9,8 +9,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.sapp import read_sapp
-from ms_tune.planning.sapp_export import export_sapp
+from ms_tune.planning.sapp import export_sapp, read_sapp
 from ms_tune.planning.search import even_state
 from ms_tune.planning.table import CostTable, LayerCost, Update
 from tests.planning.tables import CASE_A, CASE_E, random_table

@@ -8,9 +8,8 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.planning.clock import Clock, LayerTimes, SeenLayer, timed
-from ms_tune.planning.seen import with_layers
 from ms_tune.planning.table import End
+from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, timed, with_layers
 from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 

@@ -8,7 +8,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.fit.job import offset_of, read_job
 from ms_tune.fit.layouts import keys_of, sequence_parallel
 from ms_tune.normalize.sapp_lists import SappLists
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
 
 _TRIES = 12  # halvings of a number of layers; nobody has more than a few thousand in a stage

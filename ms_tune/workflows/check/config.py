@@ -13,7 +13,7 @@ from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.run import normalize
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
     from ms_tune.lint.report import LintReport
     from ms_tune.source.yaml import SourceFile

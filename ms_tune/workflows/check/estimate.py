@@ -1,7 +1,7 @@
 """What the stages of a job hold by closed forms, in milliseconds: enough to see that a job cannot fit, never that it does.
 
 What stays for the whole step is arithmetic and exact where the framework's rules are known (:mod:`ms_tune.estimate.persistent`);
-what layers keep is an estimate (:mod:`ms_tune.estimate.activations`), which knows no temporaries of operators.
+what layers keep is an estimate (:mod:`ms_tune.estimate.memory`), which knows no temporaries of operators.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import RankShare, layer_activations, logits_bytes
-from ms_tune.estimate.stage import Estimate, HeldLayers, stage_estimate
-from ms_tune.estimate.widths import widths_of
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import Estimate, HeldLayers, RankShare, layer_activations, logits_bytes, stage_estimate
 from ms_tune.fit.layouts import layout_of, sequence_parallel
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.estimate.flops import Widths
-    from ms_tune.estimate.stage import StageEstimate
+    from ms_tune.estimate.memory import StageEstimate
     from ms_tune.fit.job import PlannedJob
     from ms_tune.verdict.limit import Limit
 

@@ -15,7 +15,7 @@ from ms_tune.dryrun.request import Pipeline
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
-from ms_tune.estimate.stage import Estimate
+from ms_tune.estimate.memory import Estimate
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

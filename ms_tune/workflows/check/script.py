@@ -13,7 +13,7 @@ from ms_tune.dryrun.limits import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.estimate.stage import Estimate
+from ms_tune.estimate.memory import Estimate
 from ms_tune.job.script_arguments import jobs_in
 from ms_tune.lint.run import LintRequest, lint_files
 from ms_tune.normalize.script import normalize_script, release_of_scripts

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError, closest
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from ms_tune.planning.table_file import Reader, parse_json
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.planning.table import CostTable, End, LayerGroup
+    from ms_tune.planning.table import End
     from ms_tune.text import Message
 
 HEAD, TAIL = "head", "tail"
@@ -62,7 +64,7 @@ class Clock:
     Attributes:
         step_seconds: A step of the present plan; None if none was measured.
         times: Layers, and ``head`` and ``tail``, by their names in the table; empty if none were measured.
-        seen: Layers of a profile, which :func:`ms_tune.planning.seen.with_layers` makes times of; None if there was none.
+        seen: Layers of a profile, which :func:`ms_tune.planning.time_scale.with_layers` makes times of; None if there was none.
         notes: What these figures cover, and do not.
     """
 
@@ -226,3 +228,119 @@ def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGrou
             raise ConfigError(msg("planning.clock.less", layer=layer.name, kind=kind.value), path=source)
         recompute[kind] = kept._replace(backward_extra=round(extra, 9))
     return replace(layer, forward=times.forward, recompute=recompute)
+
+
+def with_layers(clock: Clock, table: CostTable) -> Clock:
+    """The clock with times of the table's layers, and what these cover; times that it has stay.
+
+    A kind of layers takes the mean of those that the profile has. What runs twice because it is recomputed counts half for each
+    run: scopes do not tell them apart. A part that the profile has not takes as much beside the kind with most layers as the
+    table says.
+
+    Raises:
+        UsageError: The profile has layers that the table has not: it is of another model.
+    """
+    if not clock.seen:
+        return clock
+    last = max(one.number for one in clock.seen)
+    if last >= table.layer_count:
+        raise UsageError(msg("planning.seen.beyond", number=last, layers=table.layer_count))
+    found: dict[str, LayerTimes] = {}
+    counts: dict[str, int] = {}
+    start = 0
+    for layer in table.layers:
+        own = [one for one in clock.seen if start <= one.number < start + layer.count]
+        start += layer.count
+        if own and layer.forward:
+            found[layer.name], counts[layer.name] = _mean(own, table.micro_batches), len(own)
+    if not found:
+        return clock
+    reference = max((layer for layer in table.layers if layer.name in found), key=lambda layer: counts[layer.name])
+    scale = clock.times.get(reference.name, found[reference.name]).forward / reference.forward
+    ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
+    parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
+    rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
+    told = [
+        f"{layer.name} {_told(found[layer.name])} ({counts[layer.name]}/{layer.count})"
+        for layer in table.layers
+        if layer.name in found and layer.name not in clock.times
+    ]
+    notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
+    left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
+    if left:
+        notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
+    return replace(clock, times={**found, **rest, **clock.times}, seen=None, notes=(*clock.notes, *notes))
+
+
+def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
+    """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of all."""
+    plain = [one for one in layers if not one.twice]
+    whole = [one for one in layers if one.twice and not one.forward]
+
+    def mean(figures: Iterator[float], of: Sequence[SeenLayer]) -> float:
+        return sum(figures) / len(of) / micro_batches
+
+    forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)
+    backward = {RecomputeMode.NONE: mean((one.backward for one in layers), layers)}
+    if whole:
+        backward[RecomputeMode.FULL] = backward[RecomputeMode.NONE] + mean((one.twice / 2 for one in whole), whole)
+    return LayerTimes(forward, backward)
+
+
+def _told(times: LayerTimes) -> str:
+    backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
+    return f"{times.forward:.4g} / {backward} ms"
+
+
+MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
+_DIGITS = 10**6
+
+
+def swaps(table: CostTable) -> bool:
+    """Whether a plan of a table may swap."""
+    return RecomputeMode.SWAP in table.layers[0].recompute
+
+
+def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
+    """The table with the time that its layers' swap takes: what of the copies is not hidden behind passes of the layer that makes them.
+
+    A layer that swaps sends what it keeps of a micro-batch to the host once its forward pass has made it, and fetches it for its
+    backward pass, beside the computation and in both directions at once: a pass takes as long as the longer of the two. Copies
+    are not lent to layers that swap nothing, so a plan's time is rather too long.
+
+    Args:
+        table: The table.
+        bytes_per_time: Bytes that go to the host, and as many that come back, in one unit of the table's time.
+        source: Where the table is from.
+
+    Raises:
+        ConfigError: Copies take so much longer than passes that swap is no remedy, or a layer that swaps takes no time.
+    """
+    return replace(table, layers=tuple(_linked(layer, bytes_per_time, source) for layer in table.layers))
+
+
+def _linked(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
+    kept = layer.recompute.get(RecomputeMode.SWAP)
+    if kept is None or not kept.swapped_bytes:
+        return layer
+    plain = layer.recompute.get(RecomputeMode.NONE, LayerCost(0))
+    copies = kept.swapped_bytes / bytes_per_time
+    back = 2 * layer.forward * (1 + plain.backward_extra)
+    if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
+        raise ConfigError(_too_slow(layer, copies), msg("planning.link.slow.hint"), path=source)
+    longer = kept._replace(
+        forward_extra=_extra(copies, layer.forward, layer.forward),
+        backward_extra=_extra(copies, back, 2 * layer.forward),
+    )
+    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: longer})
+
+
+def _extra(copies: float, own: float, unit: float) -> float:
+    """The longer of copies and computation, as a part of a unit beyond it, rounded up."""
+    longest = max(copies, own)
+    return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS
+
+
+def _too_slow(layer: LayerGroup, copies: float) -> Message:
+    times = f"{copies / layer.forward:,.0f}" if layer.forward else "-"
+    return msg("planning.link.slow", layer=layer.name, times=times, most=f"{MOST_LONGER:g}")
