@@ -10,9 +10,8 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.explain import TimeExplanation
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.costs import TimeExplanation
+    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
@@ -94,7 +93,7 @@ def fit_config(
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
-    from ms_tune.fit import request as asked  # noqa: PLC0415 - as above
+    from ms_tune.fit import result as asked  # noqa: PLC0415 - as above
     from ms_tune.fit import run  # noqa: PLC0415 - as above
 
     request = request or asked.ConfigFitRequest()
@@ -194,13 +193,11 @@ def explain_config(
 
     need("ms-tune fit", "fit", "numpy")
     from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
-    from ms_tune.fit import explain  # noqa: PLC0415 - as above
+    from ms_tune.fit import costs  # noqa: PLC0415 - as above
     from ms_tune.planning.time_scale import Clock  # noqa: PLC0415 - as above
 
     request = request or DryrunRequest()
-    return explain.explain_config(
-        request if config is None else replace(request, config=Path(config)), clock or Clock()
-    )
+    return costs.explain_config(request if config is None else replace(request, config=Path(config)), clock or Clock())
 
 
 def layer_times(source: str | Path) -> dict[str, LayerTimes]:

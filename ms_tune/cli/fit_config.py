@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console
 
@@ -145,7 +144,7 @@ class _Searching:
 
 def _request(arguments: Namespace) -> ConfigFitRequest:
     from ms_tune.enums import RecomputeMode  # noqa: PLC0415 - as above
-    from ms_tune.fit.request import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
+    from ms_tune.fit.result import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
 
     names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.fit.request import ConfigFitRequest
+    from ms_tune.fit.result import ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
     from ms_tune.planning.search import SearchProgress
     from ms_tune.report.console import Console

@@ -1,7 +1,6 @@
-"""Closed forms of what a transformer's layers keep and send, and of what stages hold: good enough to rank layouts by, and to see that a job
-cannot fit; never to say that it does.
+"""Closed forms of what a transformer's layers keep and send, and of what stages hold.
 
-Activations of a layer follow Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), with flash
+They are good enough to rank layouts by and to see that a job cannot fit, never to say that it does. Activations of a layer follow Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), with flash
 attention, grouped keys and gated feed-forward blocks. What is sent follows Narayanan et al. (2021), section 3: a ring
 of n ranks sends (n - 1) / n of an array in a gather or a scatter, twice that in a reduction.
 """

@@ -8,24 +8,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.fit.lines import (
+from ms_tune.fit.linear_fit import (
     LayerBytes,
+    OnTop,
+    freed_on,
     lasting_of,
     layer_bytes,
     lines_beside,
     lines_of,
-    parted,
+    on_top_alone,
+    on_top_of,
     phases_alike,
+    recomputed_kinds,
+    split_by_moment,
+    with_first_chunk,
 )
-from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ms_tune.fit.lines import Line
+    from ms_tune.fit.calibration_runs import ProbedModel, ProbeRun
+    from ms_tune.fit.linear_fit import Freed, Line
     from ms_tune.fit.measure import RunFigures
-    from ms_tune.fit.probes import ProbedModel, ProbeRun
-    from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
@@ -95,14 +99,14 @@ class Measured:
         if lines is None:
             few, one = self.few(make, RecomputeMode.NONE, stage), self.few(make, kind, stage)
             lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
-        found, _ = parted(lines, self.lasting(make))
+        found, _ = split_by_moment(lines, self.lasting(make))
         return {line.phase: line for line in found}
 
     def updates(self, make: LayerKind, stage: int) -> list[Line]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
         found: list[Line] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
-            usual, others = parted(self._lines.get((make, kind, stage), ()), self.lasting(make))
+            usual, others = split_by_moment(self._lines.get((make, kind, stage), ()), self.lasting(make))
             found += others
             if kind is RecomputeMode.FULL and self.hidden:
                 found += usual
@@ -217,7 +221,7 @@ class Measured:
             one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
             if one is None or plain is None:
                 return {}
-            found[stage] = told_apart(one, plain, self._first[stage], main) if stage in self._first else one
+            found[stage] = with_first_chunk(one, plain, self._first[stage], main) if stage in self._first else one
         return found
 
     def _others(self, stage: int) -> Fraction:

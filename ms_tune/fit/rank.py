@@ -20,9 +20,9 @@ from ms_tune.estimate.memory import (
     sent_by_layer,
     sent_by_weights,
 )
+from ms_tune.fit.calibration_runs import model_in
 from ms_tune.fit.costs import PREDICTIONS, costs_of
 from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
-from ms_tune.fit.probes import model_in
 from ms_tune.planning.schedule import Schedule, held, refusal
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable

@@ -8,18 +8,12 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.limits import limit_before
-from ms_tune.enums import RecomputeMode
+from ms_tune.dryrun.prepare import prepare
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.fit.check import Checked, check_probe, foretold
-from ms_tune.fit.costs import DENSE_UNITS, costs_of
-from ms_tune.fit.ends import emptied_probes, with_ends
-from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import check_plannable, check_writable, present_plan, read_job
-from ms_tune.fit.kept import keep_table
-from ms_tune.fit.lingering import telling_stage
-from ms_tune.fit.measure import measure
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import (
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import RankShare, layer_activations
+from ms_tune.fit.calibration_runs import (
     asked,
     first_chunk_recomputed,
     middle_of,
@@ -27,12 +21,18 @@ from ms_tune.fit.probes import (
     some_of_first_chunk,
     some_recomputed,
 )
-from ms_tune.fit.remedies import with_remedies
-from ms_tune.fit.result import ConfigFit
-from ms_tune.fit.rounds import Rounds
-from ms_tune.fit.table import table_of
-from ms_tune.fit.verify import lists_of
+from ms_tune.fit.costs import DENSE_UNITS, costs_of, table_without_sizes
+from ms_tune.fit.job import check_plannable, check_writable, present_plan, read_job
+from ms_tune.fit.layouts import keys_of, layout_of, sequence_parallel
+from ms_tune.fit.measure import measure
+from ms_tune.fit.measured import Measured, Seen
+from ms_tune.fit.result import Checked, ConfigFit
+from ms_tune.fit.table import in_flight_of, table_of
+from ms_tune.fit.table_cache import keep_table
+from ms_tune.fit.table_corrections import emptied_probes, telling_stage, with_ends
+from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of, predict_check_run
 from ms_tune.normalize.sapp import merge
+from ms_tune.planning.explain import PlanRemedy
 from ms_tune.planning.request import linked_by
 from ms_tune.planning.search import without
 from ms_tune.planning.table import LayerCost, check
@@ -40,16 +40,16 @@ from ms_tune.planning.time_scale import swaps, timed, with_layers
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.calibration_runs import ProbedModel, ProbeRun
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.probes import ProbedModel, ProbeRun
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import Round
+    from ms_tune.fit.result import ConfigFitRequest, Round
+    from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable
     from ms_tune.text import Message
@@ -93,7 +93,7 @@ def fit_config(
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
     keep_table(job, without(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
-    rounds, chosen, lacking, lost = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
     if lacking is not None:
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:
@@ -256,7 +256,7 @@ def _checked(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Check
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
     if run is None or RecomputeMode.FULL not in table.kinds:
         return None
-    return Checked(run.stage, run.layers, foretold(job, table, run.stage), run.peak)
+    return Checked(run.stage, run.layers, predict_check_run(job, table, run.stage), run.peak)
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
@@ -291,3 +291,80 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
 
 def _frees(plain: LayerCost, kept: LayerCost) -> int:
     return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
+
+
+def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:
+    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first.
+
+    A table does not tell it: it knows no optimizer, no sequence parallelism, no swap.
+
+    Args:
+        report: The report.
+        job: The job.
+        fragments: What its table sets aside for each stage's fragments.
+    """
+    if report.shortage is None or report.nearest is None:
+        return report
+    over = report.shortage.over_bytes
+    found = [PlanRemedy(name, size, size >= over) for name, size in _freed(report, job, fragments) if size > 0]
+    free = [one for one in found if one.name != "swap"]
+    rest = [one for one in found if one.name == "swap"]
+    return replace(report, remedies=(*free, *report.remedies, *rest))
+
+
+def _freed(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """By name what each would free on the stage that is over the limit most, at most."""
+    assert report.shortage is not None  # noqa: S101 - the caller has looked
+    assert report.nearest is not None  # noqa: S101 - as above
+    stage = report.shortage.stage
+    run = prepare(replace(job.request, stage=stage, layers=None), job.loaded)
+    if fragments:
+        yield "vmm", fragments[stage]
+    dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
+    key = keys_of(dialect).sharded
+    if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:
+        yield "optimizer", run.theory.get("optimizer_state", 0) * (ranks - 1) // ranks
+    cells = report.nearest.cells[stage :: job.stages]
+    held = [in_flight_of(job, stage, chunk) for chunk in range(job.chunks)]
+    kinds = {
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeMode
+    }
+    if run.split.tensor > 1 and not sequence_parallel(job.loaded):
+        yield (
+            "sequence",
+            _by_sequence(job, float(kinds[RecomputeMode.FULL]), float(sum(kinds.values()) - kinds[RecomputeMode.FULL])),
+        )
+    if _can_swap(report, job):
+        # What is kept of micro-batches that are not at their backward pass can wait on the host.
+        more = {
+            kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
+            for kind in kinds
+        }
+        layer = max(report.table.layers, key=lambda one: one.count)
+        yield (
+            "swap",
+            round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),
+        )
+
+
+def _can_swap(report: FitReport, job: PlannedJob) -> bool:
+    """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
+    if RecomputeMode.SWAP in report.table.kinds:
+        return False
+    return job.loaded.dialect is Dialect.MINDFORMERS or (
+        job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1
+    )
+
+
+def _by_sequence(job: PlannedJob, full: float, others: float) -> int:
+    """What splitting activations between layers over the tensor-parallel ranks frees, by closed forms."""
+    widths = widths_of(job.loaded.job.model)
+    if widths is None:
+        return 0
+    layout = layout_of(job.loaded, job.first)
+    tokens = widths.tokens * layout.size // layout.context
+    before, after = (
+        layer_activations(widths, RankShare(tokens, layout.tensor, sequence, layout.context), experts=False)
+        for sequence in (False, True)
+    )
+    return round(full * (before.full - after.full) + others * (before.none - after.none))

@@ -13,7 +13,7 @@ from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, with_layout
 from ms_tune.fit.rank import rank
-from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, layouts
 from ms_tune.text import msg

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import make_name
 from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.fit.calibration_runs import middle_of
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA
-from ms_tune.fit.lines import (
-    LayerBytes,
-    between,
-)
-from ms_tune.fit.lingering import with_lingering
-from ms_tune.fit.probes import middle_of
+from ms_tune.fit.linear_fit import LayerBytes, interpolate
+from ms_tune.fit.table_corrections import with_lingering
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import Again, CostTable, End, LayerCost, LayerGroup, Update
 
@@ -23,8 +20,8 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.linear_fit import Freed
     from ms_tune.fit.measured import Measured
-    from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
@@ -206,7 +203,7 @@ def _bases(
     runs = [stage for stage in every if measured.few(measured.model.main, none, stage) is not None]
     seen = {stage: _base(job, measured, layers, none, stage) for stage in runs}
     middle = [(in_flight_of(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
-    return [seen[stage] if stage in seen else between(middle, in_flight_of(job, stage)) for stage in every]
+    return [seen[stage] if stage in seen else interpolate(middle, in_flight_of(job, stage)) for stage in every]
 
 
 def _base(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.verify import NEAR
+from ms_tune.fit.result import NEAR
 from ms_tune.report import fit_json, fit_why
 from ms_tune.report.fit_shown import Shown
 from ms_tune.text import Message, msg, render
@@ -14,9 +14,7 @@ from ms_tune.units import GIB, gib, mib
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.check import Checked
-    from ms_tune.fit.result import ConfigFit, Round
-    from ms_tune.fit.verify import Verified
+    from ms_tune.fit.result import Checked, ConfigFit, Round, Verified
     from ms_tune.planning.fit import Planned
     from ms_tune.report.console import Console
     from ms_tune.text import Language

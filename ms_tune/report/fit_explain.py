@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.report import fit_why
 
 if TYPE_CHECKING:
-    from ms_tune.fit.explain import TimeExplanation
+    from ms_tune.fit.costs import TimeExplanation
     from ms_tune.report.console import Console
 
 _PARTS = ("work", "recompute", "fill", "imbalance")

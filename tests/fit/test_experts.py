@@ -16,13 +16,13 @@ import yaml
 from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.fit.check import foretold
+from ms_tune.fit.calibration_runs import ProbeRun, asked, model_in
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.measure import Probe, RunFigures
 from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import ProbeRun, asked, model_in
 from ms_tune.fit.table import table_of
+from ms_tune.fit.verify_loop import predict_check_run
 from ms_tune.planning.costs import costs_of
 from ms_tune.resources import data_folder
 from tests.fit.world import MIB
@@ -156,7 +156,7 @@ def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) ->
 def test_the_check_run(runs: dict[str, Any], most: float, request: pytest.FixtureRequest) -> None:
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     run = figures(runs["check"][0])
-    assert abs(foretold(job, table(job, runs), run.stage) / run.peak - 1) < most
+    assert abs(predict_check_run(job, table(job, runs), run.stage) / run.peak - 1) < most
 
 
 @pytest.mark.parametrize("whole", SMALL["whole"], ids=lambda one: f"stage {one['stage']}, full {one['full']}")

@@ -13,9 +13,9 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedError
 from ms_tune.fit import measure as engine
+from ms_tune.fit.calibration_runs import asked, model_in
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Probe, RunFigures, measure
-from ms_tune.fit.probes import asked, model_in
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
 from ms_tune.text import msg

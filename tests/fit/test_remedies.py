@@ -12,7 +12,7 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import read_job
-from ms_tune.fit.remedies import with_remedies
+from ms_tune.fit.run import with_remedies
 from ms_tune.fit.table import table_of
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit

@@ -17,12 +17,12 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
-from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
+from ms_tune.fit import table_cache, verify_loop
 from ms_tune.fit.job import read_job
-from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
-from ms_tune.fit.verify import same_stage
+from ms_tune.fit.verify_loop import is_same_stage
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
@@ -122,11 +122,11 @@ def fitted(
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
     monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
+    monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(rounds, "simulated", simulated)
+    monkeypatch.setattr(verify_loop, "simulated", simulated)
     every = tuple(range(job.stages))
-    monkeypatch.setattr(rounds, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
+    monkeypatch.setattr(verify_loop, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
@@ -334,7 +334,7 @@ class TestPlans:
             plans = earlier.report.planned.plan, later.report.planned.plan
             unfit = [one.stage for one in earlier.verified if one.verdict.outcome is not Fit.FITS]
             assert unfit
-            assert not any(same_stage(*plans, index) for index in unfit)
+            assert not any(is_same_stage(*plans, index) for index in unfit)
 
     def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())
@@ -524,7 +524,7 @@ class TestKept:
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeMode.FULL,))
         job = job_of(tmp_path, 2, 1, 16, 4)
-        found = kept.kept_table(job)
+        found = table_cache.kept_table(job)
         assert found is not None
         assert (found.table.stages, found.table.layer_count, found.fragment_bytes) == (2, 16, (300 * MIB,) * 2)
 
@@ -550,13 +550,13 @@ class TestKept:
 
     def test_it_is_taken_for_nothing_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False)
-        assert kept.kept_table(job_of(tmp_path, 2, 1, 16, 8)) is None
-        assert kept.kept_table(job_of(tmp_path, 2, 1, 20, 4)) is None
+        assert table_cache.kept_table(job_of(tmp_path, 2, 1, 16, 8)) is None
+        assert table_cache.kept_table(job_of(tmp_path, 2, 1, 20, 4)) is None
         job = job_of(tmp_path, 2, 1, 16, 4)
-        monkeypatch.setattr(kept, "simulated_by", lambda: "another release")
-        assert kept.kept_table(job) is None
-        monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
-        assert kept.kept_table(job) is not None
+        monkeypatch.setattr(table_cache, "simulated_by", lambda: "another release")
+        assert table_cache.kept_table(job) is None
+        monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
+        assert table_cache.kept_table(job) is not None
         for file in (tmp_path / "cache" / "fit").iterdir():
             for text in (
                 "",
@@ -565,4 +565,4 @@ class TestKept:
                 file.read_text().replace('"fragments": [', '"fragments": [-1, '),
             ):
                 file.write_text(text)
-                assert kept.kept_table(job) is None
+                assert table_cache.kept_table(job) is None

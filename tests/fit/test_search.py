@@ -17,13 +17,13 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode, RunError
-from ms_tune.fit import rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
+from ms_tune.fit import verify_loop
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import layout_of, placed, with_layout
 from ms_tune.fit.rank import _few, _Ranker
-from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import Hooks, SearchFit, SearchRequest, search_layouts
 from ms_tune.planning import explain, search
 from ms_tune.planning.layouts import Layout
@@ -186,8 +186,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(rounds, "simulated", simulated)
-    monkeypatch.setattr(rounds, "worst_stages", lambda job, _plan: tuple(range(job.stages)))
+    monkeypatch.setattr(verify_loop, "simulated", simulated)
+    monkeypatch.setattr(verify_loop, "worst_stages", lambda job, _plan: tuple(range(job.stages)))
     return noted
 
 

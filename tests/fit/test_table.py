@@ -16,13 +16,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
-from ms_tune.fit.check import check_probe
-from ms_tune.fit.costs import RelativeCosts, costs_of
-from ms_tune.fit.ends import emptied_probes, with_ends
-from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import full_first, present_plan, read_job, uniform
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import (
+from ms_tune.fit.calibration_runs import (
     asked,
     first_chunk_recomputed,
     model_in,
@@ -31,8 +25,12 @@ from ms_tune.fit.probes import (
     some_recomputed,
     stages_to_probe,
 )
+from ms_tune.fit.costs import RelativeCosts, costs_of, table_without_sizes
+from ms_tune.fit.job import full_first, present_plan, read_job, uniform
+from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.table import table_of
-from ms_tune.fit.verify import lists_of
+from ms_tune.fit.table_corrections import emptied_probes, with_ends
+from ms_tune.fit.verify_loop import check_probe, lists_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.table import IN_CELL, CostTable, check

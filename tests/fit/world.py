@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
+    from ms_tune.fit.calibration_runs import ProbeRun
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
-    from ms_tune.fit.probes import ProbeRun
     from ms_tune.planning.table import PlanLists
 
 MIB = 2**20

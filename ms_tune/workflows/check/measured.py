@@ -45,7 +45,7 @@ def foretold_by_table(job: PlannedJob, room_bytes: int) -> Foretold | None:
     """
     if importlib.util.find_spec("numpy") is None:
         return None
-    from ms_tune.fit.kept import kept_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
+    from ms_tune.fit.table_cache import kept_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
 
     kept = kept_table(job)
     plan = present_plan(job, kept.table) if kept is not None else None

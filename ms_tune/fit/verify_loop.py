@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.fit.result import Relief, Round
-from ms_tune.fit.verify import NEAR, beside, corrected, same_stage, simulated, worst_stages
+from ms_tune.dryrun.plan import plan as planned
+from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.run import dryrun
+from ms_tune.enums import RecomputeMode
+from ms_tune.fit.job import full_first
+from ms_tune.fit.measure import Probe
+from ms_tune.fit.result import NEAR, Relief, Round, Verified
+from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.fit import with_plan
 from ms_tune.planning.search import relieved
@@ -15,19 +22,20 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.verify import Verified
+    from ms_tune.fit.result import ConfigFitRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
-    from ms_tune.planning.table import CostTable, PlanLists
+    from ms_tune.planning.table import CostTable, PlanLists, Rows
 
 _MOST_ROUNDS = 3
 _WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
 
 
-class StopReason(NamedTuple):
+class LoopOutcome(NamedTuple):
     """What came of all rounds.
 
     Args:
@@ -43,7 +51,7 @@ class StopReason(NamedTuple):
     fragment_bytes: tuple[int, ...] = ()
 
 
-class Rounds:
+class VerifyLoop:
     """Plans and their dryruns.
 
     A plan of which some stages fit and others do not is not given up: those that do not recompute more where they stand. What the
@@ -62,7 +70,7 @@ class Rounds:
         self._reserve = reserve
         self._done: list[Round] = []
 
-    def of(self, table: CostTable, fragments: tuple[int, ...]) -> StopReason:
+    def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
         """All rounds, and what came of them."""
         best: Round | None = None
         relief: Round | None = None
@@ -80,7 +88,7 @@ class Rounds:
                 one = replace(one, peak_bytes=_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
-                    return StopReason(tuple(self._done), best if report.stopped else one)
+                    return LoopOutcome(tuple(self._done), best if report.stopped else one)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verified(one)
             self._done.append(one)
@@ -88,7 +96,7 @@ class Rounds:
             if good and (best is None or _faster(one, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
-            table = corrected(table, fresh, one.stands_for)
+            table = correct_table(table, fresh, one.stands_for)
             seen = _fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relief(one, table, seen, margin)
@@ -97,9 +105,9 @@ class Rounds:
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
         if best is not None or not self._done[0].verified:
-            return StopReason(tuple(self._done), best)
+            return LoopOutcome(tuple(self._done), best)
         least = self._least_fragments()
-        return StopReason(tuple(self._done), None, self._plan(table, least), least)
+        return LoopOutcome(tuple(self._done), None, self._plan(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
         """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
@@ -118,7 +126,11 @@ class Rounds:
         left = tuple(stage for stage in wanted if stage not in kept)
         if kept and left:
             self._observer.say(msg("fitting.kept", stages=_numbers(tuple(kept)), left=_numbers(left)))
-        fresh = beside(simulated(self._job, planned.plan, left, self._observer), one.peak_bytes) if left else ()
+        fresh = (
+            compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
+            if left
+            else ()
+        )
         verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
         stands_for = _stands_for([stage.stage for stage in verified], self._job.stages)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
@@ -126,7 +138,7 @@ class Rounds:
     def _proof(self, plan: PlanLists, stage: int) -> Verified | None:
         """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
         for one in reversed(self._done):
-            if one.report.planned is not None and same_stage(one.report.planned.plan, plan, stage):
+            if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
                 for found in one.verified:
                     if found.stage == stage:
                         return found
@@ -266,3 +278,107 @@ def _fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ..
         seen[stage] if other == stage else size
         for stage, (other, size) in enumerate(zip(one.stands_for, before, strict=True))
     )
+
+
+def lists_of(job: PlannedJob, plan: PlanLists) -> SappLists:
+    """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
+    nothing = plan.recompute
+    counts = tuple(map(tuple, job.now.placement or ()))
+    base = job.layers // (job.stages * job.chunks)
+    placed = tuple(tuple(base + more for more in row) for row in plan.offset)
+    # With swap on the framework reads lists of recompute as layers' numbers: all are said where it is or was.
+    swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
+    selects = swaps or any(layer.select_patterns for layer in job.now.layers)
+    communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
+    return SappLists(
+        _row_lists(plan.offset) if placed != counts or any(map(any, plan.offset)) else None,
+        _row_lists(plan.recompute),
+        _row_lists(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
+        _row_lists(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
+        swap=_row_lists(plan.swap or tuple((0,) * job.stages for _ in range(job.chunks))) if swaps else None,
+    )
+
+
+def _row_lists(rows: Rows) -> list[list[int]]:
+    return [list(row) for row in rows]
+
+
+def worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
+    """The stages of a plan that no other one outdoes.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config.
+    """
+    loaded = job.with_lists(lists_of(job, plan))
+    return tuple(stage.run.stage for stage in planned(_whole(job, StageChoice.WORST), loaded).stages)
+
+
+def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
+    """The dryrun of some stages of a plan, with all their layers and micro-batches.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config, or a process failed.
+    """
+    return dryrun(_whole(job, stages), observer, job.with_lists(lists_of(job, plan)))
+
+
+def _whole(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
+    return replace(job.request, layers=None, fewest_layers=False, stages=stages)
+
+
+def is_same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
+    """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
+    return one.offset == other.offset and _column(one, stage) == _column(other, stage)
+
+
+def _column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
+    rows = (plan.recompute, plan.select_recompute, plan.select_comm_recompute, plan.swap)
+    return tuple(tuple(row[stage] for row in every) for every in rows)
+
+
+def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[Verified, ...]:
+    """The simulated stages beside what was foretold.
+
+    Args:
+        result: The dryrun.
+        predicted: The peak of every stage by the table.
+    """
+    found = []
+    for stage in result.stages:
+        need = stage.verdict.need
+        peak = stage.judged_bytes
+        footprint = need.footprint_bytes if need is not None else peak
+        found.append(Verified(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
+    return tuple(found)
+
+
+def correct_table(table: CostTable, verified: Sequence[Verified], stages: Sequence[int]) -> CostTable:
+    """The table with what a dryrun showed.
+
+    Args:
+        table: The table.
+        verified: The stages that it simulated.
+        stages: For each stage the one that stands for it.
+    """
+    more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
+    own = table.stage_bytes or (0,) * table.stages
+    return replace(table, stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))
+
+
+def check_probe(job: PlannedJob) -> Probe:
+    """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
+    stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
+    full = [[count - count // 2 for count in row] for row in job.placement]
+    loaded = job.small(full_first(job.placement, full))
+    return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
+
+
+def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
+    """The peak of the check run's stage by the table, in bytes."""
+    costs = costs_of(table)
+    cells = [
+        {RecomputeMode.FULL: count - count // 2, RecomputeMode.NONE: count // 2}
+        for row in job.placement
+        for count in row
+    ]
+    return int(costs.peaks(costs.state(cells)[None])[0, stage])
