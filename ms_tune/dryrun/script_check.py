@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command import cann_for
-from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of
-from ms_tune.dryrun.launched import parts_of as ranks_of
-from ms_tune.dryrun.launched import without_ranks
+from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of, without_ranks
+from ms_tune.dryrun.command_tasks import rank_parts as ranks_of
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.limits import limit_before
+from ms_tune.dryrun.devices import limit_before
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError

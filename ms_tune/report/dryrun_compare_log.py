@@ -13,7 +13,7 @@ from ms_tune.report.verdict import sentence, verdict_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dryrun.compare_log import LogComparison, LoggedPair
+    from ms_tune.dryrun.compare import LogComparison, LoggedPair
     from ms_tune.report.console import Console
 
 

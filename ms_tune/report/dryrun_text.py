@@ -17,8 +17,7 @@ from ms_tune.verdict.outcome import Fit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.dryrun.result import DryrunResult, StageResult
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
     from ms_tune.report.console import Console
 
 _SHOWN_CHANGES = 12

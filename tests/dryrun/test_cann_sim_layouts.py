@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import native
-from ms_tune.dryrun.cann_sim.source import source_text
+from ms_tune.dryrun.cann_sim.inventory import source_text
 from ms_tune.native import compile_library, find_compilers
 from tests.dryrun.machine import GXX, needs_c_compiler, needs_gxx, needs_zig
 

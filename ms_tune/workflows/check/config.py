@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.diagnostics import Severity as Weight
-from ms_tune.dryrun.limits import limit_before
+from ms_tune.dryrun.devices import limit_before
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
-from ms_tune.dryrun.limits import limit_of_script
+from ms_tune.dryrun.devices import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
