@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message

@@ -19,8 +19,8 @@ from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.processes import ProcessPlace
     from ms_tune.report.console import Console
 

@@ -154,7 +154,7 @@ class Forked:
 
 @dataclass(slots=True)
 class ForkServer:
-    """A process that has made the imports of others, and is forked for each (``child/server.py``)."""
+    """A process that has made the imports of others, and is forked for each (``child/__main__.py``)."""
 
     process: subprocess.Popen[bytes]
     socket: socket.socket  # our end of what goes between us
