@@ -23,9 +23,16 @@ from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.reference.configs.section import Section
-from ms_tune.reference.read import DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import (
+    DynamicJob,
+    Names,
+    fewest_devices,
+    placed_layers,
+    recomputed,
+    refuse_unserved,
+    section,
+)
+from ms_tune.reference.training_config import Section
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -14,9 +14,17 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.facts.releases import default_release, release_for
-from ms_tune.reference.configs.pynative import before_2_1, expert_layers, read_parallelism, read_pynative
-from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import (
+    FUSED_ADAMW,
+    DynamicJob,
+    Names,
+    fewest_devices,
+    placed_layers,
+    recomputed,
+    refuse_unserved,
+    section,
+)
+from ms_tune.reference.training_config import before_2_1, expert_layers, read_parallelism, read_pynative
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

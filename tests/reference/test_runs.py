@@ -161,7 +161,7 @@ import mindspore
 from mindspore.communication import init
 from ms_tune.training_process import make_initialisation_cheap
 from ms_tune.reference.job import reference_job_from_json
-from ms_tune.reference.ranks import rank_groups
+from ms_tune.reference.job import rank_groups
 from ms_tune.reference.transformer.network import TransformerLayer
 from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import Settings

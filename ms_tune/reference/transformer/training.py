@@ -12,19 +12,16 @@ from mindspore.ops.composite import GradOperation
 
 from ms_tune.dialects.job_parts import Sharding
 from ms_tune.planning.schedule import Schedule, passes
-
-from .network import ChunkNetwork
-from .optimizer import WholeWeights
-from .sharded_state import ShardedWeights
-from .sharding import Sharder
+from ms_tune.reference.transformer.network import ChunkNetwork
+from ms_tune.reference.transformer.optimizer import ShardedWeights, WholeWeights
+from ms_tune.reference.transformer.sharding import Sharder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ms_tune.dialects.stage import Stage
     from ms_tune.planning.schedule import PipelinePass
-
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 
 class Trainer:
