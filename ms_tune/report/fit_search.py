@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.fit.rank import PRUNED
 from ms_tune.report import fit_config
-from ms_tune.report.fit_shown import show as show_plan
+from ms_tune.report.fit_text import show_report as show_plan
 from ms_tune.text import Message, msg, render
 from ms_tune.units import GIB, gib
 

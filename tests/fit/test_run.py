@@ -28,7 +28,7 @@ from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
-from ms_tune.report import fit_html, fit_why
+from ms_tune.report import fit_html, fit_text
 from ms_tune.report.console import Console
 from ms_tune.resources import data_folder
 from ms_tune.source.yaml import parse_source
@@ -299,7 +299,7 @@ class TestPlans:
         notes = [Console(language).say(note) for note in config.notes(found) if note.id == "fitting.note.relieved"]
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
-        assert fit_why.recomputed(second.relieved[0].after[0]) in notes[0]
+        assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
         told = config.to_json(found, language)["rounds"]
         assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
 

@@ -30,11 +30,10 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
 
     A program may still set host memory of its own (``set_offload_context``); once the device is in use ``set_memory`` changes nothing.
     """
+    compiled = importlib.import_module("mindspore._c_expression")
     with contextlib.suppress(Exception):  # a release that lacks it is left as it is
-        importlib.import_module("mindspore._c_expression").OffloadContext.get_instance().set_offload_cpu_size(
-            _HOST_BYTES
-        )
-    configuration = importlib.import_module("mindspore._c_expression").RuntimeConf
+        compiled.OffloadContext.get_instance().set_offload_cpu_size(_HOST_BYTES)
+    configuration = compiled.RuntimeConf
     set_memory = configuration.set_memory
 
     @functools.wraps(set_memory)
