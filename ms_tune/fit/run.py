@@ -28,7 +28,7 @@ from ms_tune.fit.measure import measure
 from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.result import Checked, ConfigFit
 from ms_tune.fit.table import in_flight_of, table_of
-from ms_tune.fit.table_cache import keep_table
+from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.table_corrections import emptied_probes, telling_stage, with_ends
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of, predict_check_run
 from ms_tune.normalize.sapp import merge
@@ -91,7 +91,7 @@ def fit_config(
     checked = _checked(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragments(job.stages))
-    keep_table(job, without(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments)
+    write_cached_table(job, without(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments)
     made = time.monotonic()
     rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
     if lacking is not None:

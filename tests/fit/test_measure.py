@@ -13,6 +13,7 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedError
 from ms_tune.fit import measure as engine
+from ms_tune.fit import table_cache
 from ms_tune.fit.calibration_runs import asked, model_in
 from ms_tune.fit.job import uniform
 from ms_tune.fit.measure import Probe, RunFigures, measure
@@ -176,7 +177,7 @@ def test_what_depends_on_something_else_is_measured_again(
 
 
 def test_the_cache_does_not_grow_without_end(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_MOST_KEPT", 3)
+    monkeypatch.setattr(table_cache, "_MOST_KEPT", 3)
     job = job_of(tmp_path)
     measure(job.request, probes_of(job), Observer())
     kept = list((tmp_path / "cache" / "fit").glob("*.json"))
@@ -191,7 +192,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engine, "write_json", refuse)
+    monkeypatch.setattr(table_cache, "write_json", refuse)
     job = job_of(tmp_path)
     assert sizes(measure(job.request, probes_of(job), Observer())) == [1000, 1001, 1002, 1003]
     measure(job.request, probes_of(job), Observer())

@@ -36,7 +36,7 @@ from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Fit, Need, Outside, judge
-from ms_tune.workflows.check.measured import Foretold, foretold_by_table
+from ms_tune.workflows.check.suggestions import TablePrediction, predict_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
@@ -124,7 +124,7 @@ def fitted(
     monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
     monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(verify_loop, "simulated", simulated)
+    monkeypatch.setattr(verify_loop, "simulate_plan", simulated)
     every = tuple(range(job.stages))
     monkeypatch.setattr(verify_loop, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
@@ -524,7 +524,7 @@ class TestKept:
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeMode.FULL,))
         job = job_of(tmp_path, 2, 1, 16, 4)
-        found = table_cache.kept_table(job)
+        found = table_cache.read_cached_table(job)
         assert found is not None
         assert (found.table.stages, found.table.layer_count, found.fragment_bytes) == (2, 16, (300 * MIB,) * 2)
 
@@ -536,27 +536,27 @@ class TestKept:
         for stage in range(2):
             fewest[stage] = next(full for full in range(9) if needs(full, stage) <= enough)
         assert fewest[0] == 3
-        said = foretold_by_table(job, enough)
+        said = predict_by_table(job, enough)
         assert said is not None
         assert said.change is not None
         assert said.change.enough
         assert ", ".join(f"{stage}: {full}" for stage, full in fewest.items() if full) in str(said.change.text)
         assert said.change.freed_bytes == needs(0, 0) - needs(3, 0)
-        assert foretold_by_table(job, max(needs(0, 0), needs(0, 1))) == Foretold(fits=True)
-        hopeless = foretold_by_table(job, GIB)
+        assert predict_by_table(job, max(needs(0, 0), needs(0, 1))) == TablePrediction(fits=True)
+        hopeless = predict_by_table(job, GIB)
         assert hopeless is not None
         assert hopeless.change is not None
         assert not hopeless.change.enough
 
     def test_it_is_taken_for_nothing_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False)
-        assert table_cache.kept_table(job_of(tmp_path, 2, 1, 16, 8)) is None
-        assert table_cache.kept_table(job_of(tmp_path, 2, 1, 20, 4)) is None
+        assert table_cache.read_cached_table(job_of(tmp_path, 2, 1, 16, 8)) is None
+        assert table_cache.read_cached_table(job_of(tmp_path, 2, 1, 20, 4)) is None
         job = job_of(tmp_path, 2, 1, 16, 4)
         monkeypatch.setattr(table_cache, "simulated_by", lambda: "another release")
-        assert table_cache.kept_table(job) is None
+        assert table_cache.read_cached_table(job) is None
         monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
-        assert table_cache.kept_table(job) is not None
+        assert table_cache.read_cached_table(job) is not None
         for file in (tmp_path / "cache" / "fit").iterdir():
             for text in (
                 "",
@@ -565,4 +565,4 @@ class TestKept:
                 file.read_text().replace('"fragments": [', '"fragments": [-1, '),
             ):
                 file.write_text(text)
-                assert table_cache.kept_table(job) is None
+                assert table_cache.read_cached_table(job) is None

@@ -186,7 +186,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
     monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(verify_loop, "simulated", simulated)
+    monkeypatch.setattr(verify_loop, "simulate_plan", simulated)
     monkeypatch.setattr(verify_loop, "worst_stages", lambda job, _plan: tuple(range(job.stages)))
     return noted
 

@@ -19,10 +19,9 @@ from ms_tune.fit.job import read_job
 from ms_tune.normalize.run import normalize
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
-from ms_tune.workflows.check.change import cheapest_change
 from ms_tune.workflows.check.estimate import estimate_of
-from ms_tune.workflows.check.measured import foretold_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
+from ms_tune.workflows.check.suggestions import cheapest_change, predict_by_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +151,7 @@ def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestio
     arithmetic = cheapest_change(job, estimate)
     if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
         return arithmetic
-    measured = foretold_by_table(job, estimate.room_bytes)
+    measured = predict_by_table(job, estimate.room_bytes)
     if measured is not None and measured.change is not None and measured.change.enough:
         return measured.change
     if measured is not None and measured.fits and not dryrun:

@@ -20,7 +20,7 @@ from ms_tune.normalize.script import normalize_script, release_of_scripts
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import Message, msg
 from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
-from ms_tune.workflows.check.megatron import estimate_of_script
+from ms_tune.workflows.check.estimate import estimate_of_script
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.workflows.check.measured import _TableSearch, _told
+from ms_tune.workflows.check.suggestions import _stage_ranges, _TableSearch
 from tests.planning import naive
 from tests.planning.tables import random_table
 from tests.planning.test_relieve import Cells, lightest
@@ -84,4 +84,4 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
 
 
 def test_neighbours_with_as_many_layers_are_told_together() -> None:
-    assert _told({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"
+    assert _stage_ranges({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"
