@@ -61,6 +61,53 @@ class ConfigFitRequest:
             raise UsageError(msg("fitting.swap.kind"), msg("fitting.swap.kind.hint"))
 
 
+NEAR = 0.005  # of the dryrun's peak, that the table's may be off
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedStage:
+    """What the table predicted of a stage that was simulated, and what that held."""
+
+    stage: int
+    predicted_bytes: int  # its peak by the table
+    peak_bytes: int
+
+    @property
+    def error(self) -> float:
+        """How much the table is off, as a part of the peak; above zero where it predicted more."""
+        return (self.predicted_bytes - self.peak_bytes) / self.peak_bytes
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is as near as the plans' dryruns are asked to be."""
+        return abs(self.error) <= NEAR
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(PredictedStage):
+    """The table's check run."""
+
+    layers: int
+
+    @property
+    def margin_bytes(self) -> int:
+        """What is set aside for it: what the table predicted too little, if it is off."""
+        return 0 if self.exact else max(0, self.peak_bytes - self.predicted_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(PredictedStage):
+    """A stage of a plan that was simulated."""
+
+    footprint_bytes: int  # with fragments
+    verdict: Verdict  # whether it fits
+
+    @property
+    def needed_bytes(self) -> int:
+        """All that the verdict compares with the limit: the peak, its fragments, what is set aside."""
+        return self.footprint_bytes + self.verdict.reserve_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Relief:
     """A stage that recomputes more than in the plan before, because its dryrun did not fit."""
@@ -92,7 +139,7 @@ class Round:
     @property
     def exact(self) -> bool:
         """Whether the table foretold every simulated stage."""
-        return all(abs(one.error) <= NEAR for one in self.verified)
+        return all(one.exact for one in self.verified)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,52 +186,3 @@ class ConfigFit:
     def last(self) -> Round:
         """The round that the report is about: the chosen one, or else the last."""
         return self.chosen or self.rounds[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What the table foretold of its check run, and what that held."""
-
-    stage: int
-    layers: int
-    predicted_bytes: int  # its peak by the table
-    peak_bytes: int
-
-    @property
-    def error(self) -> float:
-        """How much the table is off, as a part of the peak; above zero where it foretold more."""
-        return (self.predicted_bytes - self.peak_bytes) / self.peak_bytes
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is as near as the plans' dryruns are asked to be."""
-        return abs(self.error) <= NEAR
-
-    @property
-    def margin_bytes(self) -> int:
-        """What is set aside for it: what the table foretold too little, if it is off."""
-        return 0 if self.exact else max(0, self.peak_bytes - self.predicted_bytes)
-
-
-NEAR = 0.005  # of the dryrun's peak, that the table's may be off
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A stage of a plan that was simulated."""
-
-    stage: int
-    predicted_bytes: int  # its peak by the table
-    peak_bytes: int
-    footprint_bytes: int  # with fragments
-    verdict: Verdict  # whether it fits
-
-    @property
-    def error(self) -> float:
-        """How much the table's peak is off, as a part of the peak; above zero where the table foretold more."""
-        return (self.predicted_bytes - self.peak_bytes) / self.peak_bytes
-
-    @property
-    def needed_bytes(self) -> int:
-        """All that the verdict compares with the limit: the peak, its fragments, what is set aside."""
-        return self.footprint_bytes + self.verdict.reserve_bytes

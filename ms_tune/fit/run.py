@@ -256,7 +256,7 @@ def _checked(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Check
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
     if run is None or RecomputeMode.FULL not in table.kinds:
         return None
-    return Checked(run.stage, run.layers, predict_check_run(job, table, run.stage), run.peak)
+    return Checked(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import (
     ContextMethod,
     DType,
@@ -28,7 +29,6 @@ from ms_tune.reference.read import (
     Names,
     fewest_devices,
     placed_layers,
-    recomputed,
     refuse_unserved,
     section,
 )
@@ -117,7 +117,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
         return StageLayer(
             number=plan.layer,
             experts=shape.experts is not None,
-            full=recomputed(plan),
+            full=is_full(plan),
             select=select,
             communication=bool(plan.comm_patterns) and parallel.sequence and parallel.tensor > 1,
         )

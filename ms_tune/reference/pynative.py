@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices
 from ms_tune.dialects.layer_specs import write_specs
@@ -20,7 +21,6 @@ from ms_tune.reference.read import (
     Names,
     fewest_devices,
     placed_layers,
-    recomputed,
     refuse_unserved,
     section,
 )
@@ -91,8 +91,8 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
             # A layer of multi-token prediction is made as the last ordinary one.
             experts=experts[-1] if mtp else experts[layer.layer],
             mtp=mtp,
-            full=recomputed(layer),
-            select=() if recomputed(layer) else tuple(layer.select_patterns),
+            full=is_full(layer),
+            select=() if is_full(layer) else tuple(layer.select_patterns),
         )
 
     layers, warnings = placed_layers(plan, layer_of, source.path)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.job_parts import ContextMethod
-from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.reference.job import ulysses_ways
 from ms_tune.text import msg
@@ -77,11 +76,6 @@ def placed_layers(
         raise ConfigError(errors[0] if errors else msg("reference.no-placement"), path=path)
     warnings = tuple(problem.message for problem in plan.problems if problem.severity is Severity.WARNING)
     return tuple((layer.chunk, layer.stage, of(layer)) for layer in plan.layers), warnings
-
-
-def recomputed(layer: LayerSpec) -> bool:
-    """Whether all of the layer is recomputed."""
-    return layer.recompute is RecomputeMode.FULL
 
 
 def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
