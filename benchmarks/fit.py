@@ -16,7 +16,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import Effort, even_state, search
+from ms_tune.planning.search import Effort, even_state, search_plans
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -60,7 +60,7 @@ def _random(count: int) -> None:
         if seed and seed % 100 == 0:
             print(f"{seed}: wrong {wrong}", flush=True)
         table = random_table(10_000 + seed)
-        found = search(table, Effort.QUICK, 1, lambda _progress: None)
+        found = search_plans(table, Effort.QUICK, 1, lambda _progress: None)
         if not found.found:
             wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peaks(found.best.state[None])[0])
             continue

@@ -137,14 +137,14 @@ def search_layouts(
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
-    from ms_tune.fit.search import Hooks, SearchRequest, search_layouts  # noqa: PLC0415 - as above
+    from ms_tune.fit.search import SearchHooks, SearchRequest, search_layouts  # noqa: PLC0415 - as above
 
     request = request or SearchRequest()
     if config is not None:
         job = replace(request.fit.dryrun, config=Path(config))
         request = replace(request, fit=replace(request.fit, dryrun=job))
     known = _errors_in(request.fit.dryrun.config)
-    hooks = Hooks(observer or Observer(), on_progress, on_ranked, lambda source: _new_error(source, known))
+    hooks = SearchHooks(observer or Observer(), on_progress, on_ranked, lambda source: _new_error(source, known))
     return search_layouts(request, hooks)
 
 

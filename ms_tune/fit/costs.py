@@ -10,13 +10,13 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
-from ms_tune.fit.calibration_runs import model_in
+from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.job import check_plannable, read_job
-from ms_tune.fit.layouts import layout_of
-from ms_tune.planning.costs import breakdown
+from ms_tune.fit.layouts import read_layout
+from ms_tune.planning.costs import break_down_step
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.table import MOST_BYTES, CostTable, End, LayerCost, LayerGroup, check
-from ms_tune.planning.time_scale import timed, with_layers
+from ms_tune.planning.table import MOST_BYTES, CostTable, LayerCost, LayerGroup, StageEnd, check_table
+from ms_tune.planning.time_scale import with_layers, with_times
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RelativeCosts:
         return self.dense if make is LayerKind.DENSE else self.experts
 
 
-def costs_of(job: PlannedJob) -> RelativeCosts:
+def relative_costs(job: PlannedJob) -> RelativeCosts:
     """What the parts of a job's model cost beside each other."""
     model = job.loaded.job.model
     widths = widths_of(model)
@@ -72,7 +72,7 @@ def costs_of(job: PlannedJob) -> RelativeCosts:
     split, chip = job.first.split, job.request.chip
     named = peak_named(chip) if chip is not None else None
     tflops = named.tflops if named is not None else fastest_peak()
-    tokens = widths.tokens * layout_of(job.loaded, job.first).size
+    tokens = widths.tokens * read_layout(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
     head = head_flops(widths) + (model.number(PREDICTIONS) or 0) * (experts + prediction_flops(widths))
     return RelativeCosts(1.0, experts / dense, head / dense, known=True, shortest=shortest)
@@ -100,15 +100,15 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     """
     job = read_job(request)
     check_plannable(job)
-    costs = costs_of(job)
+    costs = relative_costs(job)
     source = str(job.loaded.source.path)
     table = table_without_sizes(job, costs)
     clock = with_layers(clock, table)
-    table = check(timed(table, clock.times, source), source)
-    cells = _cells(job)
+    table = check_table(with_times(table, clock.times, source), source)
+    cells = _count_recompute(job)
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)
-    return TimeExplanation(table, cells, breakdown(table, cells), costs, clock.seconds(time, time), clock)
+    return TimeExplanation(table, cells, break_down_step(table, cells), costs, clock.seconds(time, time), clock)
 
 
 def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
@@ -129,21 +129,21 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
         order=pipeline.schedule,
         layers=tuple(
             LayerGroup(make_name(make), count, round(DENSE_UNITS * costs.of_layer(make)), 0, kept)
-            for make, count in model_in(job).counts.items()
+            for make, count in count_job_layers(job).counts.items()
         ),
-        tail=End(round(DENSE_UNITS * costs.head)),
+        tail=StageEnd(round(DENSE_UNITS * costs.head)),
     )
 
 
-def _cells(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
+def _count_recompute(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
     """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
     found = [dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks)]
     for layer in job.now.layers[: job.layers]:
-        found[layer.chunk * job.stages + layer.stage][_recompute_of(layer)] += 1
+        found[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
     return tuple(found)
 
 
-def _recompute_of(layer: LayerSpec) -> RecomputeMode:
+def _recompute_mode(layer: LayerSpec) -> RecomputeMode:
     if layer.recompute is RecomputeMode.FULL:
         return RecomputeMode.FULL
     select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)

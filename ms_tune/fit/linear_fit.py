@@ -43,7 +43,7 @@ class Line:
         return self.base + self.slope * layers
 
 
-def lines_of(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
+def fit_lines(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
     """The lines through two runs of a stage, one for each phase of the training step."""
     added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
     total = sum(added.values())
@@ -73,7 +73,7 @@ def split_by_moment(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line
     return usual, [line for line in lines if line.lasting > lasting * _NEAR]
 
 
-def lasting_of(lines: Sequence[Line]) -> Fraction:
+def persistent_slope(lines: Sequence[Line]) -> Fraction:
     """What a layer holds all the time: the least that two lines agree on.
 
     Between two sizes the peak of a phase may become another moment, with less of what lasts and not of layers: such a line may
@@ -88,7 +88,7 @@ def lasting_of(lines: Sequence[Line]) -> Fraction:
     return min(agreed, default=min((one for one in found if one >= 0), default=Fraction(0)))
 
 
-def phases_alike(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> list[str]:
+def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> list[str]:
     """The phases at whose peak layers hold no more of what lasts than those of another run of the stage.
 
     Args:
@@ -101,7 +101,7 @@ def phases_alike(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> l
     return [phase for phase in sorted(there) if figures.lasting[phase] <= (plain.lasting[phase] + more) * _NEAR]
 
 
-def lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) -> Iterator[Line]:
+def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) -> Iterator[Line]:
     """The lines of layers that do something else, from one run and what the stage holds anyhow.
 
     Args:
@@ -134,13 +134,13 @@ class LayerBytes:
         return self.lasting + self.activations * micro_batches + self.once
 
 
-def layer_bytes(lines: Sequence[Line]) -> LayerBytes:
+def fit_layer_bytes(lines: Sequence[Line]) -> LayerBytes:
     """What the lines of one kind of layer say about any stage.
 
     Args:
         lines: Of different stages; with one alone all that is not lasting is taken for activations.
     """
-    first, last = _farthest(lines)
+    first, last = _find_extreme_lines(lines)
     lasting = first.lasting
     if first.in_flight == last.in_flight:
         return LayerBytes(lasting, (first.slope - lasting) / first.in_flight, Fraction(0))
@@ -151,7 +151,7 @@ def layer_bytes(lines: Sequence[Line]) -> LayerBytes:
     return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
 
 
-def _farthest(lines: Sequence[Line]) -> tuple[Line, Line]:
+def _find_extreme_lines(lines: Sequence[Line]) -> tuple[Line, Line]:
     """The lines with the most and the least in flight.
 
     How many micro-batches of a chunk are in flight at a stage's peak depends on its layers: while the sum over chunks stays, one has
@@ -182,7 +182,7 @@ _NEXT_TO_NOTHING = Fraction(1, 1000)  # of what a layer adds: the allocator roun
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class FreedByRecompute:
     """What full recomputation frees on one stage when the last forward pass ends.
 
     A stage whose layers are all recomputed is at its peak at another moment than one whose layers are not: while its first layer is
@@ -203,7 +203,7 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
-class OnTop:
+class RecomputeTransient:
     """What a stage holds on top of that while its layers are computed once more."""
 
     # Bytes, however many layers there are; may be below zero where each leaves something.
@@ -211,18 +211,18 @@ class OnTop:
     left: Fraction = Fraction(0)  # bytes for each layer of the cell, until its backward pass ends
 
 
-def recomputed_kinds(figures: RunFigures) -> list[tuple[StageLayerKind, int]]:
+def fully_recomputed(figures: RunFigures) -> list[tuple[StageLayerKind, int]]:
     """Layers that are recomputed in full, and how many there are of each kind."""
     return [(kind, count) for kind, count in figures.kinds.items() if kind.recompute is RecomputeMode.FULL]
 
 
-def recomputed_in(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
+def weigh_recomputed(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
     """Layers that are recomputed in full: of what most are made of, and others.
 
     The former count as often as their chunk's micro-batches are in flight beside the mean of all chunks.
     """
     held, weighed, others = figures.in_flight or (1,), Fraction(0), 0
-    for kind, count in recomputed_kinds(figures):
+    for kind, count in fully_recomputed(figures):
         chunk, make = kind.cell
         if make is main:
             weighed += Fraction(held[chunk] * count * len(held), sum(held))
@@ -231,12 +231,12 @@ def recomputed_in(figures: RunFigures, main: LayerKind) -> tuple[Fraction, int]:
     return weighed, others
 
 
-def _of_main(figures: RunFigures, main: LayerKind) -> int:
+def _count_recomputed_main(figures: RunFigures, main: LayerKind) -> int:
     """Layers of what most are made of that are recomputed in full."""
-    return sum(count for kind, count in recomputed_kinds(figures) if kind.make is main)
+    return sum(count for kind, count in fully_recomputed(figures) if kind.make is main)
 
 
-def freed_on(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction) -> Freed | None:
+def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction) -> FreedByRecompute | None:
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
@@ -250,7 +250,7 @@ def freed_on(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: 
     seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
         if plain.phase in figures.peaks:
-            seen[recomputed_in(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
+            seen[weigh_recomputed(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
     points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
         (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
@@ -260,10 +260,10 @@ def freed_on(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: 
     each = max(steps)
     # The run with the fewest is the farthest from the moment at which all are recomputed.
     first = max(Fraction(0), each * points[1][0] - points[1][1])
-    return Freed(replace(plain, slope=plain.slope - each), each, others, first)
+    return FreedByRecompute(replace(plain, slope=plain.slope - each), each, others, first)
 
 
-def with_first_chunk(freed: Freed, plain: Line, figures: RunFigures, main: LayerKind) -> Freed:
+def with_first_chunk(freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind) -> FreedByRecompute:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
 
     Args:
@@ -272,14 +272,16 @@ def with_first_chunk(freed: Freed, plain: Line, figures: RunFigures, main: Layer
         figures: A run in which layers of the first chunk are recomputed, and no others.
         main: What most layers are made of.
     """
-    count, (_, others) = _of_main(figures, main), recomputed_in(figures, main)
+    count, (_, others) = _count_recomputed_main(figures, main), weigh_recomputed(figures, main)
     if plain.phase not in figures.peaks or not count:
         return freed
     alone = plain.at(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
     return replace(freed, in_first_chunk=alone / count)
 
 
-def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: LayerKind, kept: Fraction) -> OnTop:
+def fit_transient(
+    freed: FreedByRecompute, whole: Sequence[tuple[RunFigures, Fraction]], main: LayerKind, kept: Fraction
+) -> RecomputeTransient:
     """What comes on top where all layers of a stage are recomputed.
 
     Args:
@@ -290,20 +292,22 @@ def on_top_of(freed: Freed, whole: Sequence[tuple[RunFigures, Fraction]], main: 
     """
     more = []
     for figures, plain in whole:
-        count, others = recomputed_in(figures, main)
+        count, others = weigh_recomputed(figures, main)
         least = plain - freed.each * count - freed.others * others + freed.first
         more.append((count, others, figures.peak - least))
     (few, others, one), (many, _, two) = more
     each = (two - one) / (many - few)
     if each <= freed.each * _NEXT_TO_NOTHING:
-        return OnTop(max(one, Fraction(0)))
+        return RecomputeTransient(max(one, Fraction(0)))
     chunks = len({chunk for chunk, _ in whole[0][0].cells})  # one of them is in its backward pass
     left = each * chunks + kept  # each layer gives back what it kept of the micro-batch
     transient = one - each * few - (0 if others else kept)
-    return OnTop(transient, left)
+    return RecomputeTransient(transient, left)
 
 
-def on_top_alone(freed: Freed, plain: Line, figures: RunFigures, main: LayerKind) -> OnTop:
+def fit_transient_alone(
+    freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind
+) -> RecomputeTransient:
     """What comes on top where the first chunk's layers are all recomputed, and no others.
 
     Args:
@@ -312,8 +316,8 @@ def on_top_alone(freed: Freed, plain: Line, figures: RunFigures, main: LayerKind
         figures: Such a run.
         main: What most layers are made of.
     """
-    weighed, others = recomputed_in(figures, main)
+    weighed, others = weigh_recomputed(figures, main)
     first = freed.in_first_chunk
-    less = freed.each * weighed if first is None else first * _of_main(figures, main)
+    less = freed.each * weighed if first is None else first * _count_recomputed_main(figures, main)
     least = plain.at(figures.layers) - less - freed.others * others + freed.first
-    return OnTop(max(figures.peak - least, Fraction(0)))
+    return RecomputeTransient(max(figures.peak - least, Fraction(0)))

@@ -74,7 +74,7 @@ class RunFigures:
         return found
 
 
-def measure(
+def measure_probes(
     request: DryrunRequest, probes: Sequence[Probe], observer: Observer
 ) -> tuple[RunFigures | MsTuneError, ...]:
     """What each probe holds: what was kept of it, or else a run.
@@ -91,7 +91,7 @@ def measure(
         MsTuneError: This machine cannot simulate, or a probe failed that is needed.
     """
     found: dict[int, RunFigures | MsTuneError] = {}
-    left: dict[int, _Left] = {}
+    left: dict[int, _PendingProbe] = {}
     here = simulated_by()
     for number, probe in enumerate(probes):
         asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
@@ -107,18 +107,18 @@ def measure(
                 raise
             found[number] = error
             continue
-        one = _Left(asked, probe.loaded, run, cache_file(run, asked, here), probe.needed)
-        kept = _read(one.file)
+        one = _PendingProbe(asked, probe.loaded, run, cache_file(run, asked, here), probe.needed)
+        kept = _read_figures(one.file)
         if kept is None:
             left[number] = one
         else:
             found[number] = kept
     if left:
-        _simulate(left, found, observer)
+        _run_pending(left, found, observer)
     return tuple(found[number] for number in range(len(probes)))
 
 
-class _Left(NamedTuple):
+class _PendingProbe(NamedTuple):
     """A probe that has to be run."""
 
     asked: DryrunRequest
@@ -128,13 +128,15 @@ class _Left(NamedTuple):
     needed: bool
 
 
-def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError], observer: Observer) -> None:
+def _run_pending(
+    left: dict[int, _PendingProbe], found: dict[int, RunFigures | MsTuneError], observer: Observer
+) -> None:
     """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
     numbers = list(left)
 
     def done_with(place: int, reading: Reading) -> None:
         number = numbers[place]
-        found[number] = figures = figures_of(left[number].run, reading)
+        found[number] = figures = read_figures(left[number].run, reading)
         write_cache(left[number].file, {**asdict(replace(figures, kinds={})), "kinds": kinds_to_json(figures.kinds)})
 
     def stop(place: int, error: MsTuneError) -> None:
@@ -150,7 +152,7 @@ def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError]
         shutil.rmtree(done.folder, ignore_errors=True)
 
 
-def figures_of(run: PreparedRun, reading: Reading) -> RunFigures:
+def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
     """What a run of a stage was seen to hold."""
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
@@ -158,25 +160,31 @@ def figures_of(run: PreparedRun, reading: Reading) -> RunFigures:
     lasting = {}
     for phase, peak in moments.items():
         contents = reading.report.at(peak.tick).contents
-        lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
-    peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
+        lasting[_phase_name(phase)] = sum(contents[content] for content in _LASTING)
+    peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
     return RunFigures(
-        run.stage, run.layer_counts, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading)
+        run.stage,
+        run.layer_counts,
+        run.in_flight,
+        peaks,
+        lasting,
+        reading.footprint_bytes,
+        _swapped_bytes(run, reading),
     )
 
 
-def _swapped(run: PreparedRun, reading: Reading) -> int:
+def _swapped_bytes(run: PreparedRun, reading: Reading) -> int:
     """What went to the host for one micro-batch; 0 for jobs whose layers cannot swap."""
     if not isinstance(run.job, MindFormersJob):
         return 0
     return reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
 
 
-def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
+def _phase_name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
     return "step" if phase is None else str(phase.value)
 
 
-def _read(file: Path) -> RunFigures | None:
+def _read_figures(file: Path) -> RunFigures | None:
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         in_flight = kept["in_flight"]

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.linear_fit import (
     LayerBytes,
-    OnTop,
-    freed_on,
-    lasting_of,
-    layer_bytes,
-    lines_beside,
-    lines_of,
-    on_top_alone,
-    on_top_of,
-    phases_alike,
-    recomputed_kinds,
+    RecomputeTransient,
+    find_alike_phases,
+    fit_freed,
+    fit_layer_bytes,
+    fit_lines,
+    fit_lines_beside,
+    fit_transient,
+    fit_transient_alone,
+    fully_recomputed,
+    persistent_slope,
     split_by_moment,
     with_first_chunk,
 )
@@ -27,8 +27,8 @@ from ms_tune.fit.linear_fit import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ms_tune.fit.calibration_runs import ProbedModel, ProbeRun
-    from ms_tune.fit.linear_fit import Freed, Line
+    from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
+    from ms_tune.fit.linear_fit import FreedByRecompute, Line
     from ms_tune.fit.measure import RunFigures
 
 _BACKWARD = "backward"
@@ -36,19 +36,19 @@ _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """A probe with what it found."""
 
     asked: ProbeRun
     figures: RunFigures
 
 
-def _only(figures: RunFigures, phases: Collection[str]) -> RunFigures:
+def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
     """Figures of some phases alone."""
     return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
 
 
-class Measured:
+class StageMeasurements:
     """All lines of a job's stages.
 
     Args:
@@ -56,7 +56,7 @@ class Measured:
         model: The job's layers.
     """
 
-    def __init__(self, seen: Sequence[Seen], model: ProbedModel) -> None:
+    def __init__(self, seen: Sequence[ProbeResult], model: JobLayers) -> None:
         self.model = model
         self._runs: dict[tuple[LayerKind, RecomputeMode, int], list[RunFigures]] = {}
         for one in seen:
@@ -67,7 +67,7 @@ class Measured:
         self._some: dict[int, list[RunFigures]] = {}
         self._first: dict[int, RunFigures] = {}
         self._alone: dict[int, RunFigures] = {}
-        self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
+        self._lines = {key: fit_lines(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def stages(self, make: LayerKind) -> list[int]:
         """The stages that have lines."""
@@ -90,7 +90,7 @@ class Measured:
     def lasting(self, make: LayerKind) -> Fraction:
         """What one layer holds all the time."""
         stages = self.stages(make)
-        return lasting_of([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
+        return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
     def usual(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, Line]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
@@ -98,7 +98,7 @@ class Measured:
         lines = self._lines.get((make, kind, stage))
         if lines is None:
             few, one = self.few(make, RecomputeMode.NONE, stage), self.few(make, kind, stage)
-            lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
+            lines = () if few is None or one is None else tuple(fit_lines_beside(one, few, plain))
         found, _ = split_by_moment(lines, self.lasting(make))
         return {line.phase: line for line in found}
 
@@ -150,7 +150,7 @@ class Measured:
             lines = [freed.line for freed in self.freed.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
-        return layer_bytes(lines) if lines else None
+        return fit_layer_bytes(lines) if lines else None
 
     def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
         """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
@@ -166,7 +166,7 @@ class Measured:
                 freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
         if plain is None or not freed:
             return None
-        less = layer_bytes(freed)
+        less = fit_layer_bytes(freed)
         return replace(plain, activations=plain.activations - less.activations, once=plain.once - less.once)
 
     @cached_property
@@ -176,7 +176,7 @@ class Measured:
         Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
         lines = self.deciding(self.model.main, RecomputeMode.FULL) if RecomputeMode.FULL in self.kinds() else []
-        return bool(lines) and not layer_bytes(lines).plausible
+        return bool(lines) and not fit_layer_bytes(lines).plausible
 
     def swapped(self, make: LayerKind) -> int:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
@@ -212,13 +212,13 @@ class Measured:
         return self._alone.get(stage)
 
     @cached_property
-    def freed(self) -> dict[int, Freed]:
+    def freed(self) -> dict[int, FreedByRecompute]:
         """What full recomputation frees, by stage; of all stages with lines, or of none."""
         main = self.model.main
-        found: dict[int, Freed] = {}
+        found: dict[int, FreedByRecompute] = {}
         for stage in self.stages(main) if RecomputeMode.FULL in self.kinds() else ():
             plain = self.highest(main, RecomputeMode.NONE, stage)
-            one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
+            one = fit_freed(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
             if one is None or plain is None:
                 return {}
             found[stage] = with_first_chunk(one, plain, self._first[stage], main) if stage in self._first else one
@@ -240,21 +240,25 @@ class Measured:
             return Fraction(0)
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
 
-    def on_top(self, stage: int) -> OnTop:
+    def on_top(self, stage: int) -> RecomputeTransient:
         """What a stage holds on top while its layers are computed once more."""
         main = self.model.main
         freed, plain = self.freed.get(stage), self.highest(main, RecomputeMode.NONE, stage)
         runs = self._runs.get((main, RecomputeMode.FULL, stage), [])
         if freed is None or plain is None:
-            return OnTop()
+            return RecomputeTransient()
         if self.hidden:
-            return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
+            return (
+                fit_transient_alone(freed, plain, self._alone[stage], main)
+                if stage in self._alone
+                else RecomputeTransient()
+            )
         full = self.kept(main, RecomputeMode.FULL)
         phases = self.usual(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
-            return OnTop()
-        whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
-        return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
+            return RecomputeTransient()
+        whole = [(_only_phases(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
+        return fit_transient(freed, whole, main, max(full.activations, Fraction(0)))
 
     def on_top_of_first_chunk(
         self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
@@ -266,11 +270,11 @@ class Measured:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
-        for kind, count in recomputed_kinds(figures):
+        for kind, count in fully_recomputed(figures):
             rows = layers.get(kind.make, layers[main])
             freed += count * (rows[RecomputeMode.NONE].in_flight(held) - rows[RecomputeMode.FULL].in_flight(held))
-        usual = phases_alike(figures, few, plain.lasting)
-        return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
+        usual = find_alike_phases(figures, few, plain.lasting)
+        return max(_only_phases(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
 
     def base(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""

@@ -20,10 +20,10 @@ from ms_tune.estimate.memory import (
     sent_by_layer,
     sent_by_weights,
 )
-from ms_tune.fit.calibration_runs import model_in
-from ms_tune.fit.costs import PREDICTIONS, costs_of
-from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
-from ms_tune.planning.schedule import Schedule, held, refusal
+from ms_tune.fit.calibration_runs import count_job_layers
+from ms_tune.fit.costs import PREDICTIONS, relative_costs
+from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, place_evenly, with_layout
+from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
 from ms_tune.text import msg
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ms_tune.estimate.memory import Activations
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.layouts import Layout
-    from ms_tune.planning.simulate import Graph
+    from ms_tune.planning.simulate import PassGraph
     from ms_tune.text import Message
 
 PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be
@@ -56,7 +56,7 @@ class LayoutEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class LayoutCandidate:
     """A layout that may be tried."""
 
     layout: Layout
@@ -69,7 +69,7 @@ class Ranking:
     """Layouts, the best first."""
 
     # Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo; and so on.
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LayoutCandidate, ...]
     leading: int  # how many of them no other one outdoes
     pruned: int  # how many hold more than the limit allows, whatever they recompute
     refused: tuple[tuple[Message, int], ...]  # how many the framework refuses, by its word
@@ -103,7 +103,7 @@ class LayoutFacts:
         return round(lasting + kept + max(none if full else 0.0, float(logits)))
 
 
-def rank(
+def rank_layouts(
     job: PlannedJob,
     loaded: LoadedConfig,
     layouts: Sequence[Layout],
@@ -122,7 +122,7 @@ def rank(
     Raises:
         UnsupportedError: The sizes of its model are not all known.
     """
-    ranker = _Ranker(job, loaded, limit_bytes)
+    ranker = _LayoutRanker(job, loaded, limit_bytes)
     refused: Counter[str] = Counter()
     words: dict[str, Message] = {}
     found, pruned = [], 0
@@ -138,15 +138,15 @@ def rank(
             pruned += 1
         else:
             found.append(candidate)
-    fronts = _fronts(found)
+    fronts = _pareto_fronts(found)
     told = tuple((words[name], count) for name, count in refused.most_common())
     return Ranking(tuple(one for front in fronts for one in front), len(fronts[0]) if fronts else 0, pruned, told)
 
 
-def _fronts(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:
     """Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time."""
     order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
-    fronts: list[list[Candidate]] = []
+    fronts: list[list[LayoutCandidate]] = []
     for one in order:
         # Whoever came before takes no longer: a front outdoes this one if its last member sends no more.
         place = next((front for front in fronts if front[-1].estimate.sent_bytes > one.estimate.sent_bytes), None)
@@ -157,7 +157,7 @@ def _fronts(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     return fronts
 
 
-class _Ranker:
+class _LayoutRanker:
     """Estimates of one job's layouts; what several of them share is read once.
 
     Args:
@@ -173,35 +173,35 @@ class _Ranker:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
         self._heads = 1 + (model.number(PREDICTIONS) or 0)  # each further token that is predicted has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
-        costs = costs_of(job)
+        costs = relative_costs(job)
         self._head = costs.head
-        counts = model_in(job).counts
+        counts = count_job_layers(job).counts
         self._forward = [costs.of_layer(make) for make, count in counts.items() for _ in range(count)]
         self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
-        self._graphs: dict[tuple[Schedule, int, int, int], Graph] = {}
+        self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
-    def candidate(self, layout: Layout) -> Candidate:
+    def candidate(self, layout: Layout) -> LayoutCandidate:
         """A layout with its estimate.
 
         Raises:
             MsTuneError: The framework, or what is known about it, refuses the layout.
         """
-        if not accumulates(self._job.loaded.dialect, layout):
+        if not can_accumulate(self._job.loaded.dialect, layout):
             raise UnsupportedError(msg("layouts.refused.accumulation"))
         read = self._reading(layout)
         schedule = self._schedule(layout)
-        refused = refusal(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
+        refused = why_refused(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
         if refused is not None:
             raise UnsupportedError(refused)
-        placement = placed(self._job.layers, layout)
+        placement = place_evenly(self._job.layers, layout)
         facts = self._facts(layout, read, schedule, placement)
-        full = tuple(_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
+        full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
         time, bubble = self._time(layout, schedule, placement, full)
         peaks = tuple(facts.peak(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
         least = max(facts.peak(stage, count, count) for stage, count in enumerate(facts.layers))
         sent = self._sent(layout, facts, full, read.weights)
-        return Candidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
+        return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
     def _reading(self, layout: Layout) -> _ReadLayout:
         """What the framework's own sizes say, whatever chunks and micro-batches there are."""
@@ -227,9 +227,9 @@ class _Ranker:
         lasting = tuple(
             sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
         )
-        makes = tuple(_makes(run) for run in runs)
+        makes = tuple(_count_makes(run) for run in runs)
         return _ReadLayout(
-            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], sequence_parallel(loaded)
+            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], is_sequence_parallel(loaded)
         )
 
     def _schedule(self, layout: Layout) -> Schedule:
@@ -252,8 +252,8 @@ class _Ranker:
         stages, layers, held_by = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
-            micro_batches = _few(layout)
-            flight = held(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
+            micro_batches = _few_micro_batches(layout)
+            flight = in_flight_per_chunk(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
             layers.append(sum(counts))
             held_by.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
         lasting = tuple(size * own // there for size, own, there in zip(read.lasting, layers, read.layers, strict=True))
@@ -274,8 +274,8 @@ class _Ranker:
             read.sequence,
         )
 
-    def _graph(self, layout: Layout, schedule: Schedule) -> Graph:
-        micro_batches = _few(layout)
+    def _graph(self, layout: Layout, schedule: Schedule) -> PassGraph:
+        micro_batches = _few_micro_batches(layout)
         key = (schedule, layout.pipeline, layout.chunks, micro_batches)
         if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
             raise UnsupportedError(msg("layouts.refused.passes"))
@@ -301,7 +301,9 @@ class _Ranker:
             first += count
         of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
         # Once the pipeline is full, every further micro-batch takes as long as it does on the slowest stage.
-        step = float(graph.step(durations[:, None])[0]) + float(of_stage.max()) * (layout.micro_batches - _few(layout))
+        step = float(graph.step(durations[:, None])[0]) + float(of_stage.max()) * (
+            layout.micro_batches - _few_micro_batches(layout)
+        )
         busy = float(of_stage.sum()) * layout.micro_batches
         return step * layout.size / (layout.tensor * layout.context), max(
             1 - busy / (stages * step), 0.0
@@ -332,13 +334,13 @@ class _ReadLayout:
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
 
-def _few(layout: Layout) -> int:
+def _few_micro_batches(layout: Layout) -> int:
     """So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them."""
     full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
     return min(layout.micro_batches, full)
 
 
-def _makes(run: PreparedRun) -> Mapping[LayerKind, int]:
+def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
     """What layers are made of."""
     found: Counter[LayerKind] = Counter()
     for kind, count in run.kinds.items():
@@ -346,7 +348,7 @@ def _makes(run: PreparedRun) -> Mapping[LayerKind, int]:
     return dict(found) or {LayerKind.DENSE: max(run.layers, 1)}
 
 
-def _recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
+def _fewest_recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
     """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
     count = facts.layers[stage]
     return next((full for full in range(count) if facts.peak(stage, count, full) <= limit_bytes), count)

@@ -17,7 +17,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.fit.job import uniform
+from ms_tune.fit.job import uniform_lists
 from ms_tune.native import cache_root
 from ms_tune.planning.table import MOST_BYTES
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
@@ -46,7 +46,7 @@ class CachedTable:
 
 
 def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[int]) -> None:
-    """Keep a table for :func:`kept_table`.
+    """Keep a table for :func:`read_cached_table`.
 
     Args:
         job: The job.
@@ -54,7 +54,7 @@ def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[in
         fragments: What each stage is to set aside for fragments.
     """
     try:
-        file = _file(job)
+        file = _table_file(job)
     except MsTuneError:
         return
     write_cache(file, {"table": table_json(replace(table, present=None)), "fragments": list(fragments)})
@@ -63,7 +63,7 @@ def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[in
 def read_cached_table(job: PlannedJob) -> CachedTable | None:
     """The table that an earlier run made of a job; None where there is none that still holds."""
     try:
-        file = _file(job)
+        file = _table_file(job)
         with file.open(encoding="utf-8") as opened:
             found = json.loads(opened.read(MOST_TEXT))
         table = read_table(json.dumps(found["table"]), str(file))
@@ -78,14 +78,14 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
     )
 
 
-def _file(job: PlannedJob) -> Path:
+def _table_file(job: PlannedJob) -> Path:
     """Where the table is kept.
 
     Raises:
         MsTuneError: This machine cannot simulate, or the config cannot say that layers recompute nothing.
     """
     here = simulated_by()
-    bare = job.with_lists(uniform(job.placement, RecomputeMode.NONE.value))
+    bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
     return cache_file(prepare(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)
 
 

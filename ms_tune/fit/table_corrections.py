@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.stage import make_name
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.fit.calibration_runs import middle_of, of_most, sizes
-from ms_tune.fit.job import uniform
-from ms_tune.fit.linear_fit import phases_alike
+from ms_tune.fit.calibration_runs import config_of_main_layers, middle_stage, probe_sizes
+from ms_tune.fit.job import uniform_lists
+from ms_tune.fit.linear_fit import find_alike_phases
 from ms_tune.fit.measure import Probe
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import Again
+from ms_tune.planning.table import RecomputeOverhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.fit.calibration_runs import ProbedModel
+    from ms_tune.fit.calibration_runs import JobLayers
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import RunFigures
-    from ms_tune.fit.measured import Measured
+    from ms_tune.fit.measured import StageMeasurements
     from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 
 _WORTH = Fraction(1, 20)  # of what a layer keeps of a micro-batch; less is no tensor that stays
 
 
-def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) -> CostTable:
+def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fraction) -> CostTable:
     """The table with what stays behind backward passes told apart; as it is where nothing does, or no run tells.
 
     A layer that was computed once more keeps what its attention made until it runs again: its next forward pass, or its next
@@ -49,7 +49,7 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
         measured: What the small runs held.
         in_flight: Micro-batches in flight on the first stage, the mean of its chunks.
     """
-    main, again, known = make_name(measured.model.main), table.again, telling_stage(table.stages)
+    main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed:
         return table
     first, *others = (again.layer_bytes[chunk * table.stages + known] for chunk in range(table.chunks))
@@ -62,8 +62,8 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
     nothing = (0,) * table.cells
     made = replace(
         table,
-        layers=tuple(row if one.name == main else _dense(one, row, in_flight) for one in table.layers),
-        again=Again((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
+        layers=tuple(row if one.name == main else _correct_dense(one, row, in_flight) for one in table.layers),
+        again=RecomputeOverhead((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
     )
     made = _matched_to_runs(made, measured)
     alone = measured.of_first_chunk_alone(known)
@@ -75,16 +75,16 @@ def with_lingering(table: CostTable, measured: Measured, in_flight: Fraction) ->
     return made if peak and nearer else table
 
 
-def telling_stage(stages: int) -> int:
+def choose_telling_stage(stages: int) -> int:
     """The stage whose run with the first chunk recomputed alone tells: one in the middle, or the last; the first has other layers, too."""
-    return middle_of(stages - 1) if stages > 2 else stages - 1  # noqa: PLR2004 - the first, one between, the last
+    return middle_stage(stages - 1) if stages > 2 else stages - 1  # noqa: PLR2004 - the first, one between, the last
 
 
 def _with_full(row: LayerGroup, full: LayerCost) -> LayerGroup:
     return replace(row, recompute={**row.recompute, RecomputeMode.FULL: full})
 
 
-def _dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
+def _correct_dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup:
     """The row of layers that one stage alone was run with, so that all that they hold was taken for activations.
 
     Gradients and gathered copies are to weights what they are in the layers that most are; a recomputed layer keeps what enters it, as
@@ -105,7 +105,7 @@ def _dense(row: LayerGroup, main: LayerGroup, in_flight: Fraction) -> LayerGroup
     return _with_full(replace(row, recompute=found), full)
 
 
-def _matched_to_runs(table: CostTable, measured: Measured) -> CostTable:
+def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable:
     """The table with what stages hold anyhow, and on top while layers are computed once more, as the small runs have it."""
     main, last = measured.model.main, table.stages - 1
 
@@ -115,7 +115,7 @@ def _matched_to_runs(table: CostTable, measured: Measured) -> CostTable:
             figures, phases = runs(stage), measured.usual(main, kind, stage)
             if figures is not None and phases:
                 found[stage] = max(figures.peaks[phase] for phase in phases) - _predicted_peak(table, figures)
-        return tuple(found.get(stage, found.get(middle_of(last), 0)) for stage in range(table.stages))
+        return tuple(found.get(stage, found.get(middle_stage(last), 0)) for stage in range(table.stages))
 
     anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.few(main, RecomputeMode.NONE, stage))
     held = [table.held_by(stage) - _end_bytes(table, stage) + more for stage, more in enumerate(anyhow)]
@@ -154,7 +154,7 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
     return int(costs.peaks(costs.state(cells)[None])[0, figures.stage])
 
 
-def emptied_probes(job: PlannedJob, model: ProbedModel) -> list[Probe]:
+def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
     """Runs of the first stage without layers in its first chunk, and of the last one without any in its last; nothing is recomputed.
 
     None where stages have one chunk: a stage without layers is not run small.
@@ -164,7 +164,7 @@ def emptied_probes(job: PlannedJob, model: ProbedModel) -> list[Probe]:
         loaded = _with_empty_end(job, stage)
         if loaded is not None:
             # The other cells keep a layer each: with one in this stage's, too, there would be fewer layers than cells, which is refused.
-            _, more = sizes(job.chunks, model.whole[stage], model.least[stage])
+            _, more = probe_sizes(job.chunks, model.whole[stage], model.least[stage])
             found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
     return found
 
@@ -174,7 +174,7 @@ def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
     if job.stages == 1:
         return None
     try:
-        return of_most(job, uniform(_emptied_placement(job, stage), RecomputeMode.NONE.value))
+        return config_of_main_layers(job, uniform_lists(_emptied_placement(job, stage), RecomputeMode.NONE.value))
     except MsTuneError:
         return None
 
@@ -188,7 +188,7 @@ def _emptied_placement(job: PlannedJob, stage: int) -> list[list[int]]:
     return counts
 
 
-def with_ends(table: CostTable, job: PlannedJob, measured: Measured, runs: Sequence[RunFigures]) -> CostTable:
+def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, runs: Sequence[RunFigures]) -> CostTable:
     """The table with what is known of its ends: whether the framework takes them without layers, and what the stage holds less then.
 
     MindSpeed-Core-MS wants a layer in every cell (``num_layer_list``); MindFormers' static graph does not. Layers of a chunk share
@@ -212,7 +212,7 @@ def with_ends(table: CostTable, job: PlannedJob, measured: Measured, runs: Seque
         if plain is None or few is None:
             continue
         # While weights are updated other things are there; that moment has a row of its own.
-        seen = [figures.peaks[phase] for phase in phases_alike(figures, few, plain.lasting)]
+        seen = [figures.peaks[phase] for phase in find_alike_phases(figures, few, plain.lasting)]
         counts = _emptied_placement(job, figures.stage)
         there = dict.fromkeys(range(job.chunks), 0)
         for (chunk, _), count in figures.cells.items():

@@ -9,14 +9,14 @@ from ms_tune.dryrun.plan import plan as planned
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.run import dryrun
 from ms_tune.enums import RecomputeMode
-from ms_tune.fit.job import full_first
+from ms_tune.fit.job import full_first_lists
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.result import NEAR, Relief, Round, Verified
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit as plan_for
 from ms_tune.planning.fit import with_plan
-from ms_tune.planning.search import relieved
+from ms_tune.planning.search import add_recompute
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class VerifyLoop:
                     break
                 if self._settled(report) or (best is not None and not self._promises(report, best)):
                     break
-                one = replace(one, peak_bytes=_without(report, fragments))
+                one = replace(one, peak_bytes=_peaks_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
                     return LoopOutcome(tuple(self._done), best if report.stopped else one)
@@ -93,11 +93,11 @@ class VerifyLoop:
             one = self._verified(one)
             self._done.append(one)
             good = self._good(one)
-            if good and (best is None or _faster(one, best)):
+            if good and (best is None or _is_faster(one, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
             table = correct_table(table, fresh, one.stands_for)
-            seen = _fragments(one, fragments, self._reserve)
+            seen = _observed_fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
             relief = None if best is not None else self._relief(one, table, seen, margin)
             # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
@@ -121,18 +121,18 @@ class VerifyLoop:
         """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
         planned = one.report.planned
         assert planned is not None  # noqa: S101 - the callers have looked
-        wanted = worst_stages(self._job, planned.plan)
+        wanted = find_worst_stages(self._job, planned.plan)
         kept = {stage: found for stage in wanted if (found := self._proof(planned.plan, stage)) is not None}
         left = tuple(stage for stage in wanted if stage not in kept)
         if kept and left:
-            self._observer.say(msg("fitting.kept", stages=_numbers(tuple(kept)), left=_numbers(left)))
+            self._observer.say(msg("fitting.kept", stages=_join_numbers(tuple(kept)), left=_join_numbers(left)))
         fresh = (
             compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
             if left
             else ()
         )
         verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
-        stands_for = _stands_for([stage.stage for stage in verified], self._job.stages)
+        stands_for = _representative_stages([stage.stage for stage in verified], self._job.stages)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
     def _proof(self, plan: PlanLists, stage: int) -> Verified | None:
@@ -157,11 +157,11 @@ class VerifyLoop:
         lacking = [stage for stage in one.verified if not self._is_good(stage)]
         if planned is None or len(lacking) == len(one.verified):
             return None
-        whole = _holding(table, fragments)
+        whole = _with_fragments(table, fragments)
         # A stage that the lacking one stands for does not fit either, as far as is known.
         numbers = {stage.stage for stage in lacking}
         stages = [at for at, other in enumerate(one.stands_for) if other in numbers]
-        cells = relieved(whole, planned.cells, stages, margin)
+        cells = add_recompute(whole, planned.cells, stages, margin)
         if cells is None:
             return None
         report = with_plan(one.report, whole, cells)
@@ -176,7 +176,7 @@ class VerifyLoop:
             )
             for stage in lacking
         )
-        return Round(report, _without(report, fragments), relieved=told)
+        return Round(report, _peaks_without(report, fragments), relieved=told)
 
     def _next(self, table: CostTable, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
         """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
@@ -212,7 +212,7 @@ class VerifyLoop:
     def _plan(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
         """The plan of a table whose stages also hold their fragments."""
         asked = self._request
-        whole = _holding(table, fragments)
+        whole = _with_fragments(table, fragments)
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
     def _promises(self, report: FitReport, best: Round) -> bool:
@@ -228,27 +228,27 @@ class VerifyLoop:
         return stage.verdict.is_good(allow_tight=self._request.allow_tight)
 
 
-def _faster(one: Round, other: Round) -> bool:
+def _is_faster(one: Round, other: Round) -> bool:
     mine, theirs = one.report.planned, other.report.planned
     return mine is not None and theirs is not None and mine.time < theirs.time
 
 
-def _stands_for(there: Sequence[int], stages: int) -> tuple[int, ...]:
+def _representative_stages(there: Sequence[int], stages: int) -> tuple[int, ...]:
     """For every stage the simulated one that holds at least as much: itself, or the nearest before it."""
     return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
 
 
-def _numbers(stages: Sequence[int]) -> str:
+def _join_numbers(stages: Sequence[int]) -> str:
     return ", ".join(map(str, stages))
 
 
-def _without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:
+def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:
     """The peaks of a report's plan without what was set aside for fragments."""
     peaks = report.planned.peak_bytes if report.planned is not None else ()
     return tuple(peak - more for peak, more in zip(peaks, fragments, strict=True))
 
 
-def _holding(table: CostTable, fragments: Sequence[int]) -> CostTable:
+def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
     """The table whose stages also hold their fragments."""
     own = table.stage_bytes or (0,) * table.stages
     held = tuple(size + more for size, more in zip(own, fragments, strict=True))
@@ -265,7 +265,7 @@ def _holding(table: CostTable, fragments: Sequence[int]) -> CostTable:
     )
 
 
-def _fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ...]:
+def _observed_fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ...]:
     """What each stage needs beside its peak and the reserve, as a round had it.
 
     Args:
@@ -280,7 +280,7 @@ def _fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ..
     )
 
 
-def lists_of(job: PlannedJob, plan: PlanLists) -> SappLists:
+def lists_of_plan(job: PlannedJob, plan: PlanLists) -> SappLists:
     """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
     nothing = plan.recompute
     counts = tuple(map(tuple, job.now.placement or ()))
@@ -303,14 +303,14 @@ def _row_lists(rows: Rows) -> list[list[int]]:
     return [list(row) for row in rows]
 
 
-def worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
+def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
     """The stages of a plan that no other one outdoes.
 
     Raises:
         MsTuneError: The plan cannot be written into the config.
     """
-    loaded = job.with_lists(lists_of(job, plan))
-    return tuple(stage.run.stage for stage in planned(_whole(job, StageChoice.WORST), loaded).stages)
+    loaded = job.with_lists(lists_of_plan(job, plan))
+    return tuple(stage.run.stage for stage in planned(_whole_request(job, StageChoice.WORST), loaded).stages)
 
 
 def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
@@ -319,19 +319,19 @@ def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], obs
     Raises:
         MsTuneError: The plan cannot be written into the config, or a process failed.
     """
-    return dryrun(_whole(job, stages), observer, job.with_lists(lists_of(job, plan)))
+    return dryrun(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
 
 
-def _whole(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
+def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
     return replace(job.request, layers=None, fewest_layers=False, stages=stages)
 
 
 def is_same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
     """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
-    return one.offset == other.offset and _column(one, stage) == _column(other, stage)
+    return one.offset == other.offset and _plan_column(one, stage) == _plan_column(other, stage)
 
 
-def _column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
+def _plan_column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
     rows = (plan.recompute, plan.select_recompute, plan.select_comm_recompute, plan.swap)
     return tuple(tuple(row[stage] for row in every) for every in rows)
 
@@ -369,7 +369,7 @@ def check_probe(job: PlannedJob) -> Probe:
     """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
     stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
     full = [[count - count // 2 for count in row] for row in job.placement]
-    loaded = job.small(full_first(job.placement, full))
+    loaded = job.small(full_first_lists(job.placement, full))
     return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
 
 

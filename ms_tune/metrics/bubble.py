@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes, refusal
+from ms_tune.planning.schedule import MOST_PASSES, Schedule, stage_passes, why_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +25,9 @@ def bubble(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches
         micro_batches: Micro-batches of a step.
     """
     chunks, stages = len(placement), len(placement[0])
-    if chunks * stages * micro_batches > MOST_PASSES or refusal(schedule, stages, chunks, micro_batches):
+    if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):
         return None
-    orders = [passes(schedule, stage, stages, chunks, micro_batches) for stage in range(stages)]
+    orders = [stage_passes(schedule, stage, stages, chunks, micro_batches) for stage in range(stages)]
     ends: dict[tuple[bool, int, int], float] = {}
     clock, place, moved = [0.0] * stages, [0] * stages, True
     while moved:

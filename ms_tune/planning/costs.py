@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.simulate import Graph, graph_of
+from ms_tune.planning.simulate import PassGraph, graph_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Costs:
     """A table in arrays. ``layers + 1`` entries are sums over the layers before."""
 
     table: CostTable
-    graph: Graph  # the passes
+    graph: PassGraph  # the passes
     unit: Fraction  # time of a tick, in the table's unit
     forward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
     backward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
@@ -178,15 +178,15 @@ class Costs:
 def costs_of(table: CostTable) -> Costs:
     """A table in arrays."""
     graph, kinds = graph_of(table), table.kinds
-    unit, ticks = _ticks(table)
+    unit, ticks = _choose_tick(table)
 
     def sums(figure: Callable[[LayerGroup], int]) -> Whole:
         each = [figure(layer) for layer in table.layers for _ in range(layer.count)]
         return np.cumsum([0, *each], dtype=np.int64)
 
     ends = np.zeros(table.cells, np.int64)
-    ends[0] += ticks(_exact(table.head.forward))
-    ends[-1] += ticks(_exact(table.tail.forward))
+    ends[0] += ticks(_exact_fraction(table.head.forward))
+    ends[-1] += ticks(_exact_fraction(table.tail.forward))
     most = max(map(len, graph.moments))
     # A stage with fewer moments than another one has its last one several times.
     moments = [[*stage, *[stage[-1]] * (most - len(stage))] for stage in graph.moments]
@@ -195,8 +195,8 @@ def costs_of(table: CostTable) -> Costs:
         table=table,
         graph=graph,
         unit=unit,
-        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
-        backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
+        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
+        backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
         kept=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].activation_bytes) for kind in kinds]),  # type: ignore[misc]
         weights=sums(lambda layer: layer.bytes),
         ends=ends,
@@ -213,23 +213,25 @@ def costs_of(table: CostTable) -> Costs:
     )
 
 
-def _exact(number: float) -> Fraction:
+def _exact_fraction(number: float) -> Fraction:
     """A number as it was written, not as the nearest binary fraction."""
     return Fraction(repr(number))
 
 
-def _forward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
-    return _exact(layer.forward) * (1 + _exact(layer.recompute[kind].forward_extra))
+def _forward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
+    return _exact_fraction(layer.forward) * (1 + _exact_fraction(layer.recompute[kind].forward_extra))
 
 
-def _backward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
-    return 2 * _exact(layer.forward) * (1 + _exact(layer.recompute[kind].backward_extra))
+def _backward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
+    return 2 * _exact_fraction(layer.forward) * (1 + _exact_fraction(layer.recompute[kind].backward_extra))
 
 
-def _ticks(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
+def _choose_tick(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
     """The longest time of which all times of a table are multiples; else nine digits of the longest time."""
-    times = [_exact(end.forward) for end in (table.head, table.tail)]
-    times += [way(layer, kind) for way in (_forward, _backward) for layer in table.layers for kind in table.kinds]
+    times = [_exact_fraction(end.forward) for end in (table.head, table.tail)]
+    times += [
+        way(layer, kind) for way in (_forward_time, _backward_time) for layer in table.layers for kind in table.kinds
+    ]
     common = lcm(*(time.denominator for time in times))
     unit = Fraction(gcd(*(int(time * common) for time in times)), common)
     longest = max(times)
@@ -249,7 +251,7 @@ class StepTimeBreakdown:
     busy: tuple[float, ...]  # the part of the step in which each stage works
 
 
-def breakdown(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
+def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
     """Where the time of a plan's step goes.
 
     Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import MOST_LAYERS, CostTable, End, LayerCost, LayerGroup, check
+from ms_tune.planning.table import MOST_LAYERS, CostTable, LayerCost, LayerGroup, StageEnd, check_table
 from ms_tune.planning.table_file import parse_json
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -72,11 +72,11 @@ def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
     for index, row in enumerate(rows):
         kind = row.get("type")
         if not isinstance(kind, str) or kind not in by_type:
-            raise ConfigError(_at(index, msg("planning.sapp.type")), path=source)
+            raise ConfigError(_located(index, msg("planning.sapp.type")), path=source)
         by_type[kind].append({**row, "": index})
     if not by_type["BODY"]:
         raise ConfigError(msg("planning.sapp.no-body"), path=source)
-    size = _number(data, "stage_const_mem", source) or 0.0
+    size = _read_number(data, "stage_const_mem", source) or 0.0
     constant = round(size * MIB) if pipeline.constant_bytes is None else pipeline.constant_bytes
     table = CostTable(
         **{**pipeline._asdict(), "constant_bytes": constant},
@@ -84,14 +84,14 @@ def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
         head=_read_end(by_type["HEAD"], source),
         tail=_read_end(by_type["TAIL"], source),
     )
-    return check(table, source)
+    return check_table(table, source)
 
 
-def _at(index: int | None, what: Message) -> Message:
+def _located(index: int | None, what: Message) -> Message:
     return what if index is None else msg("planning.file.at", where=f"layers_description[{index}]", what=what)
 
 
-def _number(row: dict[str, Any], key: str, source: str) -> float | None:
+def _read_number(row: dict[str, Any], key: str, source: str) -> float | None:
     """A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it."""
     value = row.get(key, row.get(f"{key} "))
     if value is None:
@@ -102,39 +102,41 @@ def _number(row: dict[str, Any], key: str, source: str) -> float | None:
         or not math.isfinite(value)
         or not 0 <= value <= _MOST
     ):
-        raise ConfigError(_at(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
+        raise ConfigError(_located(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
     return float(value)
 
 
-def _read_end(rows: list[dict[str, Any]], source: str) -> End:
+def _read_end(rows: list[dict[str, Any]], source: str) -> StageEnd:
     """SAPP sums up what stands at one end; its backward pass takes twice as long."""
-    times = [_number(row, "time", source) or 0.0 for row in rows]
-    sizes = [_number(row, "memory_parameter", source) or 0.0 for row in rows]
-    return End(math.fsum(times), round(math.fsum(sizes) * MIB))
+    times = [_read_number(row, "time", source) or 0.0 for row in rows]
+    sizes = [_read_number(row, "memory_parameter", source) or 0.0 for row in rows]
+    return StageEnd(math.fsum(times), round(math.fsum(sizes) * MIB))
 
 
 def _read_layer(row: dict[str, Any], source: str) -> LayerGroup:
     name, count = row.get("name"), row.get("nb_layer")
-    time, forward = _number(row, "time", source), _number(row, "forward_time", source)
+    time, forward = _read_number(row, "time", source), _read_number(row, "forward_time", source)
     if not isinstance(name, str) or not name or isinstance(count, bool) or not isinstance(count, int):
-        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+        raise ConfigError(_located(row[""], msg("planning.sapp.name-count")), path=source)
     time = forward if time is None else time
     if not 1 <= count <= MOST_LAYERS or time is None:
-        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+        raise ConfigError(_located(row[""], msg("planning.sapp.name-count")), path=source)
     forward, backward = time if forward is None else forward, 2 * time
     recompute = {}
     for kind, names in KINDS.items():
-        size = _number(row, names.memory, source)
+        size = _read_number(row, names.memory, source)
         if size:
-            whole = _number(row, names.time, source)
-            coefficient = _number(row, names.coefficient, source)
+            whole = _read_number(row, names.time, source)
+            coefficient = _read_number(row, names.coefficient, source)
             longer = backward * (1 + (names.default if coefficient is None else coefficient))
             extra = (whole or longer) / (2 * forward) - 1 if forward else 0.0
             recompute[kind] = LayerCost(round(size * MIB), round(extra, 9))
-    return LayerGroup(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)
+    return LayerGroup(
+        name, count, forward, round((_read_number(row, "memory_parameter", source) or 0.0) * MIB), recompute
+    )
 
 
-class Exported(NamedTuple):
+class SappExport(NamedTuple):
     """SAPP's form of a table."""
 
     content: dict[str, object]  # the file's JSON
@@ -142,21 +144,23 @@ class Exported(NamedTuple):
     left: tuple[Message, ...]  # what that form has no place for
 
 
-def export_sapp(table: CostTable, name: str) -> Exported:
+def export_sapp(table: CostTable, name: str) -> SappExport:
     """A table in SAPP's form. Sizes that it has no place for are left out and told; none is made smaller."""
-    constant, head, tail = _fixed(table)
+    constant, head, tail = _fixed_bytes(table)
     rows = [
         _end_json("HEAD", table.head, head),
         *(_layer_json(layer) for layer in table.layers),
         _end_json("TAIL", table.tail, tail),
     ]
     pipeline = SappPipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order)
-    return Exported(
-        {"name": name, "stage_const_mem": constant / MIB, "layers_description": rows}, pipeline, tuple(_left(table))
+    return SappExport(
+        {"name": name, "stage_const_mem": constant / MIB, "layers_description": rows},
+        pipeline,
+        tuple(_list_left_out(table)),
     )
 
 
-def _fixed(table: CostTable) -> tuple[int, int, int]:
+def _fixed_bytes(table: CostTable) -> tuple[int, int, int]:
     """What every stage holds beside its layers, and head and tail: what each stage holds on top goes with these three."""
     own = table.stage_bytes or (0,) * table.stages
     most = max(own[1:-1], default=min(own))
@@ -164,7 +168,7 @@ def _fixed(table: CostTable) -> tuple[int, int, int]:
     return table.constant_bytes + most, table.head.bytes + head, table.tail.bytes + tail
 
 
-def _end_json(kind: str, end: End, size: int) -> dict[str, object]:
+def _end_json(kind: str, end: StageEnd, size: int) -> dict[str, object]:
     return {"name": kind.lower(), "type": kind, "time": end.forward, "nb_layer": 1, "memory_parameter": size / MIB}
 
 
@@ -184,7 +188,7 @@ def _layer_json(layer: LayerGroup) -> dict[str, object]:
     return row
 
 
-def _left(table: CostTable) -> Iterator[Message]:
+def _list_left_out(table: CostTable) -> Iterator[Message]:
     for layer in table.layers:
         for kind, kept in layer.recompute.items():
             if kind not in KINDS:

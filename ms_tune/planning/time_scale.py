@@ -16,7 +16,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.planning.table import End
+    from ms_tune.planning.table import StageEnd
     from ms_tune.text import Message
 
 HEAD, TAIL = "head", "tail"
@@ -141,12 +141,12 @@ def parse_times(text: str) -> dict[str, LayerTimes]:
         if not equals or not name or name in found:
             message = f"not a time: {item!r}"
             raise ValueError(message)
-        kinds = {RecomputeMode.NONE: _ms(backward)} if slash else {}
-        found[name] = LayerTimes(_ms(forward), kinds)
+        kinds = {RecomputeMode.NONE: _parse_ms(backward)} if slash else {}
+        found[name] = LayerTimes(_parse_ms(forward), kinds)
     return found
 
 
-def _ms(text: str) -> float:
+def _parse_ms(text: str) -> float:
     match = _PLAIN.fullmatch(text)
     time = float(match[1]) * (_SECONDS[match[2]] * _MS if match[2] else 1.0) if match else 0.0
     if not 0 < time <= _MOST_MS:
@@ -177,7 +177,7 @@ def read_times(text: str, source: str) -> dict[str, LayerTimes]:
     return found
 
 
-def timed(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> CostTable:
+def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> CostTable:
     """The table with measured times; its unit is a millisecond then.
 
     Every part that takes time in the table needs a measured one: figures of another origin beside them would be no seconds.
@@ -210,7 +210,7 @@ def timed(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> Cos
     )
 
 
-def _timed_end(end: End, times: LayerTimes | None) -> End:
+def _timed_end(end: StageEnd, times: LayerTimes | None) -> StageEnd:
     return end if times is None else replace(end, forward=times.forward)
 
 
@@ -252,7 +252,7 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
         own = [one for one in clock.seen if start <= one.number < start + layer.count]
         start += layer.count
         if own and layer.forward:
-            found[layer.name], counts[layer.name] = _mean(own, table.micro_batches), len(own)
+            found[layer.name], counts[layer.name] = _mean_times(own, table.micro_batches), len(own)
     if not found:
         return clock
     reference = max((layer for layer in table.layers if layer.name in found), key=lambda layer: counts[layer.name])
@@ -261,7 +261,7 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
     told = [
-        f"{layer.name} {_told(found[layer.name])} ({counts[layer.name]}/{layer.count})"
+        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.count})"
         for layer in table.layers
         if layer.name in found and layer.name not in clock.times
     ]
@@ -272,7 +272,7 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     return replace(clock, times={**found, **rest, **clock.times}, seen=None, notes=(*clock.notes, *notes))
 
 
-def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
+def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of all."""
     plain = [one for one in layers if not one.twice]
     whole = [one for one in layers if one.twice and not one.forward]
@@ -287,7 +287,7 @@ def _mean(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
     return LayerTimes(forward, backward)
 
 
-def _told(times: LayerTimes) -> str:
+def _times_text(times: LayerTimes) -> str:
     backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
     return f"{times.forward:.4g} / {backward} ms"
 
@@ -296,12 +296,12 @@ MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
 _DIGITS = 10**6
 
 
-def swaps(table: CostTable) -> bool:
+def can_swap(table: CostTable) -> bool:
     """Whether a plan of a table may swap."""
     return RecomputeMode.SWAP in table.layers[0].recompute
 
 
-def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
+def with_swap_time(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
     """The table with the time that its layers' swap takes: what of the copies is not hidden behind passes of the layer that makes them.
 
     A layer that swaps sends what it keeps of a micro-batch to the host once its forward pass has made it, and fetches it for its
@@ -316,10 +316,10 @@ def with_link(table: CostTable, bytes_per_time: float, source: str) -> CostTable
     Raises:
         ConfigError: Copies take so much longer than passes that swap is no remedy, or a layer that swaps takes no time.
     """
-    return replace(table, layers=tuple(_linked(layer, bytes_per_time, source) for layer in table.layers))
+    return replace(table, layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
 
 
-def _linked(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
+def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None or not kept.swapped_bytes:
         return layer
@@ -329,13 +329,13 @@ def _linked(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup
     if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
         raise ConfigError(_too_slow(layer, copies), msg("planning.link.slow.hint"), path=source)
     longer = kept._replace(
-        forward_extra=_extra(copies, layer.forward, layer.forward),
-        backward_extra=_extra(copies, back, 2 * layer.forward),
+        forward_extra=_extra_time(copies, layer.forward, layer.forward),
+        backward_extra=_extra_time(copies, back, 2 * layer.forward),
     )
     return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: longer})
 
 
-def _extra(copies: float, own: float, unit: float) -> float:
+def _extra_time(copies: float, own: float, unit: float) -> float:
     """The longer of copies and computation, as a part of a unit beyond it, rounded up."""
     longest = max(copies, own)
     return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS

@@ -13,8 +13,8 @@ from ms_tune.units import GIB, gib
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.fit.rank import Candidate
-    from ms_tune.fit.search import SearchFit, Tried
+    from ms_tune.fit.rank import LayoutCandidate
+    from ms_tune.fit.search import SearchFit, TriedLayout
     from ms_tune.planning.layouts import Layout
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -112,7 +112,7 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
     return [console.text(f"layouts.column.{name}") for name in names], rows
 
 
-def _without(one: Tried) -> Message:
+def _without(one: TriedLayout) -> Message:
     """What is told of a layout without a dryrun of its plan."""
     short = None if one.fit is None else one.fit.last.report.shortage
     if short is None:
@@ -178,7 +178,7 @@ def _layout(layout: Layout) -> dict[str, int]:
 _FIELDS = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 
 
-def _candidate(found: SearchFit, one: Candidate) -> dict[str, object]:
+def _candidate(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
     estimate = one.estimate
     return {
         "layout": _layout(one.layout),

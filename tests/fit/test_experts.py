@@ -16,12 +16,12 @@ import yaml
 from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.fit.calibration_runs import ProbeRun, asked, model_in
+from ms_tune.fit.calibration_runs import ProbeRun, count_job_layers, plan_probes
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.measure import Probe, RunFigures
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.table import table_of
+from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.table import build_table
 from ms_tune.fit.verify_loop import predict_check_run
 from ms_tune.planning.costs import costs_of
 from ms_tune.resources import data_folder
@@ -80,16 +80,16 @@ def figures(run: dict[str, Any]) -> RunFigures:
     return RunFigures(**given, kinds=kinds_from_json(run["kinds"]), in_flight=tuple(run["in_flight"]))
 
 
-def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
+def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
     seen = []
     for run in runs["probes"]:
         found, kind = figures(run), RecomputeMode(run["kind"])
         seen.append(
-            Seen(
+            ProbeResult(
                 ProbeRun(LayerKind(run["make"]), kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found
             )
         )
-    made = Measured(seen, model_in(job))
+    made = StageMeasurements(seen, count_job_layers(job))
     made.with_some([figures(run) for run in runs["some"]])
     made.with_first([figures(run) for run in runs["first"]])
     made.with_alone([figures(run) for run in runs["alone"]])
@@ -97,7 +97,7 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
 
 
 def table(job: PlannedJob, runs: dict[str, Any]) -> CostTable:
-    return table_of(job, measured(job, runs), RelativeCosts(), 60 << 30)
+    return build_table(job, measured(job, runs), RelativeCosts(), 60 << 30)
 
 
 def off(made: CostTable, whole: dict[str, Any]) -> float:
@@ -117,7 +117,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
 def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], request: pytest.FixtureRequest) -> None:
     """Else what was recorded would tell of another ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
-    probes, _ = asked(job, model_in(job), KINDS)
+    probes, _ = plan_probes(job, count_job_layers(job), KINDS)
     wanted = [(one.make, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
     assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 

@@ -123,10 +123,12 @@ def fitted(
 
     monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
     monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
-    monkeypatch.setattr(engine, "measure", measure)
+    monkeypatch.setattr(engine, "measure_probes", measure)
     monkeypatch.setattr(verify_loop, "simulate_plan", simulated)
     every = tuple(range(job.stages))
-    monkeypatch.setattr(verify_loop, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
+    monkeypatch.setattr(
+        verify_loop, "find_worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every
+    )
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
@@ -397,7 +399,7 @@ class TestPlans:
         first, _, more = form.partition("\ncopy")
         text = text.replace("parallel_config:\n", f"parallel_config:\n  num_layer_list: {first}\n", 1)
         file.write_text(text + (f"copy{more}\n" if more else ""), encoding="utf-8")
-        monkeypatch.setattr(engine, "measure", lambda *_arguments: pytest.fail("something was run"))
+        monkeypatch.setattr(engine, "measure_probes", lambda *_arguments: pytest.fail("something was run"))
         with pytest.raises(ConfigError, match="num_layer_list") as caught:
             fit_config(ConfigFitRequest(DryrunRequest(config=file)), Observer())
         assert caught.value.hint is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import CostTable, check
+from ms_tune.planning.table import CostTable, check_table
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
@@ -33,7 +33,7 @@ def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeMo
 
 @pytest.mark.parametrize("seed", range(40))
 def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> None:
-    table, draw = check(random_table(seed), "random"), random.Random(seed)  # noqa: S311 - test data
+    table, draw = check_table(random_table(seed), "random"), random.Random(seed)  # noqa: S311 - test data
     costs = costs_of(table)
     plans = [random_cells(table, draw) for _ in range(4)]
     states = np.stack([costs.state(cells) for cells in plans])

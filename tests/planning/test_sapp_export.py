@@ -11,7 +11,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.sapp import export_sapp, read_sapp
 from ms_tune.planning.search import even_state
-from ms_tune.planning.table import CostTable, LayerCost, Update
+from ms_tune.planning.table import CostTable, LayerCost, UpdateCost
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 
@@ -91,7 +91,7 @@ def test_what_has_no_place_is_told() -> None:
         RecomputeMode.SELECT: LayerCost(0, 0.04),
         RecomputeMode.FULL: LayerCost(7, 0.5, 30),
     }
-    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=Update((1,) * 4, (2,) * 4))
+    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=UpdateCost((1,) * 4, (2,) * 4))
     other, left = again(table)
     assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
     assert set(other.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning import explain
-from ms_tune.planning.anneal import allowed
+from ms_tune.planning.anneal import is_allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, fit
@@ -149,7 +149,7 @@ def test_no_cell_recomputes_operators_and_communication_apart() -> None:
     states[0, 0, select] = states[0, 1, comm] = 1
     states[1, :, comm] = 1
     states[2, 2, [select, comm]] = 1
-    assert allowed(costs, states).tolist() == [True, True, False]
+    assert is_allowed(costs, states).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("seed", range(5))

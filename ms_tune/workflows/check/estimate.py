@@ -20,7 +20,7 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate, HeldLayers, RankShare, layer_activations, logits_bytes, stage_estimate
-from ms_tune.fit.layouts import layout_of, sequence_parallel
+from ms_tune.fit.layouts import is_sequence_parallel, read_layout
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
-    layout = layout_of(job.loaded, job.first)
+    layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
-    share = RankShare(tokens, layout.tensor, sequence_parallel(job.loaded), layout.context, layout.expert)
+    share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
     runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
     stages = tuple(_config_stage(run, widths, share) for run in runs)
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))

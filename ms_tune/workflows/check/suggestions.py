@@ -12,8 +12,8 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.estimate.memory import Outlook
-from ms_tune.fit.job import offset_of, present_plan, read_job
-from ms_tune.fit.layouts import keys_of, sequence_parallel
+from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
+from ms_tune.fit.layouts import is_sequence_parallel, layout_keys
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.plan import cells_of
 from ms_tune.text import msg
@@ -53,13 +53,13 @@ def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
 def _changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     """What can be tried, what costs no time first."""
     dialect, split = job.loaded.dialect, job.first.split
-    shared = keys_of(dialect).sharded
+    shared = layout_keys(dialect).sharded
     if shared is not None and split.data * split.context > 1 and job.loaded.source.get(shared) is not True:
         yield from _set(job, now, "optimizer", shared, value=True)
-    if split.tensor > 1 and not sequence_parallel(job.loaded):
-        yield from _set(job, now, "sequence", keys_of(dialect).sequence, value=True)
+    if split.tensor > 1 and not is_sequence_parallel(job.loaded):
+        yield from _set(job, now, "sequence", layout_keys(dialect).sequence, value=True)
     yield from _recompute(job, now)
-    path = keys_of(dialect).sizes["size"]
+    path = layout_keys(dialect).sizes["size"]
     size = job.loaded.source.get(path)
     if isinstance(size, int) and not isinstance(size, bool) and size > 1:
         yield from _set(job, now, "micro-batch", path, value=size // 2)
@@ -124,7 +124,7 @@ def _lists(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> Sap
         added = min(more, job.placement[chunk][stage] - row[stage])
         row[stage] += added
         more -= added
-    return SappLists(offset_of(job.placement), wanted, None, None)
+    return SappLists(layer_offset_or_none(job.placement), wanted, None, None)
 
 
 def _estimated(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
@@ -165,7 +165,7 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
     from ms_tune.fit.table_cache import read_cached_table  # noqa: PLC0415 - it needs NumPy, which the base install has not
 
     kept = read_cached_table(job)
-    plan = present_plan(job, kept.table) if kept is not None else None
+    plan = read_present_plan(job, kept.table) if kept is not None else None
     if kept is None or plan is None:
         return None
     import numpy as np  # noqa: PLC0415 - it needs the extra 'fit', as the table that is there did
