@@ -42,7 +42,7 @@ def main() -> None:
         states = np.repeat(even_state(costs)[None], PLANS, axis=0)
         begin = time.process_time()
         for _ in range(20):
-            costs.time(states)
+            costs.step_ticks(states)
         rate = 20 * PLANS / (time.process_time() - begin)
         begin = time.process_time()
         report = fit(table)
@@ -62,10 +62,10 @@ def _random(count: int) -> None:
         table = random_table(10_000 + seed)
         found = search_plans(table, Effort.QUICK, 1, lambda _progress: None)
         if not found.found:
-            wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peaks(found.best.state[None])[0])
+            wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peak_bytes(found.best.state[None])[0])
             continue
-        cells = found.costs.cells(found.best.state)
-        planned, proved = planned + 1, proved + found.optimal()
+        cells = found.costs.cells_of(found.best.state)
+        planned, proved = planned + 1, proved + found.is_optimal()
         swaps += any(cell.get(RecomputeMode.SWAP) for cell in cells)
         keeps = max(naive.peaks_of(table, cells)) <= table.limit_bytes
         step = naive.time_of(table, cells)

@@ -40,7 +40,7 @@ class ProbeRun:
     """A probe and what it is for."""
 
     make: LayerKind  # the layers that it is about
-    kind: RecomputeMode  # what they recompute
+    recompute: RecomputeMode  # what they recompute
     probe: Probe
 
 
@@ -264,7 +264,7 @@ def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -
     if dense is job.loaded:
         return  # no key says how many are
     try:
-        made = replace(job, loaded=dense).small(uniform_lists(job.placement, kind.value))
+        made = replace(job, loaded=dense).for_small_runs(uniform_lists(job.placement, kind.value))
     except MsTuneError:
         return  # the kind is of what experts do
     both = probe_sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
@@ -282,7 +282,7 @@ def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The framework does not get through the result.
     """
-    return replace(job, loaded=_with_dense_first(job.loaded, 1)).small(lists)
+    return replace(job, loaded=_with_dense_first(job.loaded, 1)).for_small_runs(lists)
 
 
 def _with_dense_first(loaded: LoadedConfig, layers: int) -> LoadedConfig:

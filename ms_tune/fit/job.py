@@ -81,7 +81,7 @@ class PlannedJob:
         return self.loaded.dialect is Dialect.MINDFORMERS
 
     @property
-    def few(self) -> int:
+    def few_micro_batches(self) -> int:
         """So many micro-batches tell what a stage holds: what its runs have in a static graph.
 
         The dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink).
@@ -91,7 +91,7 @@ class PlannedJob:
             return pipeline.micro_batches
         return few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
 
-    def small(self, lists: SappLists) -> LoadedConfig:
+    def for_small_runs(self, lists: SappLists) -> LoadedConfig:
         """The config with other lists for runs: with no more micro-batches than tell what a stage holds.
 
         Raises:
@@ -99,9 +99,9 @@ class PlannedJob:
             UsageError: The framework does not get through the result.
         """
         loaded = self.with_lists(lists)
-        if self.few == self.first.pipeline.micro_batches:
+        if self.few_micro_batches == self.first.pipeline.micro_batches:
             return loaded
-        setting = Setting(_MICRO_BATCHES, str(self.few))
+        setting = Setting(_MICRO_BATCHES, str(self.few_micro_batches))
         return loaded.with_source(with_settings(loaded.source, [setting], loaded.dialect))
 
 

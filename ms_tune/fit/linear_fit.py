@@ -38,7 +38,7 @@ class Line:
     in_flight: Fraction  # Micro-batches in flight of a layer: the mean of the stage's chunks
     even: bool = True  # it was drawn through as many layers more in each chunk
 
-    def at(self, layers: int) -> Fraction:
+    def bytes_with(self, layers: int) -> Fraction:
         """What the stage holds with so many layers."""
         return self.base + self.slope * layers
 
@@ -129,7 +129,7 @@ class LayerBytes:
         """Whether the micro-batch at its backward pass holds no less than nothing: otherwise the lines are of other moments."""
         return self.activations >= 0 and self.activations + self.once >= 0
 
-    def in_flight(self, micro_batches: Fraction) -> Fraction:
+    def total_bytes(self, micro_batches: Fraction) -> Fraction:
         """All of it."""
         return self.lasting + self.activations * micro_batches + self.once
 
@@ -250,7 +250,7 @@ def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others:
     seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
         if plain.phase in figures.peaks:
-            seen[weigh_recomputed(figures, main)] = plain.at(figures.layers) - figures.peaks[plain.phase]
+            seen[weigh_recomputed(figures, main)] = plain.bytes_with(figures.layers) - figures.peaks[plain.phase]
     points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
         (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
@@ -275,7 +275,7 @@ def with_first_chunk(freed: FreedByRecompute, plain: Line, figures: RunFigures, 
     count, (_, others) = _count_recomputed_main(figures, main), weigh_recomputed(figures, main)
     if plain.phase not in figures.peaks or not count:
         return freed
-    alone = plain.at(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
+    alone = plain.bytes_with(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
     return replace(freed, in_first_chunk=alone / count)
 
 
@@ -319,5 +319,5 @@ def fit_transient_alone(
     weighed, others = weigh_recomputed(figures, main)
     first = freed.in_first_chunk
     less = freed.each * weighed if first is None else first * _count_recomputed_main(figures, main)
-    least = plain.at(figures.layers) - less - freed.others * others + freed.first
+    least = plain.bytes_with(figures.layers) - less - freed.others * others + freed.first
     return RecomputeTransient(max(figures.peak - least, Fraction(0)))

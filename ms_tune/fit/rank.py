@@ -89,7 +89,7 @@ class LayoutFacts:
     logits: int  # what the last stage holds beside
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
-    def peak(self, stage: int, layers: int, full: int) -> int:
+    def peak_bytes(self, stage: int, layers: int, full: int) -> int:
         """The peak of a stage with so many layers, of which so many are recomputed.
 
         Layers beyond the even split hold what the stage's layers do in the mean.
@@ -129,7 +129,7 @@ def rank_layouts(
     for number, layout in enumerate(layouts):
         on_ranked(number, len(layouts))
         try:
-            candidate = ranker.candidate(layout)
+            candidate = ranker.estimate_layout(layout)
         except MsTuneError as error:
             refused[error.message.id] += 1
             words.setdefault(error.message.id, error.message)
@@ -181,7 +181,7 @@ class _LayoutRanker:
         self._schedules: dict[bool, Schedule] = {}
         self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
-    def candidate(self, layout: Layout) -> LayoutCandidate:
+    def estimate_layout(self, layout: Layout) -> LayoutCandidate:
         """A layout with its estimate.
 
         Raises:
@@ -189,26 +189,26 @@ class _LayoutRanker:
         """
         if not can_accumulate(self._job.loaded.dialect, layout):
             raise UnsupportedError(msg("layouts.refused.accumulation"))
-        read = self._reading(layout)
-        schedule = self._schedule(layout)
+        read = self._read_layout(layout)
+        schedule = self._schedule_of(layout)
         refused = why_refused(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
         if refused is not None:
             raise UnsupportedError(refused)
         placement = place_evenly(self._job.layers, layout)
-        facts = self._facts(layout, read, schedule, placement)
+        facts = self._layout_facts(layout, read, schedule, placement)
         full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
-        time, bubble = self._time(layout, schedule, placement, full)
-        peaks = tuple(facts.peak(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
-        least = max(facts.peak(stage, count, count) for stage, count in enumerate(facts.layers))
-        sent = self._sent(layout, facts, full, read.weights)
+        time, bubble = self._step_time(layout, schedule, placement, full)
+        peaks = tuple(facts.peak_bytes(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
+        least = max(facts.peak_bytes(stage, count, count) for stage, count in enumerate(facts.layers))
+        sent = self._sent_bytes(layout, facts, full, read.weights)
         return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
-    def _reading(self, layout: Layout) -> _ReadLayout:
+    def _read_layout(self, layout: Layout) -> _ReadLayout:
         """What the framework's own sizes say, whatever chunks and micro-batches there are."""
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
             try:
-                self._read[key] = self._ask(replace(layout, chunks=1))
+                self._read[key] = self._prepare_layout(replace(layout, chunks=1))
             except MsTuneError as error:
                 self._read[key] = error
         found = self._read[key]
@@ -216,7 +216,7 @@ class _LayoutRanker:
             raise found
         return found
 
-    def _ask(self, layout: Layout) -> _ReadLayout:
+    def _prepare_layout(self, layout: Layout) -> _ReadLayout:
         loaded = with_layout(self._loaded, layout, self._job.layers)
         stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
         asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
@@ -232,7 +232,7 @@ class _LayoutRanker:
             lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], is_sequence_parallel(loaded)
         )
 
-    def _schedule(self, layout: Layout) -> Schedule:
+    def _schedule_of(self, layout: Layout) -> Schedule:
         """In which order the framework runs passes, with and without chunks."""
         several = layout.chunks > 1
         if several not in self._schedules:
@@ -243,12 +243,14 @@ class _LayoutRanker:
             self._schedules[several] = run.pipeline.schedule
         return self._schedules[several]
 
-    def _share(self, layout: Layout, *, sequence: bool) -> RankShare:
+    def _rank_share(self, layout: Layout, *, sequence: bool) -> RankShare:
         tokens = self._widths.tokens * layout.size // layout.context
         return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert)
 
-    def _facts(self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]) -> LayoutFacts:
-        share = self._share(layout, sequence=read.sequence)
+    def _layout_facts(
+        self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
+    ) -> LayoutFacts:
+        share = self._rank_share(layout, sequence=read.sequence)
         stages, layers, held_by = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
@@ -274,7 +276,7 @@ class _LayoutRanker:
             read.sequence,
         )
 
-    def _graph(self, layout: Layout, schedule: Schedule) -> PassGraph:
+    def _pass_graph(self, layout: Layout, schedule: Schedule) -> PassGraph:
         micro_batches = _few_micro_batches(layout)
         key = (schedule, layout.pipeline, layout.chunks, micro_batches)
         if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
@@ -284,11 +286,11 @@ class _LayoutRanker:
             self._graphs[key] = graph_of(sizes)
         return self._graphs[key]
 
-    def _time(
+    def _step_time(
         self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
     ) -> tuple[float, float]:
         """The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait."""
-        graph, stages, first = self._graph(layout, schedule), layout.pipeline, 0
+        graph, stages, first = self._pass_graph(layout, schedule), layout.pipeline, 0
         cells = stages * layout.chunks
         durations = np.zeros(2 * cells)
         for cell in range(cells):
@@ -301,7 +303,7 @@ class _LayoutRanker:
             first += count
         of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
         # Once the pipeline is full, every further micro-batch takes as long as it does on the slowest stage.
-        step = float(graph.step(durations[:, None])[0]) + float(of_stage.max()) * (
+        step = float(graph.step_ticks(durations[:, None])[0]) + float(of_stage.max()) * (
             layout.micro_batches - _few_micro_batches(layout)
         )
         busy = float(of_stage.sum()) * layout.micro_batches
@@ -309,9 +311,9 @@ class _LayoutRanker:
             1 - busy / (stages * step), 0.0
         ) if step else 0.0
 
-    def _sent(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
+    def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
         """What a device of the busiest stage sends in a step."""
-        share, widths, most = self._share(layout, sequence=facts.sequence), self._widths, 0
+        share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
         for stage, makes in enumerate(facts.makes):
             count, of_layers = facts.layers[stage], 0.0
             for make, part in makes.items():
@@ -351,4 +353,4 @@ def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
 def _fewest_recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
     """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
     count = facts.layers[stage]
-    return next((full for full in range(count) if facts.peak(stage, count, full) <= limit_bytes), count)
+    return next((full for full in range(count) if facts.peak_bytes(stage, count, full) <= limit_bytes), count)

@@ -90,7 +90,7 @@ def fit_config(
     table = check_table(table, source)
     checked = _check_table(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
-    fragments = tuple(size + margin for size in measured.fragments(job.stages))
+    fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
     write_cached_table(
         job, without_kinds(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments
     )
@@ -158,7 +158,7 @@ def _run_calibration(
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    beside = _plan_further_probes(job, model, request, full=any(one.kind is RecomputeMode.FULL for one in probes))
+    beside = _plan_further_probes(job, model, request, full=any(one.recompute is RecomputeMode.FULL for one in probes))
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
@@ -175,14 +175,14 @@ def _run_calibration(
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
     measured = StageMeasurements(seen, model)
-    measured.with_some(there["some"])
-    measured.with_first(there["first"])
+    measured.add_partly_recomputed(there["some"])
+    measured.add_partly_of_first_chunk(there["first"])
     alone = there["alone"]
-    stages = None if measured.hidden else (choose_telling_stage(job.stages),)
-    more = probes_of_first_chunk(job, model, stages) if measured.hidden or measured.freed else []
+    stages = None if measured.peaks_at_reduction else (choose_telling_stage(job.stages),)
+    more = probes_of_first_chunk(job, model, stages) if measured.peaks_at_reduction or measured.freed_by_stage else []
     if more:
         alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
-    measured.with_alone(alone)
+    measured.add_first_chunk_alone(alone)
     return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
@@ -213,13 +213,13 @@ def _pair_results(
     failed: dict[RecomputeMode, MsTuneError] = {}
     for one, figures in pairs:
         if isinstance(figures, MsTuneError):
-            if one.kind is RecomputeMode.NONE:
+            if one.recompute is RecomputeMode.NONE:
                 raise figures
-            failed.setdefault(one.kind, figures)
+            failed.setdefault(one.recompute, figures)
     return [
         ProbeResult(one, figures)
         for one, figures in pairs
-        if not isinstance(figures, MsTuneError) and one.kind not in failed
+        if not isinstance(figures, MsTuneError) and one.recompute not in failed
     ], failed
 
 
@@ -227,12 +227,12 @@ def _communication_last(
     job: PlannedJob, model: JobLayers, probes: list[ProbeRun]
 ) -> tuple[list[ProbeRun], list[ProbeRun]]:
     """The probes, and apart from them those of recomputed communication that others may make needless."""
-    kinds = {one.kind for one in probes}
+    kinds = {one.recompute for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
     if not model.alike or used or not {RecomputeMode.SELECT, RecomputeMode.BOTH} <= kinds:
         return probes, []
-    late = [one for one in probes if one.kind is RecomputeMode.COMM]
-    return [one for one in probes if one.kind is not RecomputeMode.COMM], late
+    late = [one for one in probes if one.recompute is RecomputeMode.COMM]
+    return [one for one in probes if one.recompute is not RecomputeMode.COMM], late
 
 
 def _with_communication(
@@ -247,13 +247,13 @@ def _with_communication(
     Then communication alone frees no more than these operators do, and takes longer (:data:`ms_tune.fit.costs.EXTRA`): neither it nor
     both is of use, and that is told.
     """
-    seen = {one.kind: figures for one, figures in zip(probes, found, strict=True)}
+    seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
     if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
         probes += late
         found += measure_probes(job.request, [one.probe for one in late], observer)
         return []
-    kept = [one.kind is not RecomputeMode.BOTH for one in probes]
+    kept = [one.recompute is not RecomputeMode.BOTH for one in probes]
     probes[:], found[:] = compress(probes, kept), compress(found, kept)
     return [msg("fitting.comm-no-more")]
 

@@ -91,7 +91,7 @@ class SearchFit:
             return None
         return replace(fit, source=self.source, changed=max(fit.changed, int(fit.text != self.source.text)))
 
-    def relative(self, time: float) -> float:
+    def relative_time(self, time: float) -> float:
         """A time where 100 is the present layout by its estimate; the best estimate where that is not known."""
         best = self.ranking.candidates[0].estimate.time if self.ranking.candidates else time
         return 100 * time / (self.reference or best)
@@ -205,7 +205,7 @@ def _judge_tried(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:
     layout = candidate.layout
     stages = [plan.cells[stage :: layout.pipeline] for stage in range(layout.pipeline)]
     estimated = tuple(
-        candidate.facts.peak(
+        candidate.facts.peak_bytes(
             stage,
             sum(sum(cell.values()) for cell in cells),
             sum(count for cell in cells for kind, count in cell.items() if kind.value == "full"),

@@ -37,7 +37,7 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
         limit_bytes: What a stage may hold.
     """
     model, main = measured.model, measured.model.main
-    layers = {made: _layer_bytes_by_mode(measured, made) for made in model.counts if measured.stages(made)}
+    layers = {made: _layer_bytes_by_mode(measured, made) for made in model.counts if measured.line_stages(made)}
     pipeline = job.first.pipeline
     bases = _stage_bases(job, measured, layers)
     late = _loss_bytes(job, measured, bases)
@@ -73,8 +73,8 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
 def _layer_bytes_by_mode(measured: StageMeasurements, make: LayerKind) -> dict[RecomputeMode, LayerBytes]:
     """What a layer adds to any stage, by what it recomputes."""
     found = {}
-    for kind in measured.kinds():
-        kept = measured.kept(make, kind)
+    for kind in measured.measured_modes():
+        kept = measured.layer_bytes(make, kind)
         if kept is not None:
             found[kind] = kept
     return found
@@ -98,7 +98,7 @@ def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) 
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer
-    kept = kept._replace(swapped_bytes=measured.swapped(make), transient_bytes=measured.fetched(make))
+    kept = kept._replace(swapped_bytes=measured.swapped_bytes(make), transient_bytes=measured.fetched_bytes(make))
     return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: kept})
 
 
@@ -114,12 +114,15 @@ def _loss_bytes(job: PlannedJob, measured: StageMeasurements, bases: Sequence[Fr
     """
     main, last = measured.model.main, job.stages - 1
     if not last:
-        highest, lines = measured.highest(main, RecomputeMode.NONE, 0), measured.usual(main, RecomputeMode.NONE, 0)
+        highest, lines = (
+            measured.highest_line(main, RecomputeMode.NONE, 0),
+            measured.usual_lines(main, RecomputeMode.NONE, 0),
+        )
         late = highest.base - lines[_BACKWARD].base if highest is not None and _BACKWARD in lines else Fraction(0)
         return max(late, Fraction(0))
     other = middle_stage(last)
-    here = measured.base(main, RecomputeMode.NONE, last) - measured.lasting_base(main, last)
-    there = measured.base(main, RecomputeMode.NONE, other) - measured.lasting_base(main, other)
+    here = measured.base_bytes(main, RecomputeMode.NONE, last) - measured.persistent_base(main, last)
+    there = measured.base_bytes(main, RecomputeMode.NONE, other) - measured.persistent_base(main, other)
     fewer, more = (in_flight_micro_batches(job, stage) for stage in (last - 1, other))
     if fewer < more:
         there -= (bases[other] - bases[last - 1]) / (more - fewer) * (more - in_flight_micro_batches(job, last))
@@ -137,8 +140,8 @@ def _first_chunk_transient(
     It is another amount than where all layers are recomputed: in a static graph the other chunks' backward passes come first, and
     when those of the first chunk begin in the last round, what forward passes alone need is gone, such as a copy of the embedding.
     """
-    known = stage if stage in measured.stages(measured.model.main) else middle_stage(job.stages - 1)
-    found = measured.on_top_of_first_chunk(known, layers)
+    known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(job.stages - 1)
+    found = measured.first_chunk_transient(known, layers)
     return None if found is None else round(found)
 
 
@@ -152,13 +155,13 @@ def _recompute_overhead(
     main, last = measured.model.main, job.stages - 1
     if RecomputeMode.FULL not in layers[main]:
         return None, 0
-    if not measured.freed:
+    if not measured.freed_by_stage:
         # No run tells of some layers that are recomputed: those in which all are must do.
         sizes = [
             _stage_base(job, measured, layers, RecomputeMode.FULL, stage)
             - _stage_base(job, measured, layers, RecomputeMode.NONE, stage)
-            for stage in ([] if measured.hidden else measured.stages(main))
-            if measured.usual(main, RecomputeMode.FULL, stage)
+            for stage in ([] if measured.peaks_at_reduction else measured.line_stages(main))
+            if measured.usual_lines(main, RecomputeMode.FULL, stage)
         ]
         most, nothing = max(0, round(max(sizes, default=Fraction(0)))), (0,) * job.stages
         transients = tuple(most + (round(late) if stage == last and most > late else 0) for stage in range(job.stages))
@@ -167,11 +170,11 @@ def _recompute_overhead(
         # Where all layers of a stage are recomputed no less comes on top than where those of the first chunk are.
         others = tuple(map(max, alone, transients))
         return RecomputeOverhead(nothing, nothing * job.chunks, (*alone, *(others * (job.chunks - 1)))), 0
-    on_top = {stage: measured.on_top(stage) for stage in measured.freed}
+    on_top = {stage: measured.recompute_transient(stage) for stage in measured.freed_by_stage}
     rows, beside = [], list[int]()
     for stage in range(job.stages):
-        known = stage if stage in measured.freed else middle_stage(last)
-        freed, transient = measured.freed[known], on_top[known].transient
+        known = stage if stage in measured.freed_by_stage else middle_stage(last)
+        freed, transient = measured.freed_by_stage[known], on_top[known].transient
         if stage == last:
             there = transient > 0 or on_top[known].left > 0
             transient = transient + late if there else min(on_top[middle_stage(last)].transient, late)
@@ -188,10 +191,10 @@ def _overhead_by_chunk(
 ) -> Iterator[int]:
     """What a layer that is recomputed in full holds beside its row, in each chunk of a stage: the first, and of the others the mean."""
     full, none = layers[RecomputeMode.FULL], layers[RecomputeMode.NONE]
-    mean = first = freed.line.slope - full.in_flight(in_flight_micro_batches(job, stage))
+    mean = first = freed.line.slope - full.total_bytes(in_flight_micro_batches(job, stage))
     if freed.in_first_chunk is not None:
         held = in_flight_micro_batches(job, stage, 0)
-        first = none.in_flight(held) - freed.in_first_chunk - full.in_flight(held)
+        first = none.total_bytes(held) - freed.in_first_chunk - full.total_bytes(held)
     yield round(first)
     for _ in range(1, job.chunks):
         yield round((mean * job.chunks - first) / (job.chunks - 1))
@@ -199,8 +202,8 @@ def _overhead_by_chunk(
 
 def _deciding_phase(measured: StageMeasurements, stage: int, last: int) -> str:
     """The phase that decides; of a stage that has one run only, that of the one beside it."""
-    known = stage if stage in measured.stages(measured.model.main) else middle_stage(last)
-    return measured.phase(measured.model.main, known)
+    known = stage if stage in measured.line_stages(measured.model.main) else middle_stage(last)
+    return measured.deciding_phase(measured.model.main, known)
 
 
 def _stage_bases(
@@ -208,7 +211,7 @@ def _stage_bases(
 ) -> list[Fraction]:
     """What each stage holds anyhow: as seen, or between what two others in the middle hold."""
     every, none = range(job.stages), RecomputeMode.NONE
-    runs = [stage for stage in every if measured.few(measured.model.main, none, stage) is not None]
+    runs = [stage for stage in every if measured.smallest_run(measured.model.main, none, stage) is not None]
     seen = {stage: _stage_base(job, measured, layers, none, stage) for stage in runs}
     middle = [(in_flight_micro_batches(job, stage), base) for stage, base in seen.items() if 0 < stage < job.stages - 1]
     return [
@@ -225,18 +228,18 @@ def _stage_base(
 ) -> Fraction:
     """What a stage holds beside its layers where all of them do the same, by its smallest run."""
     main = measured.model.main
-    few = measured.few(main, kind, stage)
+    few = measured.smallest_run(main, kind, stage)
     assert few is not None  # noqa: S101 - there are runs
     held = sum(
         (
-            layers.get(made, layers[main])[kind].in_flight(in_flight_micro_batches(job, stage, chunk)) * count
+            layers.get(made, layers[main])[kind].total_bytes(in_flight_micro_batches(job, stage, chunk)) * count
             for (chunk, made), count in few.cells.items()
         ),
         Fraction(0),
     )
     if kind is RecomputeMode.NONE:
         return few.peaks.get(_deciding_phase(measured, stage, job.stages - 1), few.peak) - held
-    return max(few.peaks[phase] for phase in measured.usual(main, kind, stage)) - held
+    return max(few.peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - held
 
 
 def in_flight_micro_batches(job: PlannedJob, stage: int, chunk: int | None = None) -> Fraction:
@@ -249,12 +252,12 @@ def _update_costs(measured: StageMeasurements, stages: int) -> UpdateCost | None
     """What stages and layers hold while gradients are reduced and weights updated; None where that is nothing more."""
     main, whole = measured.model.main, measured.model.whole
     lines = {}
-    for stage in measured.stages(main):
-        found = measured.updates(main, stage)
+    for stage in measured.line_stages(main):
+        found = measured.update_lines(main, stage)
         if found:
-            lines[stage] = max(found, key=lambda line: line.at(whole[stage]))
+            lines[stage] = max(found, key=lambda line: line.bytes_with(whole[stage]))
     if not lines:
         return None
-    usual = lines.get(1) or max(lines.values(), key=lambda line: line.at(max(whole)))
+    usual = lines.get(1) or max(lines.values(), key=lambda line: line.bytes_with(max(whole)))
     chosen = [lines.get(stage, usual) for stage in range(stages)]
     return UpdateCost(tuple(round(line.slope) for line in chosen), tuple(round(line.base) for line in chosen))

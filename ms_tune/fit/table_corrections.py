@@ -50,7 +50,7 @@ def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fra
         in_flight: Micro-batches in flight on the first stage, the mean of its chunks.
     """
     main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
-    if again is None or table.chunks == 1 or known not in measured.freed:
+    if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
         return table
     first, *others = (again.layer_bytes[chunk * table.stages + known] for chunk in range(table.chunks))
     left = first - max(others)
@@ -66,10 +66,10 @@ def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fra
         again=RecomputeOverhead((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
     )
     made = _matched_to_runs(made, measured)
-    alone = measured.of_first_chunk_alone(known)
+    alone = measured.first_chunk_run(known)
     if alone is None:
         return table
-    phases = measured.usual(measured.model.main, RecomputeMode.NONE, known)
+    phases = measured.usual_lines(measured.model.main, RecomputeMode.NONE, known)
     peak = max((alone.peaks[phase] for phase in phases if phase in alone.peaks), default=0)
     nearer = abs(_predicted_peak(made, alone) - peak) < abs(_predicted_peak(table, alone) - peak)
     return made if peak and nearer else table
@@ -111,18 +111,18 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
 
     def lacking(table: CostTable, kind: RecomputeMode, runs: Callable[[int], RunFigures | None]) -> tuple[int, ...]:
         found: dict[int, int] = {}
-        for stage in measured.stages(main):
-            figures, phases = runs(stage), measured.usual(main, kind, stage)
+        for stage in measured.line_stages(main):
+            figures, phases = runs(stage), measured.usual_lines(main, kind, stage)
             if figures is not None and phases:
                 found[stage] = max(figures.peaks[phase] for phase in phases) - _predicted_peak(table, figures)
         return tuple(found.get(stage, found.get(middle_stage(last), 0)) for stage in range(table.stages))
 
-    anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.few(main, RecomputeMode.NONE, stage))
+    anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.smallest_run(main, RecomputeMode.NONE, stage))
     held = [table.held_by(stage) - _end_bytes(table, stage) + more for stage, more in enumerate(anyhow)]
     table = replace(table, constant_bytes=min(held), stage_bytes=tuple(one - min(held) for one in held))
     again = table.again
     assert again is not None  # noqa: S101 - it lingers
-    on_top = lacking(table, RecomputeMode.FULL, lambda stage: measured.many(main, RecomputeMode.FULL, stage))
+    on_top = lacking(table, RecomputeMode.FULL, lambda stage: measured.largest_run(main, RecomputeMode.FULL, stage))
     transients = tuple(max(0, one) for one in on_top) * table.chunks
     layers = [
         _with_full(one, full._replace(transient_bytes=max(0, full.transient_bytes - transients[0])))
@@ -151,7 +151,7 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
         cell[recompute] = cell.get(recompute, 0) + count
     rows = tuple(replace(layer, count=counts[layer.name]) for layer in table.layers if counts[layer.name])
     costs = costs_of(replace(table, layers=rows))
-    return int(costs.peaks(costs.state(cells)[None])[0, figures.stage])
+    return int(costs.peak_bytes(costs.state_of(cells)[None])[0, figures.stage])
 
 
 def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
@@ -207,8 +207,8 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
     table = replace(table, head=replace(table.head, filled=head), tail=replace(table.tail, filled=tail))
     costs = costs_of(replace(table, update=None))
     for figures in runs:
-        plain = measured.highest(measured.model.main, RecomputeMode.NONE, figures.stage)
-        few = measured.few(measured.model.main, RecomputeMode.NONE, figures.stage)
+        plain = measured.highest_line(measured.model.main, RecomputeMode.NONE, figures.stage)
+        few = measured.smallest_run(measured.model.main, RecomputeMode.NONE, figures.stage)
         if plain is None or few is None:
             continue
         # While weights are updated other things are there; that moment has a row of its own.
@@ -221,8 +221,8 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
         for chunk, count in there.items():  # the layers that the run does not have lie elsewhere
             counts[chunk][beside] += counts[chunk][figures.stage] - count
             counts[chunk][figures.stage] = count
-        state = costs.state([{RecomputeMode.NONE: count} for row in counts for count in row])
-        foretold = int(costs.peaks(state[None])[0, figures.stage])
+        state = costs.state_of([{RecomputeMode.NONE: count} for row in counts for count in row])
+        foretold = int(costs.peak_bytes(state[None])[0, figures.stage])
         less = max(foretold - max(seen, default=foretold), 0)
         if figures.stage == 0:
             table = replace(table, head=replace(table.head, empty_bytes=less))

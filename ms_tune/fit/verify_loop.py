@@ -77,29 +77,29 @@ class VerifyLoop:
         for number in range(_MOST_ROUNDS):
             one = relief
             if one is None:
-                report, fragments = self._next(table, fragments, less=best is None)
+                report, fragments = self._next_plan(table, fragments, less=best is None)
                 one = Round(report, ())
                 if report.planned is None:
                     if not self._done:
                         self._done.append(one)
                     break
-                if self._settled(report) or (best is not None and not self._promises(report, best)):
+                if self._is_settled(report) or (best is not None and not self._is_worth_trying(report, best)):
                     break
                 one = replace(one, peak_bytes=_peaks_without(report, fragments))
                 if not self._request.verify or report.stopped:
                     self._done.append(one)
                     return LoopOutcome(tuple(self._done), best if report.stopped else one)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
-            one = self._verified(one)
+            one = self._verify_round(one)
             self._done.append(one)
-            good = self._good(one)
+            good = self._is_good_round(one)
             if good and (best is None or _is_faster(one, best)):
                 best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
             table = correct_table(table, fresh, one.stands_for)
             seen = _observed_fragments(one, fragments, self._reserve)
             margin = round((number + 1) * NEAR * table.limit_bytes)
-            relief = None if best is not None else self._relief(one, table, seen, margin)
+            relief = None if best is not None else self._relieve_round(one, table, seen, margin)
             # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
             # and after each plan that did not fit something is added.
             more = 0 if good else margin
@@ -107,7 +107,7 @@ class VerifyLoop:
         if best is not None or not self._done[0].verified:
             return LoopOutcome(tuple(self._done), best)
         least = self._least_fragments()
-        return LoopOutcome(tuple(self._done), None, self._plan(table, least), least)
+        return LoopOutcome(tuple(self._done), None, self._plan_with(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
         """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
@@ -117,12 +117,12 @@ class VerifyLoop:
             more[seen.stage] = min(size, more.get(seen.stage, size))
         return tuple(more.get(stage, 0) for stage in range(self._job.stages))
 
-    def _verified(self, one: Round) -> Round:
+    def _verify_round(self, one: Round) -> Round:
         """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
         planned = one.report.planned
         assert planned is not None  # noqa: S101 - the callers have looked
         wanted = find_worst_stages(self._job, planned.plan)
-        kept = {stage: found for stage in wanted if (found := self._proof(planned.plan, stage)) is not None}
+        kept = {stage: found for stage in wanted if (found := self._find_proof(planned.plan, stage)) is not None}
         left = tuple(stage for stage in wanted if stage not in kept)
         if kept and left:
             self._observer.say(msg("fitting.kept", stages=_join_numbers(tuple(kept)), left=_join_numbers(left)))
@@ -135,7 +135,7 @@ class VerifyLoop:
         stands_for = _representative_stages([stage.stage for stage in verified], self._job.stages)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
-    def _proof(self, plan: PlanLists, stage: int) -> Verified | None:
+    def _find_proof(self, plan: PlanLists, stage: int) -> Verified | None:
         """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
         for one in reversed(self._done):
             if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
@@ -144,7 +144,7 @@ class VerifyLoop:
                         return found
         return None
 
-    def _relief(self, one: Round, table: CostTable, fragments: tuple[int, ...], margin: int) -> Round | None:
+    def _relieve_round(self, one: Round, table: CostTable, fragments: tuple[int, ...], margin: int) -> Round | None:
         """The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
 
         Args:
@@ -165,7 +165,7 @@ class VerifyLoop:
         if cells is None:
             return None
         report = with_plan(one.report, whole, cells)
-        if self._settled(report):
+        if self._is_settled(report):
             return None
         told = tuple(
             Relief(
@@ -178,7 +178,9 @@ class VerifyLoop:
         )
         return Round(report, _peaks_without(report, fragments), relieved=told)
 
-    def _next(self, table: CostTable, fragments: tuple[int, ...], *, less: bool) -> tuple[FitReport, tuple[int, ...]]:
+    def _next_plan(
+        self, table: CostTable, fragments: tuple[int, ...], *, less: bool
+    ) -> tuple[FitReport, tuple[int, ...]]:
         """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
 
         What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
@@ -189,39 +191,39 @@ class VerifyLoop:
             fragments: What other runs lost, by stage.
             less: Whether a plan is wanted that may have no room for them.
         """
-        report = self._plan(table, fragments)
+        report = self._plan_with(table, fragments)
         for part in (2, 4, 0) if less and any(fragments) else ():
-            if report.stopped or (report.planned is not None and not self._settled(report)):
+            if report.stopped or (report.planned is not None and not self._is_settled(report)):
                 break
             fewer = tuple(size // part if part else 0 for size in fragments)
-            report, held = self._plan(table, fewer), fewer
-            if part == 0 or (report.planned is not None and not self._settled(report)):
+            report, held = self._plan_with(table, fewer), fewer
+            if part == 0 or (report.planned is not None and not self._is_settled(report)):
                 return report, held
         return report, fragments
 
-    def _settled(self, report: FitReport) -> bool:
+    def _is_settled(self, report: FitReport) -> bool:
         """Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit."""
         planned = report.planned
         if planned is None:
             return False
         if any(one.report.planned is not None and one.report.planned.plan == planned.plan for one in self._done):
             return True
-        proofs = (self._proof(planned.plan, stage) for stage in range(self._job.stages))
+        proofs = (self._find_proof(planned.plan, stage) for stage in range(self._job.stages))
         return any(not self._is_good(found) for found in proofs if found is not None)
 
-    def _plan(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
+    def _plan_with(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
         """The plan of a table whose stages also hold their fragments."""
         asked = self._request
         whole = _with_fragments(table, fragments)
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
-    def _promises(self, report: FitReport, best: Round) -> bool:
+    def _is_worth_trying(self, report: FitReport, best: Round) -> bool:
         """Whether a plan is faster by so much of the step that another dryrun is worth it."""
         one, other = report.planned, best.report.planned
         worth = _WORTH_COMPILED if self._job.compiled else _WORTH
         return one is not None and other is not None and one.time < other.time * (1 - worth)
 
-    def _good(self, one: Round) -> bool:
+    def _is_good_round(self, one: Round) -> bool:
         return bool(one.verified) and all(map(self._is_good, one.verified))
 
     def _is_good(self, stage: Verified) -> bool:
@@ -369,7 +371,7 @@ def check_probe(job: PlannedJob) -> Probe:
     """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
     stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
     full = [[count - count // 2 for count in row] for row in job.placement]
-    loaded = job.small(full_first_lists(job.placement, full))
+    loaded = job.for_small_runs(full_first_lists(job.placement, full))
     return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
 
 
@@ -381,4 +383,4 @@ def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
         for row in job.placement
         for count in row
     ]
-    return int(costs.peaks(costs.state(cells)[None])[0, stage])
+    return int(costs.peak_bytes(costs.state_of(cells)[None])[0, stage])

@@ -55,8 +55,8 @@ class PlanSpace:
 
     def scores(self, states: Whole) -> Whole:
         """Ticks of plans, shape (plans,); of those over the limit, more than any time."""
-        over = (self.costs.peaks(states) - self.costs.table.limit_bytes).max(axis=1)
-        times = self.costs.time(states)
+        over = (self.costs.peak_bytes(states) - self.costs.table.limit_bytes).max(axis=1)
+        times = self.costs.step_ticks(states)
         found: Whole = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
         return found
 

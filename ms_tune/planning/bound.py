@@ -65,13 +65,13 @@ class PlanRelaxation:
         cells, runs, kinds = self.shape
         return cells * runs * kinds
 
-    def equalities(self) -> sparse.csr_matrix:
+    def equality_rows(self) -> sparse.csr_matrix:
         """Every run's layers are all placed."""
         cells, runs, kinds = self.shape
         one = sparse.kron(sparse.kron(np.ones((1, cells)), sparse.identity(runs)), np.ones((1, kinds)))
         return sparse.hstack([one, sparse.csr_matrix((runs, 1))], format="csr")
 
-    def inequalities(self) -> tuple[sparse.csr_matrix, Floats]:
+    def limit_rows(self) -> tuple[sparse.csr_matrix, Floats]:
         """Rows and their upper limits: sizes, cells that must not be empty, paths."""
         cells, runs, kinds = self.shape
         inner = sparse.identity(cells, format="csr")[self.costs.table.filled_cells]
@@ -93,9 +93,9 @@ class PlanRelaxation:
 
     def add_cuts(self, layers: Floats) -> float:
         """Add the longest paths of a solution; its time."""
-        durations = self._durations(layers)
+        durations = self._pass_durations(layers)
         graph = self.costs.graph
-        ends = graph.times(durations[:, None])[:, 0]
+        ends = graph.end_ticks(durations[:, None])[:, 0]
         rests = _times_to_end(self, durations)
         through = ends[:-1] + rests - durations[graph.kind]
         whole = float(ends.max())
@@ -106,20 +106,20 @@ class PlanRelaxation:
         ranked = sorted(best.values(), key=lambda one: -through[one])[:most]
         known = {(cut.forward.tobytes(), cut.backward.tobytes()) for cut in self.cuts}
         for one in ranked:
-            cut = self._path(one, ends, rests)
+            cut = self._longest_path(one, ends, rests)
             key = (cut.forward.tobytes(), cut.backward.tobytes())
             if key not in known:
                 known.add(key)
                 self.cuts.append(cut)
         return whole
 
-    def _durations(self, layers: Floats) -> Floats:
+    def _pass_durations(self, layers: Floats) -> Floats:
         parts = layers.reshape(self.shape)
         forward = np.einsum("crk,rk->c", parts, self.forward) + self.costs.ends
         backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
         return np.concatenate([forward, backward])
 
-    def _path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
+    def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
         """The longest path through one pass."""
         graph = self.costs.graph
         followers, nothing = self.followers, len(graph.kind)
@@ -225,10 +225,10 @@ def lower_bound(relaxation: PlanRelaxation, known: Whole, rounds: int) -> LowerB
     even[:, :, -1] = relaxation.counts / cells
     for point in (even.ravel(), target_plan):
         relaxation.add_cuts(point)
-    equal = relaxation.equalities()
+    equal = relaxation.equality_rows()
     best, layers, stalled = 0.0, None, 0
     for _ in range(rounds):
-        rows, limits = relaxation.inequalities()
+        rows, limits = relaxation.limit_rows()
         target = np.zeros(relaxation.size + 1)
         target[-1] = 1.0
         solved = linprog(
@@ -261,7 +261,7 @@ def _from_duals(
     total = -prices[len(prices) - paths :].sum()
     if total > 0:  # the time's own price must be 1 exactly: scale all
         prices, equal_prices = prices / total, equal_prices / total
-    left = -(rows.T @ prices + relaxation.equalities().T @ equal_prices)[:-1]
+    left = -(rows.T @ prices + relaxation.equality_rows().T @ equal_prices)[:-1]
     cells, runs, kinds = relaxation.shape
     most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
     return float(prices @ limits + equal_prices @ relaxation.counts + np.minimum(left, 0) @ most)
@@ -283,11 +283,11 @@ def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProo
         none if the search of so many nodes did not end.
     """
     cells, runs, kinds = relaxation.shape
-    rows, limits = relaxation.inequalities()
+    rows, limits = relaxation.limit_rows()
     size = relaxation.size
     exclusive, binaries = _exclusive_rows(relaxation)
     rows = sparse.hstack([rows, sparse.csr_matrix((rows.shape[0], binaries))], format="csr")
-    equal = sparse.hstack([relaxation.equalities(), sparse.csr_matrix((runs, binaries))], format="csr")
+    equal = sparse.hstack([relaxation.equality_rows(), sparse.csr_matrix((runs, binaries))], format="csr")
     most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
     target = np.zeros(size + 1 + binaries)
     target[size] = 1.0
@@ -351,7 +351,7 @@ def least_limit(relaxation: PlanRelaxation, nodes: int) -> tuple[int, Whole | No
         constraints=[
             LinearConstraint(rows, -np.inf, -fixed),
             LinearConstraint(filled, 1, np.inf),
-            LinearConstraint(relaxation.equalities(), relaxation.counts, relaxation.counts),
+            LinearConstraint(relaxation.equality_rows(), relaxation.counts, relaxation.counts),
         ],
         options={"node_limit": nodes, "mip_rel_gap": 1e-4},
     )

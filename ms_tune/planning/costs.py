@@ -59,9 +59,9 @@ class Costs:
     once: Whole  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
     runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
 
-    def durations(self, states: Whole) -> Whole:
+    def pass_durations(self, states: Whole) -> Whole:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
-        stop, start = self._spans(states)
+        stop, start = self._run_spans(states)
 
         def passes(ticks: Whole) -> Whole:
             return sum(
@@ -72,9 +72,9 @@ class Costs:
         found: Whole = np.concatenate((self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1)
         return found.T.copy()
 
-    def peaks(self, states: Whole) -> Whole:
+    def peak_bytes(self, states: Whole) -> Whole:
         """Bytes of the peak by plan and stage, shape (plans, stages)."""
-        table, (stop, start) = self.table, self._spans(states)
+        table, (stop, start) = self.table, self._run_spans(states)
         segments = np.stack([row[stop[:, :, k]] - row[start[:, :, k]] for k, row in enumerate(self.kept)], axis=2)
         shape = (len(states), table.chunks, table.stages)
         moments = np.einsum("smc,kcs->ksm", self.held, segments.sum(axis=2).reshape(shape))
@@ -99,27 +99,27 @@ class Costs:
             )
         return found
 
-    def time(self, states: Whole) -> Whole:
+    def step_ticks(self, states: Whole) -> Whole:
         """Ticks of the step, shape (plans,)."""
-        found: Whole = self.graph.step(self.durations(states))
+        found: Whole = self.graph.step_ticks(self.pass_durations(states))
         return found
 
-    def state(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> Whole:
+    def state_of(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> Whole:
         """A plan as a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
-    def cells(self, state: Whole) -> list[dict[RecomputeMode, int]]:
+    def cells_of(self, state: Whole) -> list[dict[RecomputeMode, int]]:
         """A state as what every cell has."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
-    def parts(self, state: Whole) -> Whole:
+    def parts_of(self, state: Whole) -> Whole:
         """A state by cell, run of layers and kind of recompute."""
-        stop, start = (part[0] for part in self._spans(state[None]))
+        stop, start = (part[0] for part in self._run_spans(state[None]))
         spans = [np.minimum(stop, last) - np.maximum(start, first) for first, last in self.runs]
         found: Whole = np.maximum(np.stack(spans, axis=1), 0)
         return found
 
-    def _spans(self, states: Whole) -> tuple[Whole, Whole]:
+    def _run_spans(self, states: Whole) -> tuple[Whole, Whole]:
         """The first layer behind each part of each cell, and its first layer."""
         plans, cells, kinds = states.shape
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
@@ -135,11 +135,11 @@ class Costs:
             found: Whole = bytes_.reshape(shape)[:, self.returning, stages]
             return found
 
-        again = of_returning(self._again(stop, start, self.piled))
+        again = of_returning(self._recompute_transient(stop, start, self.piled))
         if not self.back.any():
             return again
         # What the chunk's layers left in the backward pass before is let go by each when it is computed once more.
-        replaced = of_returning(self._again(stop, start, np.zeros_like(self.piled)))
+        replaced = of_returning(self._recompute_transient(stop, start, np.zeros_like(self.piled)))
         left = sum(
             (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(self.left)),
             start=np.zeros(stop.shape[:2], np.int64),
@@ -149,7 +149,7 @@ class Costs:
         found: Whole = still + np.where(was_back, replaced, again)
         return found
 
-    def _again(self, stop: Whole, start: Whole, piled: Whole) -> Whole:
+    def _recompute_transient(self, stop: Whole, start: Whole, piled: Whole) -> Whole:
         """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
 
         Args:
@@ -259,17 +259,17 @@ def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int
         cells: How many layers of each kind of recompute every cell has.
     """
     costs = costs_of(table)
-    durations = costs.durations(costs.state(cells)[None])
-    step, count = int(costs.graph.step(durations)[0]), table.micro_batches
+    durations = costs.pass_durations(costs.state_of(cells)[None])
+    step, count = int(costs.graph.step_ticks(durations)[0]), table.micro_batches
     by_cell = durations[: table.cells, 0] + durations[table.cells :, 0]
     busy = by_cell.reshape(table.chunks, table.stages).sum(axis=0) * count
     # The same work shared out evenly: what stages wait then is the schedule's own.
     halves = durations.reshape(2, table.cells).sum(axis=1) * count
     even = np.repeat(halves, table.cells)[:, None]
-    least = int(costs.graph.step(even)[0]) / (table.cells * count)
+    least = int(costs.graph.step_ticks(even)[0]) / (table.cells * count)
     whole, all_work = table.stages * step, int(busy.sum())
     plain = costs_of(_without_extra(table))
-    useful = int(plain.durations(plain.state(cells)[None]).sum()) * count * float(plain.unit / costs.unit)
+    useful = int(plain.pass_durations(plain.state_of(cells)[None]).sum()) * count * float(plain.unit / costs.unit)
     fill = max(table.stages * least - all_work, 0.0)
     waits = whole - all_work
     return StepTimeBreakdown(

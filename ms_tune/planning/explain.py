@@ -59,8 +59,8 @@ class PlanRemedy:
 
 def critical_cells(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
     """Cells on the longest path and the part of the step that they take there, most first."""
-    durations = costs.durations(state[None])
-    ends = costs.graph.times(durations)[:, 0]
+    durations = costs.pass_durations(state[None])
+    ends = costs.graph.end_ticks(durations)[:, 0]
     graph, here = costs.graph, int(ends[:-1].argmax())
     nothing, taken = len(graph.kind), np.zeros(graph.cells)
     while here != nothing:

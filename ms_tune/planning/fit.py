@@ -119,7 +119,7 @@ class FitReport:
             return None
         return self.planned.time / self.lower_bound - 1
 
-    def relative(self, time: float) -> float:
+    def relative_time(self, time: float) -> float:
         """A time where 100 is the reference."""
         return 100 * time / self.reference.time
 
@@ -157,7 +157,7 @@ def fit(
     )
     found = search_plans(table, effort, seed, on_progress, costs_starts)
     costs, unit = found.costs, found.costs.unit
-    reference = costs.state(present) if present is not None else even_state(costs)
+    reference = costs.state_of(present) if present is not None else even_state(costs)
     report = FitReport(
         table=table,
         planned=_evaluate_state(costs, found.best.state, drawn=True) if found.found else None,
@@ -165,7 +165,7 @@ def fit(
         reference=_evaluate_state(costs, reference),
         has_present=present is not None,
         lower_bound=float(found.bound * unit),
-        optimal=found.optimal(),
+        optimal=found.is_optimal(),
         effort=effort,
         seed=seed,
         stopped=found.stopped,
@@ -183,10 +183,10 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         cells: How many layers of each kind of recompute every cell has.
     """
     costs = costs_of(table)
-    state = costs.state(cells)
+    state = costs.state_of(cells)
     planned = _evaluate_state(costs, state, drawn=True)
     room = [table.limit_bytes - peak for peak in planned.peak_bytes]
-    stage, step = room.index(min(room)), int(costs.time(state[None])[0])
+    stage, step = room.index(min(room)), int(costs.step_ticks(state[None])[0])
     return replace(
         report,
         table=table,
@@ -202,15 +202,15 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
 def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
     """The time of a plan's step, in the table's unit."""
     costs = costs_of(table)
-    return float(int(costs.time(costs.state(cells)[None])[0]) * costs.unit)
+    return float(int(costs.step_ticks(costs.state_of(cells)[None])[0]) * costs.unit)
 
 
 def _evaluate_state(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
-    durations = costs.durations(state[None])
-    ends = costs.graph.times(durations)[:-1, 0]
+    durations = costs.pass_durations(state[None])
+    ends = costs.graph.end_ticks(durations)[:-1, 0]
     step = int(ends.max())
     busy = int(durations.sum()) * costs.table.micro_batches
-    cells = costs.cells(state)
+    cells = costs.cells_of(state)
     kind = costs.graph.kind
     passes = tuple(
         DrawnPass(
@@ -227,7 +227,7 @@ def _evaluate_state(costs: Costs, state: Whole, *, drawn: bool = False) -> Plann
         plan=plan_of(costs.table, cells),
         cells=tuple(cells),
         time=float(step * costs.unit),
-        peak_bytes=tuple(map(int, costs.peaks(state[None])[0])),
+        peak_bytes=tuple(map(int, costs.peak_bytes(state[None])[0])),
         bubble=1 - busy / (costs.table.stages * step) if step else 0.0,
         passes=passes,
     )

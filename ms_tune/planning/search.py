@@ -77,11 +77,11 @@ class Search:
         """Whether there is a plan within the limit."""
         return is_within_limit(self.best.score)
 
-    def optimal(self) -> bool:
+    def is_optimal(self) -> bool:
         """Whether nothing is better, proved."""
         return self.found and self.bound >= self.best.score
 
-    def offer(self, state: Whole) -> bool:
+    def keep_if_better(self, state: Whole) -> bool:
         """Keep a state if it is the best so far."""
         if not is_allowed(self.costs, state[None])[0]:
             return False
@@ -104,7 +104,7 @@ def search_plans(
     even = even_state(costs)
     found = Search(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
     for start in starts:
-        found.offer(start)
+        found.keep_if_better(start)
     try:
         _run_search(found, _BUDGETS[effort], seed, on_progress)
     except KeyboardInterrupt:
@@ -117,24 +117,24 @@ def _run_search(found: Search, budget: _Budget, seed: int, on_progress: Callable
     found.least_bytes, state = least_limit(relaxation, budget.nodes)
     if found.least_bytes > found.table.limit_bytes:
         if state is not None:
-            found.offer(state)
+            found.keep_if_better(state)
         return
     if state is not None:
-        found.offer(state)
+        found.keep_if_better(state)
     steps = annealing_steps(costs, budget.work, budget.steps)
     short = steps // 8
     _improve_plan(found, [found.best.state], short, seed, on_progress)
     on_progress(_report_progress(found, "bound", 0.0))
     rounds = min(budget.rounds, max(budget.rounds * _SMALL // (len(costs.graph.kind) * costs.table.cells), 4))
-    bounded = lower_bound(relaxation, costs.parts(found.best.state), rounds)
+    bounded = lower_bound(relaxation, costs.parts_of(found.best.state), rounds)
     found.bound = max(found.bound, bounded.ticks)
-    if found.optimal():
+    if found.is_optimal():
         return
     if bounded.layers is not None:
-        found.offer(_round_state(costs, bounded.layers))
+        found.keep_if_better(_round_state(costs, bounded.layers))
     half = budget.wholes // 2
     used = _prove_optimal(found, relaxation, budget, half, on_progress)
-    if found.optimal():
+    if found.is_optimal():
         return
     starts = [found.best.state]
     if bounded.layers is not None:
@@ -153,7 +153,7 @@ def _improve_plan(
         if best.score < found.best.score:
             found.best = best
         on_progress(_report_progress(found, "search", step / steps))
-        return found.optimal()
+        return found.is_optimal()
 
     best = anneal_plans(PlanSpace(found.costs), starts, steps, seed, tell)
     if best.score < found.best.score:
@@ -169,14 +169,14 @@ def _prove_optimal(
         return 0
     seen: set[bytes] = set()
     for number in range(most):
-        if found.optimal() or not found.found:
+        if found.is_optimal() or not found.found:
             return number
         on_progress(_report_progress(found, "proof", number / most))
         proof = next_whole(relaxation, found.best.score, budget.nodes)
         found.bound = max(found.bound, proof.ticks)
         if proof.state is None:
             return number + 1
-        found.offer(proof.state)
+        found.keep_if_better(proof.state)
         # A state that comes again is one that the paths do not tell from a plan: one with transients, or with mixed runs.
         if proof.done or proof.state.tobytes() in seen:
             return number + 1
@@ -258,11 +258,11 @@ def add_recompute(
         The cells; None where recomputing more does not suffice.
     """
     costs = costs_of(table)
-    state: Whole | None = costs.state(cells)
+    state: Whole | None = costs.state_of(cells)
     for stage in sorted(stages):
         if state is not None:
             state = _add_to_stage(costs, state, stage, table.limit_bytes - margin_bytes)
-    return None if state is None else costs.cells(state)
+    return None if state is None else costs.cells_of(state)
 
 
 def _add_to_stage(costs: Costs, state: Whole, stage: int, limit: int) -> Whole | None:
@@ -274,14 +274,14 @@ def _add_to_stage(costs: Costs, state: Whole, stage: int, limit: int) -> Whole |
     fine = []
     for start in range(0, len(every), _AT_ONCE):
         states = _with_variants(state, places, every[start : start + _AT_ONCE])
-        fine.append(states[is_allowed(costs, states) & (costs.peaks(states)[:, stage] <= limit)])
+        fine.append(states[is_allowed(costs, states) & (costs.peak_bytes(states)[:, stage] <= limit)])
     states = np.concatenate(fine)
     if not len(states):
         return None
-    durations = costs.durations(states)
+    durations = costs.pass_durations(states)
     busy = durations.reshape(2, chunks, stages, len(states))[:, :, stage].sum(axis=(0, 1))
     least = np.argsort(busy, kind="stable")[:_MOST_TIMED]
-    steps = costs.graph.step(durations[:, least])
+    steps = costs.graph.step_ticks(durations[:, least])
     # Of equally long steps the one whose stage works least: what it has to spare hides what the table does not know.
     found: Whole = states[least[np.argsort(steps, kind="stable")[0]]]
     return found

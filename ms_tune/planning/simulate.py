@@ -43,7 +43,7 @@ class PassGraph:
     # Of each stage, when it may hold most; a moment that another one outdoes is left out.
     moments: tuple[tuple[PassMoment, ...], ...]
 
-    def times(self, durations: NDArray[Any]) -> NDArray[Any]:
+    def end_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
         """When each pass ends. ``durations`` is by kind and plan, shape (2 x cells, plans); the result (passes + 1, plans)."""
         ends = np.zeros((len(self.kind) + 1, durations.shape[1]), durations.dtype)
         for start, stop in self.levels:
@@ -52,9 +52,9 @@ class PassGraph:
             level += durations[self.kind[start:stop]]
         return ends
 
-    def step(self, durations: NDArray[Any]) -> NDArray[Any]:
+    def step_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
         """How long the step takes, shape (plans,)."""
-        found: NDArray[Any] = self.times(durations).max(axis=0)
+        found: NDArray[Any] = self.end_ticks(durations).max(axis=0)
         return found
 
 

@@ -32,7 +32,7 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         "peak_bytes": None if plan is None else list(plan.peak_bytes),
         "limit_bytes": table.limit_bytes,
         "bubble": None if plan is None else plan.bubble,
-        "relative_time": None if plan is None else report.relative(plan.time),
+        "relative_time": None if plan is None else report.relative_time(plan.time),
         "seconds_of_step": None if plan is None else _seconds(report, plan.time),
         "reference": {"is_present_plan": report.has_present, **_planned(report.reference)},
         "effort": report.effort.value,

@@ -103,7 +103,7 @@ _MANY_CELLS = 3  # on the longest path that are named
 
 def relative_time(report: FitReport, time: float) -> str:
     """A time where 100 is the reference."""
-    return f"{report.relative(time):.2f}"
+    return f"{report.relative_time(time):.2f}"
 
 
 def verdict_of(report: FitReport) -> Message:

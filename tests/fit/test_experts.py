@@ -90,9 +90,9 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
             )
         )
     made = StageMeasurements(seen, count_job_layers(job))
-    made.with_some([figures(run) for run in runs["some"]])
-    made.with_first([figures(run) for run in runs["first"]])
-    made.with_alone([figures(run) for run in runs["alone"]])
+    made.add_partly_recomputed([figures(run) for run in runs["some"]])
+    made.add_partly_of_first_chunk([figures(run) for run in runs["first"]])
+    made.add_first_chunk_alone([figures(run) for run in runs["alone"]])
     return made
 
 
@@ -109,7 +109,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
     before = made.layers[0].count if whole["stage"] else 0
     cells[0] = {RecomputeMode.NONE: before} if whole["stage"] else cells[0]
     costs = costs_of(made)
-    return float(costs.peaks(costs.state(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
+    return float(costs.peak_bytes(costs.state_of(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], reques
     """Else what was recorded would tell of another ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     probes, _ = plan_probes(job, count_job_layers(job), KINDS)
-    wanted = [(one.make, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
+    wanted = [(one.make, one.recompute.value, one.probe.stage, one.probe.layers) for one in probes]
     assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 
 
@@ -145,8 +145,8 @@ def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) 
 def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) -> None:
     """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
     made = measured(large, LARGE)
-    assert not made.hidden
-    full = made.kept(LayerKind.EXPERTS, RecomputeMode.FULL)
+    assert not made.peaks_at_reduction
+    full = made.layer_bytes(LayerKind.EXPERTS, RecomputeMode.FULL)
     assert full is not None
     assert full.activations == 0
     assert round(full.once / MIB) == 2705

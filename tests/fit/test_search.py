@@ -116,7 +116,7 @@ class TestRanking:
         found = ranked(tmp_path)
         assert found.now == Layout(pipeline=4, micro_batches=8)
         (own,) = (one for one in found.ranking.candidates if one.layout == found.now)
-        assert found.relative(own.estimate.time) == 100
+        assert found.relative_time(own.estimate.time) == 100
         # 4 equal stages (the head aside) and 8 micro-batches: 3 of 11 turns are waiting.
         assert own.estimate.bubble == pytest.approx(3 / 11, abs=0.04)
 
@@ -146,14 +146,14 @@ class TestRanking:
             layout = Layout(pipeline=4, chunks=chunks, micro_batches=micro_batches)
             assert _few_micro_batches(layout) < micro_batches
             placement = place_evenly(32, layout)
-            time, _ = ranker._time(layout, schedule, placement, (7, 3, 1, 0))
+            time, _ = ranker._step_time(layout, schedule, placement, (7, 3, 1, 0))
             graph = graph_of(CostTable(4, chunks, micro_batches, 0, schedule, ()))
             cells = 4 * chunks
             work = np.array([placement[cell // 4][cell % 4] for cell in range(cells)], float)
             again = work * np.array([(7, 3, 1, 0)[cell % 4] / 8 for cell in range(cells)])
             tail = np.eye(cells)[-1] * ranker._head
             durations = np.concatenate((work + tail, 2 * (work + tail) + again))
-            assert time == pytest.approx(float(graph.step(durations[:, None])[0]))
+            assert time == pytest.approx(float(graph.step_ticks(durations[:, None])[0]))
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         if job.stages == 4:
             return (RunError(msg("dryrun.run.failed", code=1, reason="made up")),) * len(probes)
         return tuple(
-            made.figures(job, SimpleNamespace(probe=probe, kind=kinds[probe.name]))  # type: ignore[arg-type]
+            made.figures(job, SimpleNamespace(probe=probe, recompute=kinds[probe.name]))  # type: ignore[arg-type]
             if probe.name in kinds
             else made.some(job, probe)
             for probe in probes

@@ -77,8 +77,8 @@ def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] 
     probes, notes = plan_probes(job, model, kinds)
     assert notes == []
     measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
-    measured.with_some([world.some(job, probe) for probe in probes_with_some_recomputed(job)])
-    measured.with_first([world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)])
+    measured.add_partly_recomputed([world.some(job, probe) for probe in probes_with_some_recomputed(job)])
+    measured.add_partly_of_first_chunk([world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)])
     return measured
 
 
@@ -142,7 +142,7 @@ class TestTable:
         for _ in range(60):
             cells = random_cells(draw, table)
             plan = plan_of(table, cells)
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(stages):
                 true = world.peak(job, plan, stage)
                 assert -2 * MIB <= foretold[stage] - true <= world.transient * MIB
@@ -163,7 +163,7 @@ class TestTable:
             # Chunks alike: the made-up stage has one vector of micro-batches in flight.
             counts = draw.integers(0, 4, table.stages).tolist() * table.chunks
             cells = [{RecomputeMode.SWAP: count, RecomputeMode.NONE: 8 - count} for count in counts]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(table.stages):
                 true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
                 assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
@@ -179,7 +179,7 @@ class TestTable:
         costs = in_arrays(table)
         for full in ([5, 0], [3, 1], [5, 5]):
             cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 5 - count} for count in full for _ in range(4)]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
@@ -290,7 +290,7 @@ class TestProbes:
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
             kinds = prepare(cut, one.probe.loaded).layer_counts
-            runs.setdefault((one.make, one.kind, one.probe.stage), []).append(kinds)
+            runs.setdefault((one.make, one.recompute, one.probe.stage), []).append(kinds)
         compared = 0
         for (make, _, _), found in runs.items():
             for few, more in pairwise(found):
@@ -352,7 +352,7 @@ class TestStaticGraph:
     def test_few_runs_where_layers_are_alike(self, job: PlannedJob) -> None:
         model, kinds = count_job_layers(job), (RecomputeMode.NONE, RecomputeMode.FULL)
         probes, _ = plan_probes(job, model, kinds)
-        counts = {kind: Counter(one.probe.stage for one in probes if one.kind is kind) for kind in kinds}
+        counts = {kind: Counter(one.probe.stage for one in probes if one.recompute is kind) for kind in kinds}
         assert counts == {RecomputeMode.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeMode.FULL: {0: 2, 3: 1}}
 
     def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
@@ -362,12 +362,12 @@ class TestStaticGraph:
         )
         kinds = (RecomputeMode.NONE, RecomputeMode.COMM, RecomputeMode.BOTH, RecomputeMode.FULL)
         probes, _ = plan_probes(job, model, kinds)
-        stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
+        stages = {kind: {one.probe.stage for one in probes if one.recompute is kind} for kind in kinds}
         assert stages[RecomputeMode.COMM] == stages[RecomputeMode.BOTH] == {0}
         assert stages[RecomputeMode.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
         measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
         for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
-            found = measured.kept(model.main, kind)
+            found = measured.layer_bytes(model.main, kind)
             assert found is not None
             assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
 
@@ -389,7 +389,7 @@ class TestStaticGraph:
         # Chunks alike, or one of them without layers: the made-up stage has one vector of micro-batches in flight.
         for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
             cells = [{RecomputeMode.NONE: count} for count in counts]
-            foretold = costs.peaks(costs.state(cells)[None])[0, stage]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0, stage]
             true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
             assert foretold == pytest.approx(true, abs=2 * MIB)
 
@@ -397,7 +397,7 @@ class TestStaticGraph:
     def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:
         world, model = World(alone=alone), count_job_layers(job)
         measured = measured_in(world, job)
-        measured.with_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model)])
+        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model)])
         table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert table.again is not None
         assert table.again.transient_bytes[:3] == (alone * MIB,) * 3
@@ -405,7 +405,7 @@ class TestStaticGraph:
         costs = in_arrays(table)
         for full in ([8, 0], [5, 0], [8, 3], [8, 8]):
             cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 8 - count} for count in full for _ in range(4)]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
@@ -413,7 +413,7 @@ class TestStaticGraph:
     def test_what_comes_on_top_in_the_middle_is_told_by_one_run(self, job: PlannedJob) -> None:
         world, model = World(alone=390, late=200), count_job_layers(job)
         measured = measured_in(world, job)
-        measured.with_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model, [1])])
+        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model, [1])])
         table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert (
             table.layers[0].recompute[RecomputeMode.FULL].activation_bytes

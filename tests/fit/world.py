@@ -75,7 +75,7 @@ class World:
     def figures(self, job: PlannedJob, asked: ProbeRun) -> RunFigures:
         """What a probe finds."""
         counts = _spread(asked.probe.layers, job.chunks)
-        return self._found(job, asked.probe, [{asked.kind: count} for count in counts])
+        return self._found(job, asked.probe, [{asked.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""

@@ -54,13 +54,13 @@ def test_one_slow_stage_makes_the_others_wait() -> None:
 def test_it_adds_up(seed: int) -> None:
     table = random_table(seed)
     costs = costs_of(table)
-    cells = costs.cells(even_state(costs))
+    cells = costs.cells_of(even_state(costs))
     parts = break_down_step(table, cells)
     assert parts.work + parts.recompute + parts.fill + parts.imbalance == pytest.approx(1)
     assert min(parts.work, parts.recompute, parts.fill, parts.imbalance) >= 0
     # Busy stages: all that they compute, beside the time that the pipeline played through takes.
     busy = sum(parts.busy) / table.stages
     assert busy == pytest.approx(parts.work + parts.recompute)
-    assert float(costs.time(costs.state(cells)[None])[0] * costs.unit) == pytest.approx(
+    assert float(costs.step_ticks(costs.state_of(cells)[None])[0] * costs.unit) == pytest.approx(
         float(naive.time_of(table, cells))
     )

@@ -72,7 +72,7 @@ def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
     assert left == []
     one, two = costs_of(table), costs_of(other)
     state = even_state(one)
-    assert (one.peaks(state[None]) == two.peaks(state[None])).all()
+    assert (one.peak_bytes(state[None]) == two.peak_bytes(state[None])).all()
 
 
 @pytest.mark.parametrize("own", [(700, 50, 60, 900), (10, 50, 50, 900), (700, 50, 50, 20)])
@@ -81,7 +81,7 @@ def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
     other, left = again(table)
     assert left == ["planning.sapp.left.stages"]
     state = even_state(costs_of(table))[None]
-    assert (costs_of(table).peaks(state) <= costs_of(other).peaks(state)).all()
+    assert (costs_of(table).peak_bytes(state) <= costs_of(other).peak_bytes(state)).all()
 
 
 def test_what_has_no_place_is_told() -> None:

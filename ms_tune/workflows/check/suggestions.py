@@ -175,7 +175,7 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
     costs = costs_of(kept.table)
     room = room_bytes - np.array(kept.fragment_bytes, np.int64)
     try:
-        now = costs.state(cells_of(kept.table, plan, str(job.loaded.source.path)))
+        now = costs.state_of(cells_of(kept.table, plan, str(job.loaded.source.path)))
     except ConfigError:
         return None
     return _TableSearch(costs, room, now).found()
@@ -186,7 +186,7 @@ class _TableSearch:
 
     def __init__(self, costs: Costs, room: NDArray[Any], now: NDArray[Any]) -> None:
         self._costs, self._room, self._now = costs, room, now
-        self._before = costs.peaks(now[None])[0]
+        self._before = costs.peak_bytes(now[None])[0]
         over = self._before - room
         self._over = [stage for stage in range(len(over)) if over[stage] > 0]
         self._fullest = int(over.argmax())
@@ -212,16 +212,16 @@ class _TableSearch:
         added: dict[int, int] = {}
         for stage in self._over:
             states = self._more(state, kind, stage)
-            peaks = self._costs.peaks(states)[:, stage]
+            peaks = self._costs.peak_bytes(states)[:, stage]
             within = (peaks <= self._room[stage]).nonzero()[0]
             index = int(within[0]) if len(within) else int(peaks.argmin())
             if index:
                 state, added[stage] = states[index], index
         if not added:
             return
-        after = self._costs.peaks(state[None])[0]
+        after = self._costs.peak_bytes(state[None])[0]
         enough = bool((after <= self._room).all())
-        time, before = (int(self._costs.time(one[None])[0]) for one in (state, self._now))
+        time, before = (int(self._costs.step_ticks(one[None])[0]) for one in (state, self._now))
         freed = int(self._before[self._fullest] - after[self._fullest])
         text = msg(
             "check.change.table", kind=kind.value, layers=_stage_ranges(added), longer=f"{time / before - 1:.1%}"
