@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult, SweepResult
     from ms_tune.enums import Dialect, RecomputeMode
     from ms_tune.errors import MsTuneError
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.report import LintReport
@@ -36,7 +35,7 @@ _MODULES = {
     "CommandRequest": "dryrun.request",
     "CommandResult": "dryrun.command_result",
     "ConfigFit": "fit.result",
-    "ConfigFitRequest": "fit.request",
+    "ConfigFitRequest": "fit.result",
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",

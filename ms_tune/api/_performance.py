@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ms_tune.metrics.result import MetricsReport, MetricsRequest
-    from ms_tune.planning.clock import Clock
+    from ms_tune.planning.time_scale import Clock
     from ms_tune.profile.result import ProfileReport
 
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli import fit_config
 from ms_tune.cli.dryrun_inputs import refuse
-from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
-from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
+from ms_tune.cli.fit_config import (
+    INTERRUPTED,
+    ONLY_CONFIG,
+    add_config_arguments,
+    add_file_arguments,
+    clock_of,
+    new_files,
+    write_tables,
+)
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.output import ProgressLine, written
 from ms_tune.cli.parser import Parser
@@ -63,7 +70,7 @@ def run(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
     refuse(arguments, ONLY_CONFIG, "fitting.only-config")
     request = _request(arguments)
-    from ms_tune.report import fit_html, fit_json, fit_shown, fit_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.report import fit_html, fit_json, fit_text  # noqa: PLC0415 - imported late: start-up time
 
     progress = _FitProgress(console)
     with progress, without_native_output():
@@ -77,7 +84,7 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.to_json(report, console.language))
     else:
-        fit_shown.show(parts, console)
+        fit_text.show_report(parts, console)
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK

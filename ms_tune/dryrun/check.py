@@ -18,7 +18,7 @@ from ms_tune.dryrun.cann_sim.environment import (
 )
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.training import mindspeed_framework, pynative_framework
-from ms_tune.native.compiler import find_compilers
+from ms_tune.native import find_compilers
 
 if TYPE_CHECKING:
     from pathlib import Path

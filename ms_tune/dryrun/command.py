@@ -7,35 +7,44 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
-from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
-from ms_tune.dryrun.command_whole import SmallRun, kept_of, with_whole
+from ms_tune.dryrun.command_tasks import (
+    CommandPart,
+    check_request,
+    in_job,
+    name_of,
+    rank_parts,
+    run_tasks,
+    tasks_of,
+    without_ranks,
+)
+from ms_tune.dryrun.devices import outside_of
 from ms_tune.dryrun.engines.choice import reach
-from ms_tune.dryrun.launched import CommandPart, in_job, parts_of, without_ranks
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
-from ms_tune.dryrun.limits import outside_of
+from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
 from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
-from ms_tune.dryrun.start import child_of
+from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.run_record import OWN, RunRecord
+from ms_tune.verdict.limit import Cap
+from ms_tune.verdict.outcome import judge
+from ms_tune.verdict.run_record import OWN, RankRecord, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
     from ms_tune.dryrun.processes import ProgramProcess
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
@@ -68,7 +77,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     ranks = [with_whole(request, rank, found.runs, found.jobs) for rank in found.ranks]
     write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
-    failed += [part.ended for part in parts_of(found.jobs, None) if part.ended.code]
+    failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
         folder=folder,
         command=request.command,
@@ -154,7 +163,7 @@ class _Found:
 def _read(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
     """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
-    for part in (CommandPart(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
+    for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
         own = processes_of(part.folder)
         found.keep(own)
         readings, unread = _readings(part)
@@ -301,3 +310,64 @@ def _unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[
             for pid in unhooked_in(folder, processes)
         ]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRun:
+    """A run of a rank with fewer layers than its stage has, and what it left."""
+
+    job: int
+    rank: JobRank
+    readings: tuple[Reading, ...]
+
+
+def with_whole(
+    request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[LaunchedJob]
+) -> RankResult:
+    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it.
+
+    Args:
+        request: What the user asks for.
+        rank: The rank.
+        runs: All runs of all stages.
+        jobs: The jobs.
+    """
+    from ms_tune.dryrun.judge import derived  # noqa: PLC0415 - it needs numpy
+    from ms_tune.footprint.judgement import communicators_in  # noqa: PLC0415 - as above
+
+    job = next((job for job in jobs if job.number == rank.job), None)
+    own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
+    if job is None or not own or rank.rank is None:
+        return rank
+    stage = job.stage_of(rank.rank)
+    sized = replace(rank, layers=own[0].rank.layers or None, full_layers=stage.layers)
+    whole = stage.factors and stage.layers is not None and len(stage.factors) == len(own)
+    sound = rank.verdict.no_verdict_because is None and all(not one.rank.code and len(one.readings) == 1 for one in own)
+    if not whole or stage.layers is None or not sound:
+        return sized
+    sizes = [(one.rank.layers, one.rank.kinds) for one in own]
+    found = derived(stage.layers, sizes, stage.factors, [one.readings[0] for one in own])
+    verdict = rank.verdict
+    if verdict.limit is not None:
+        report = rank.reading.report
+        groups = communicators_in(report.collectives, report.log, report.rank)
+        verdict = judge(found.need, verdict.limit, outside_of(request).with_groups(groups))
+    return replace(sized, extrapolation=found, verdict=verdict)
+
+
+def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
+    """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
+    from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
+
+    kept = {}
+    for rank in ranks:
+        whole, report = rank.extrapolation, rank.reading.report
+        if whole is None or rank.layers is None:
+            continue
+        statistics = report.log.statistics if report.log is not None else None
+        asked = rank.process.asked_bytes if rank.process is not None else None
+        cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
+        outside = outside_of(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
+        place = str(rank.reading.trace.parent.relative_to(folder))
+        kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
+    return kept

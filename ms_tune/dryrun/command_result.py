@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.dryrun.request import words_of
-from ms_tune.dryrun.theory import beside_theory, unlike_theory
+from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.text import msg
 from ms_tune.units import mib
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.processes import ProgramProcess
-    from ms_tune.dryrun.result import Extrapolation, Reading
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, Extrapolation, Reading
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
     from ms_tune.text import Message

@@ -23,7 +23,7 @@ from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference.job import ReferenceJob, theory_of
 from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference.sizes import check_devices, check_sizes
+from ms_tune.reference.read import check_devices, check_sizes
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

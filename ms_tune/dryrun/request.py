@@ -15,7 +15,7 @@ from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.enums import LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
-from ms_tune.planning.schedule import Schedule, held
+from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import whole_number
@@ -232,7 +232,7 @@ class Pipeline:
         """Micro-batches that a stage holds when it holds most, for each chunk; None where nothing tells."""
         if self.schedule is None:
             return None
-        return held(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
+        return in_flight_per_chunk(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import machine, real
-from ms_tune.dryrun.backend import check_graph_engine, check_level, real_cann
+from ms_tune.dryrun import machine
+from ms_tune.dryrun import machine as real
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.engines.choice import engine_for, reach
 from ms_tune.dryrun.engines.local import LocalEngine
 from ms_tune.dryrun.environment import overridden
 from ms_tune.dryrun.job import JOB_FILE
+from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
 from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
 from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
-from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult
+from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
     create_run_folder,
     file_text,
@@ -28,9 +29,7 @@ from ms_tune.dryrun.rundir import (
     write_kept,
     write_manifest,
 )
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import Task
-from ms_tune.dryrun.theory import unlike_theory
+from ms_tune.dryrun.task import Task, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
@@ -184,7 +183,7 @@ def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _Sim
         return job
     # On devices every rank runs, and what is shrunk is not run twice.
     world_size = prepare(request, loaded).world_size
-    real.check_devices(world_size, real.devices_here())
+    real.check_devices_suffice(world_size, real.devices_here())
     whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
     return _SimulatedJob(whole, loaded, plan(whole, loaded))
 
@@ -213,7 +212,7 @@ def _simulate(
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
     if jobs[0].request.real:
-        tasks = real.cluster(tasks)
+        tasks = real.cluster_tasks(tasks)
     _write_inputs(jobs, folder, here)
     observer.begin(tasks)
     begin = time.monotonic()

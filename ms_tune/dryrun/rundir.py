@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.encode import json_text
 from ms_tune.errors import RunError, UsageError, reason_of
-from ms_tune.native.cache import cache_root
+from ms_tune.native import cache_root
 from ms_tune.text import msg
 from ms_tune.verdict.run_record import FILE, to_json
 from ms_tune.version import __version__

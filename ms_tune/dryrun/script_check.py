@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command import cann_for
-from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of
-from ms_tune.dryrun.launched import parts_of as ranks_of
-from ms_tune.dryrun.launched import without_ranks
+from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of, without_ranks
+from ms_tune.dryrun.command_tasks import rank_parts as ranks_of
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message

@@ -1,7 +1,7 @@
 """What a stage of a Megatron program holds, by closed forms.
 
 What stays for the whole step is theory's 18 bytes a parameter, 6 + 12 / ranks with the distributed optimizer, over the parameters
-that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.activations` tells.
+that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.memory` tells.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import RankShare, logits_bytes, megatron_activations
+from ms_tune.estimate.flops import widths_of_shape
+from ms_tune.estimate.memory import (
+    HeldLayers,
+    RankShare,
+    StageEstimate,
+    logits_bytes,
+    megatron_activations,
+    stage_estimate,
+)
 from ms_tune.estimate.persistent import stage_weights
-from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
-from ms_tune.estimate.widths import widths_of_shape
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.estimate.widths import whole_number, widths_of, widths_of_shape
+from ms_tune.estimate.flops import whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job
 from ms_tune.job.script_arguments import jobs_in
 from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
 from ms_tune.normalize.script import release_of_scripts
-from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes, refusal
+from ms_tune.planning.schedule import MOST_PASSES, Schedule, stage_passes, why_refused
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.source.yaml import load_source, source_of
@@ -48,9 +48,9 @@ def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_b
         micro_batches: Micro-batches of a step.
     """
     chunks, stages = len(placement), len(placement[0])
-    if chunks * stages * micro_batches > MOST_PASSES or refusal(schedule, stages, chunks, micro_batches):
+    if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):
         return None
-    orders = [passes(schedule, stage, stages, chunks, micro_batches) for stage in range(stages)]
+    orders = [stage_passes(schedule, stage, stages, chunks, micro_batches) for stage in range(stages)]
     ends: dict[tuple[bool, int, int], float] = {}
     clock, place, moved = [0.0] * stages, [0] * stages, True
     while moved:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ms_tune.errors import StandInBuildError
-from ms_tune.native.cache import cache_root, cached_folder
-from ms_tune.native.compiler import compile_library
+from ms_tune.native import cache_root, cached_folder, compile_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import (
     ContextMethod,
     DType,
@@ -23,9 +24,15 @@ from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.reference.configs.section import Section
-from ms_tune.reference.read import DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import (
+    DynamicJob,
+    Names,
+    fewest_devices,
+    placed_layers,
+    refuse_unserved,
+    section,
+)
+from ms_tune.reference.training_config import Section
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -110,7 +117,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
         return StageLayer(
             number=plan.layer,
             experts=shape.experts is not None,
-            full=recomputed(plan),
+            full=is_full(plan),
             select=select,
             communication=bool(plan.comm_patterns) and parallel.sequence and parallel.tensor > 1,
         )

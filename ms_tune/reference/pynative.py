@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices, write_specs
 from ms_tune.dialects.stage import StageLayer
@@ -13,9 +14,16 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.facts.releases import default_release, release_for
-from ms_tune.reference.configs.pynative import before_2_1, expert_layers, read_parallelism, read_pynative
-from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import (
+    FUSED_ADAMW,
+    DynamicJob,
+    Names,
+    fewest_devices,
+    placed_layers,
+    refuse_unserved,
+    section,
+)
+from ms_tune.reference.training_config import before_2_1, expert_layers, read_parallelism, read_pynative
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -81,8 +89,8 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
             # A layer of multi-token prediction is made as the last ordinary one.
             experts=experts[-1] if mtp else experts[layer.layer],
             mtp=mtp,
-            full=recomputed(layer),
-            select=() if recomputed(layer) else tuple(layer.select_patterns),
+            full=is_full(layer),
+            select=() if is_full(layer) else tuple(layer.select_patterns),
         )
 
     layers, warnings = placed_layers(plan, layer_of, source.path)

@@ -12,7 +12,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console
     from ms_tune.workflows.check.result import Matter, Overview
 

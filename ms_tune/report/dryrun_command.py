@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.report import memory_text
-from ms_tune.report.dryrun_jobs import job_params, split_json
+from ms_tune.report.dryrun_check import job_params, split_json
 from ms_tune.report.dryrun_json import VERSION, largest, theory_json
-from ms_tune.report.dryrun_stages import in_gib, show_table
-from ms_tune.report.dryrun_text import near, theory_lines
+from ms_tune.report.dryrun_text import in_gib, near, show_table, theory_lines
 from ms_tune.report.memory_words import by_name, or_dash
 from ms_tune.report.verdict import verdict_json, verdict_lines, word
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.processes import ProcessPlace
     from ms_tune.report.console import Console
 

@@ -14,7 +14,7 @@ from ms_tune.report.memory_words import size
 from ms_tune.text import lookup
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.full_report import JobReport
+    from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
     from ms_tune.text import Language
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, DryrunResult, Reading, StageResult
     from ms_tune.report.console import Console
 
 VERSION = 1

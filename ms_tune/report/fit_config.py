@@ -5,24 +5,22 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.verify import NEAR
-from ms_tune.report import fit_json, fit_why
-from ms_tune.report.fit_shown import Shown
+from ms_tune.fit.result import NEAR
+from ms_tune.report import fit_json, fit_text
+from ms_tune.report.fit_text import FitPage
 from ms_tune.text import Message, msg, render
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.check import Checked
-    from ms_tune.fit.result import ConfigFit, Round
-    from ms_tune.fit.verify import Verified
+    from ms_tune.fit.result import Checked, ConfigFit, Round, Verified
     from ms_tune.planning.fit import Planned
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
 
-def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> Shown:
+def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
     """The verdict, the stages before and after, the change, the reasons and the rest.
 
     Args:
@@ -33,7 +31,7 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
     report = found.last.report
     plan = report.planned or report.nearest
     heads, rows = _stages(found, plan, console) if plan is not None else ([], [])
-    return Shown(
+    return FitPage(
         report=report,
         good=found.chosen is not None,
         assumptions=tuple(_assumptions(found)),
@@ -43,8 +41,8 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
         change=_change(found, console),
         sections=(
             ("fit.title.why", reasons(found)),
-            ("fit.title.others", fit_why.others(report)),
-            ("fit.title.remedies", fit_why.remedies(found.lacking or report)),
+            ("fit.title.others", fit_text.alternatives_of(report)),
+            ("fit.title.remedies", fit_text.remedies_of(found.lacking or report)),
             ("fitting.title.table", tuple(_table_lines(found))),
             ("fit.title.notes", (*more, *notes(found))),
         ),
@@ -87,8 +85,8 @@ def verdict(found: ConfigFit) -> list[Message]:
         stages = (msg("fitting.stage-verdict", stage=at.stage, verdict=at.verdict.sentence) for at in one.verified)
         return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking(found)]
     if found.chosen is None:
-        return [fit_why.verdict(one.report)]
-    told = [fit_why.verdict(one.report), *fit_why.seconds(one.report)]
+        return [fit_text.verdict_of(one.report)]
+    told = [fit_text.verdict_of(one.report), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
@@ -105,7 +103,7 @@ def _lacking(found: ConfigFit) -> Iterator[Message]:
         return
     lost = gib(max(found.least_fragment_bytes))
     if report.planned is not None:
-        yield msg("fitting.untried", time=fit_why.relative(report, report.planned.time), fragments=lost)
+        yield msg("fitting.untried", time=fit_text.relative_time(report, report.planned.time), fragments=lost)
     elif report.shortage is not None:
         at = report.shortage.stage
         sizes = {"over": gib(report.shortage.over_bytes), "fragments": gib(found.least_fragment_bytes[at])}
@@ -127,8 +125,8 @@ def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str
                 _verified(found, seen, stage, console),
                 _free(found, seen, stage, peak),
                 " + ".join(str(sum(cell.values())) for cell in cells),
-                " | ".join(fit_why.recomputed(cell) for cell in cells),
-                " | ".join(f"{sum(cell.values())}: {fit_why.recomputed(cell)}" for cell in before),
+                " | ".join(fit_text.recomputed_layers(cell) for cell in cells),
+                " | ".join(f"{sum(cell.values())}: {fit_text.recomputed_layers(cell)}" for cell in before),
             ]
         )
     return [console.text(f"fitting.column.{name}") for name in names], rows
@@ -151,7 +149,7 @@ def _free(found: ConfigFit, seen: dict[int, Verified], stage: int, peak: int) ->
 
 def reasons(found: ConfigFit) -> list[Message]:
     """Why the plan is as it is; which stage has the least room is told by its dryrun where there was one."""
-    told, one = fit_why.reasons(found.last.report), found.last
+    told, one = fit_text.reasons_of(found.last.report), found.last
     if not told or not one.verified:
         return told
     least = min(one.verified, key=lambda stage: stage.verdict.spare_bytes)
@@ -178,7 +176,7 @@ def notes(found: ConfigFit) -> list[Message]:
     told = [
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
-        *fit_why.clock_notes(report.clock),
+        *fit_text.clock_notes(report.clock),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
         told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
@@ -203,7 +201,7 @@ def _relieved(number: int, one: Round) -> Iterator[Message]:
     run = ", ".join(str(stage.stage) for stage in one.verified if stage.stage not in one.kept) or "-"
     for relief in one.relieved:
         does = {
-            name: " | ".join(map(fit_why.recomputed, cells))
+            name: " | ".join(map(fit_text.recomputed_layers, cells))
             for name, cells in (("before", relief.before), ("after", relief.after))
         }
         told = {"stage": relief.stage, "verdict": relief.verdict.sentence}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ms_tune.report.fit_shown import NUMBERS
+from ms_tune.report.fit_text import NUMBERS
 from ms_tune.report.page import page as whole
 from ms_tune.report.page import table_html
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.fit import FitReport, Planned
     from ms_tune.report.console import Console
-    from ms_tune.report.fit_shown import Shown
+    from ms_tune.report.fit_text import FitPage
 
 _WIDTH, _ROW, _LEFT, _TOP = 1160.0, 26.0, 60.0, 8.0
 _NARROW = 0.05  # of a unit; passes below it are not seen
@@ -23,7 +23,7 @@ _FORWARD = ("#3d7ea6", "#5b9bc0", "#86b8d4", "#2c5f7f")
 _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
-def page(shown: Shown, sources: Iterable[object], console: Console) -> str:
+def page(shown: FitPage, sources: Iterable[object], console: Console) -> str:
     """The page; it runs no scripts and loads nothing.
 
     Args:
@@ -34,7 +34,7 @@ def page(shown: Shown, sources: Iterable[object], console: Console) -> str:
     return whole(console.text("fit.page.title"), sources, _parts(shown, console), console.language)
 
 
-def _parts(shown: Shown, console: Console) -> Iterator[str]:
+def _parts(shown: FitPage, console: Console) -> Iterator[str]:
     first, *more = (escape(console.say(sentence)) for sentence in shown.verdict)
     good = " good" if shown.good else ""
     yield f'<div class="verdict{good}"><p class="word">{first}</p>{"".join(f"<p>{line}</p>" for line in more)}</div>'

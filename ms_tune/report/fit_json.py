@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report import fit_why
+from ms_tune.report import fit_text
+from ms_tune.report.fit_text import TIME_PARTS
 from ms_tune.text import render
 
 if TYPE_CHECKING:
+    from ms_tune.fit.costs import TimeExplanation
     from ms_tune.planning.fit import FitReport, Planned
     from ms_tune.text import Language, Message
 
@@ -30,16 +32,16 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         "peak_bytes": None if plan is None else list(plan.peak_bytes),
         "limit_bytes": table.limit_bytes,
         "bubble": None if plan is None else plan.bubble,
-        "relative_time": None if plan is None else report.relative(plan.time),
+        "relative_time": None if plan is None else report.relative_time(plan.time),
         "seconds_of_step": None if plan is None else _seconds(report, plan.time),
         "reference": {"is_present_plan": report.has_present, **_planned(report.reference)},
         "effort": report.effort.value,
         "seed": report.seed,
         "stopped": report.stopped,
         "verified": False,
-        "why": said(fit_why.reasons(report)),
+        "why": said(fit_text.reasons_of(report)),
         "alternatives": [{"name": other.name, "time": other.time} for other in report.alternatives],
-        "notes": said(fit_why.notes(report)),
+        "notes": said(fit_text.notes_of(report)),
     }
     if plan is not None:
         values["binding_stage"] = report.binding_stage
@@ -78,3 +80,19 @@ def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
 
 def _planned(plan: Planned) -> dict[str, object]:
     return {"plan": plan.plan.to_json(), "time": plan.time, "peak_bytes": list(plan.peak_bytes)}
+
+
+def explanation_json(found: TimeExplanation) -> dict[str, object]:
+    """The report of ``--explain --json``; parts add up to 1."""
+    sizes = found.table
+    return {
+        "stages": sizes.stages,
+        "chunks": sizes.chunks,
+        "micro_batches": sizes.micro_batches,
+        "order": sizes.order.value,
+        **{name: getattr(found.parts, name) for name in TIME_PARTS},
+        "busy": list(found.parts.busy),
+        "seconds_of_step": found.seconds,
+        "costs_known": found.costs.known,
+        "cells": [{kind.value: count for kind, count in cell.items() if count} for cell in found.cells],
+    }

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune.fit.rank import PRUNED
 from ms_tune.report import fit_config
-from ms_tune.report.fit_shown import show as show_plan
+from ms_tune.report.fit_text import show_report as show_plan
 from ms_tune.text import Message, msg, render
 from ms_tune.units import GIB, gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.fit.rank import Candidate
-    from ms_tune.fit.search import SearchFit, Tried
+    from ms_tune.fit.rank import LayoutCandidate
+    from ms_tune.fit.search import SearchFit, TriedLayout
     from ms_tune.planning.layouts import Layout
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -71,7 +71,7 @@ def _ranking(found: SearchFit, console: Console) -> tuple[list[str], list[list[s
                 str(number),
                 str(one.layout),
                 str(one.layout.micro_batches),
-                f"{found.relative(estimate.time):.1f}",
+                f"{found.relative_time(estimate.time):.1f}",
                 f"{estimate.bubble:.1%}",
                 str(sum(estimate.recomputed)),
                 f"{max(estimate.peak_bytes) / GIB:.1f}",
@@ -89,10 +89,10 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
         first = [
             str(places[id(one.candidate)]),
             str(one.candidate.layout),
-            f"{found.relative(one.candidate.estimate.time):.1f}",
+            f"{found.relative_time(one.candidate.estimate.time):.1f}",
         ]
         if one.fit is None or one.fit.last.report.planned is None or not one.fit.last.verified:
-            time = "-" if one.time is None else f"{found.relative(one.time):.1f}"
+            time = "-" if one.time is None else f"{found.relative_time(one.time):.1f}"
             rows.append([*first, time, *["-"] * 4, console.say(one.error or _without(one))])
             continue
         for stage in one.fit.last.verified:
@@ -100,7 +100,7 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
             rows.append(
                 [
                     *first,
-                    "-" if one.time is None else f"{found.relative(one.time):.1f}",
+                    "-" if one.time is None else f"{found.relative_time(one.time):.1f}",
                     str(stage.stage),
                     f"{one.estimated_bytes[stage.stage] / GIB:.1f}",
                     f"{stage.predicted_bytes / GIB:.2f}",
@@ -112,7 +112,7 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
     return [console.text(f"layouts.column.{name}") for name in names], rows
 
 
-def _without(one: Tried) -> Message:
+def _without(one: TriedLayout) -> Message:
     """What is told of a layout without a dryrun of its plan."""
     short = None if one.fit is None else one.fit.last.report.shortage
     if short is None:
@@ -125,7 +125,7 @@ def verdict(found: SearchFit) -> list[Message]:
     if found.chosen is None or found.chosen.time is None:
         runs = sum(one.fit is not None for one in found.tried)
         return [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
-    time = f"{found.relative(found.chosen.time):.1f}"
+    time = f"{found.relative_time(found.chosen.time):.1f}"
     return [msg("layouts.chosen", layout=str(found.chosen.candidate.layout), time=time)]
 
 
@@ -158,7 +158,7 @@ def to_json(found: SearchFit, language: Language) -> dict[str, object]:
             {
                 **_candidate(found, one.candidate),
                 "error": None if one.error is None else render(one.error, language),
-                "plan_relative_time": None if one.time is None else found.relative(one.time),
+                "plan_relative_time": None if one.time is None else found.relative_time(one.time),
                 "plan_estimated_bytes": list(one.estimated_bytes),
                 "fit": None if one.fit is None else fit_config.to_json(one.fit, language),
             }
@@ -178,12 +178,12 @@ def _layout(layout: Layout) -> dict[str, int]:
 _FIELDS = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 
 
-def _candidate(found: SearchFit, one: Candidate) -> dict[str, object]:
+def _candidate(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
     estimate = one.estimate
     return {
         "layout": _layout(one.layout),
         "estimate": {
-            "relative_time": found.relative(estimate.time),
+            "relative_time": found.relative_time(estimate.time),
             "bubble": estimate.bubble,
             "peak_bytes": list(estimate.peak_bytes),
             "recomputed": list(estimate.recomputed),

@@ -12,7 +12,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
 from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.run import measured
-from ms_tune.planning.clock import Clock, SeenLayer
+from ms_tune.planning.time_scale import Clock, SeenLayer
 from ms_tune.profile.run import profiled
 from ms_tune.readers.profile_export import holds_profile
 from ms_tune.readers.scopes import ScopePass

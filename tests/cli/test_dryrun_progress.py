@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.cli import dryrun_progress
-from ms_tune.cli.dryrun_pace import Pace
-from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.dryrun_progress import DryrunProgress, Pace
 from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.task import Task, TaskState
 from ms_tune.report.console import Console

@@ -193,7 +193,7 @@ class TestAtOnce:
     ) -> None:
         monkeypatch.setattr(machine, "available_bytes", lambda: free)
         monkeypatch.setattr(machine, "cores", lambda: cores)
-        assert machine.jobs([2 * GIB] * 4, wanted) == jobs
+        assert machine.processes_at_once([2 * GIB] * 4, wanted) == jobs
 
     def test_this_machine_has_cores_and_memory(self) -> None:
         assert machine.cores() >= 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.child.hook import bounds, known, startup, support
+from ms_tune.dryrun.child.hook import bounds, finite_checks, startup, support
 from ms_tune.dryrun.child.hook.process import HookedProcess
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.estimate.megatron import MegatronModel
@@ -229,7 +229,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
 
         def preprocess(self, routing_map: _Tensor) -> _Tensor:
             counts = routing_map.sum(dim=0)
-            seen.append((routing_map.shape, known.value_of(counts)))
+            seen.append((routing_map.shape, finite_checks.value_of(counts)))
             return counts
 
     experts.dispatcher(SimpleNamespace(MoETokenDispatcher=Base), process)
@@ -239,7 +239,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
     assert seen == [((tokens, 8), share)] * 2
 
     def another(dispatcher: Dispatcher, routing_map: _Tensor) -> _Tensor:
-        seen.append((dispatcher.given, known.value_of(routing_map.sum(dim=0))))
+        seen.append((dispatcher.given, finite_checks.value_of(routing_map.sum(dim=0))))
         return routing_map
 
     Dispatcher.preprocess = another  # type: ignore[method-assign, assignment]  # as MindSpeed puts its own in the place of Megatron's
@@ -254,10 +254,10 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
         gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group))
     )
     experts.gathers(module, process)
-    counts = known.with_value(_Tensor(8), 256)
+    counts = finite_checks.with_value(_Tensor(8), 256)
     gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
-    assert (gathered.shape, known.value_of(gathered)) == ((8, 2), 256)
-    assert known.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
+    assert (gathered.shape, finite_checks.value_of(gathered)) == ((8, 2), 256)
+    assert finite_checks.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
 
 
 def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
@@ -372,4 +372,4 @@ def test_the_grouped_product_gets_the_ends_of_what_is_known(process: HookedProce
     counts = _Tensor(4)
     assert module.torch.cumsum(counts, dim=0) == (counts, 0)
     assert module.torch.float32 == "float32"
-    assert module.torch.cumsum(known.with_value(counts, 512), dim=0).tolist() == [512, 1024, 1536, 2048]
+    assert module.torch.cumsum(finite_checks.with_value(counts, 512), dim=0).tolist() == [512, 1024, 1536, 2048]

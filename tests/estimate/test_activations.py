@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.estimate.activations import (
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.memory import (
     Activations,
     RankShare,
     handed_on,
@@ -16,7 +17,6 @@ from ms_tune.estimate.activations import (
     sent_by_layer,
     sent_by_weights,
 )
-from ms_tune.estimate.flops import Attention, Widths
 
 MIB = 2**20
 LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True)

@@ -20,9 +20,9 @@ from ms_tune.dialects.job_parts import (
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.megatron import MegatronModel, megatron_stage
+from ms_tune.estimate.memory import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.persistent import stage_weights
 from tests.estimate.test_persistent import shape, sizes
 

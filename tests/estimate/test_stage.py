@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.estimate.activations import Activations
-from ms_tune.estimate.stage import Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
+from ms_tune.estimate.memory import Activations, Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
 from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
+    from ms_tune.fit.calibration_runs import ProbeRun
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
-    from ms_tune.fit.probes import ProbeRun
     from ms_tune.planning.table import PlanLists
 
 MIB = 2**20
@@ -75,7 +75,7 @@ class World:
     def figures(self, job: PlannedJob, asked: ProbeRun) -> RunFigures:
         """What a probe finds."""
         counts = _spread(asked.probe.layers, job.chunks)
-        return self._found(job, asked.probe, [{asked.kind: count} for count in counts])
+        return self._found(job, asked.probe, [{asked.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""

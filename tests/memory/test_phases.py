@@ -42,7 +42,7 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
         ("/usr/lib/python3.11/traceback.py", FrameOrigin.NOISE),
         ("<frozen runpy>", FrameOrigin.NOISE),
         ("", FrameOrigin.NOISE),
-        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/known.py", FrameOrigin.NOISE),
+        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/finite_checks.py", FrameOrigin.NOISE),
     ],
 )
 def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:

@@ -16,13 +16,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.cann_sim.inventory import take_inventory
-from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text, watching_text
+from ms_tune import native as native_compiler
+from ms_tune.dryrun.cann_sim.inventory import SOC_NAME, header_text, source_text, take_inventory, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
-from ms_tune.native import compiler as native_compiler
-from ms_tune.native.cache import cache_root, cached_folder, is_complete
-from ms_tune.native.compiler import compile_library
+from ms_tune.native import cache_root, cached_folder, compile_library, is_complete
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -44,4 +44,4 @@ def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None)
         from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
 
         return RayEngine(jobs)
-    return LocalEngine(cann, machine.jobs([task.host_bytes for task in tasks], jobs))
+    return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import select
+import socket
+import subprocess
+import tempfile
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from ms_tune.dryrun.fork_server import ForkServer, shared_imports
-from ms_tune.dryrun.launcher import Running, start, watched
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import state_of, write_files
+from ms_tune.dryrun.launcher import LOG, Running, start, watched
+from ms_tune.dryrun.parent import as_parent
+from ms_tune.dryrun.task import child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
 from ms_tune.text import msg
 
@@ -100,3 +104,132 @@ class _Processes:
             self.last.callback(server.close)
             self.watch.add(Running(server.process, math.inf))
         return self.servers[imports].fork(child)
+
+
+# What tells one rank from another; neither MindSpore nor MindFormers looks at it before a job begins.
+_OF_ONE_RANK = ("RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF")
+_MESSAGE = 1 << 16
+_MOST_LOG = 1 << 20
+
+
+def shared_imports(child: Child) -> tuple[str, ...] | None:
+    """What children have in common that one server can fork; None for a program that is none of ours."""
+    if not child.own:
+        return None
+    common = sorted(f"{name}={value}" for name, value in child.environment.items() if name not in _OF_ONE_RANK)
+    return (*child.command[:-1], *common)
+
+
+@dataclass(slots=True, eq=False)
+class Forked:
+    """A forked process, with what :class:`subprocess.Popen` has for one of its own."""
+
+    server: ForkServer
+    folder: Path
+    own_pid: int | None = None
+    returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number; until it has one that of the server, with which it ends."""
+        return self.own_pid or self.server.process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code, as Popen gives it; None while it runs."""
+        self.server.hear()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ends.
+
+        Raises:
+            subprocess.TimeoutExpired: It did not.
+        """
+        while self.poll() is None:
+            ready, _, _ = select.select([self.server.socket], [], [], timeout)
+            if not ready:
+                raise subprocess.TimeoutExpired(str(self.folder), timeout or 0)
+        return self.returncode or 0
+
+
+@dataclass(slots=True)
+class ForkServer:
+    """A process that has made the imports of others, and is forked for each (``child/__main__.py``)."""
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket  # our end of what goes between us
+    said: IO[bytes]  # what it has printed
+    forked: list[Forked] = field(default_factory=list)  # its processes, in the order in which they were asked for
+
+    @classmethod
+    def start(cls, like: Child, folder: Path) -> ForkServer:
+        """Start one for processes like this.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - it lives as long as the server
+        ours.settimeout(0)
+        environment = {name: value for name, value in like.environment.items() if name not in _OF_ONE_RANK}
+        with theirs:
+            process = subprocess.Popen(
+                [*like.command[:-1], f"--fork={theirs.fileno()}"],
+                env=environment | as_parent(),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        return cls(process, ours, said)
+
+    def fork(self, child: Child) -> Running:
+        """Ask for one more process."""
+        forked = Forked(self, child.folder)
+        message = {
+            "id": len(self.forked),
+            "folder": str(child.folder),
+            "log": LOG,
+            "environment": {name: child.environment[name] for name in _OF_ONE_RANK},
+            "job": child.command[-1],
+        }
+        self.forked.append(forked)
+        try:
+            self.socket.send(json.dumps(message).encode())
+        except OSError:
+            self._lost()
+        return Running(forked, child.timeout, simulated=True)
+
+    def hear(self) -> None:
+        """Take what it has told of its processes."""
+        while True:
+            try:
+                message = self.socket.recv(_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self._lost()
+                return
+            told = json.loads(message)
+            one = self.forked[told["id"]]
+            one.own_pid, one.returncode = told.get("pid", one.own_pid), told.get("code", one.returncode)
+
+    def close(self) -> None:
+        """Let it end."""
+        self.socket.close()
+        self.said.close()
+
+    def _lost(self) -> None:
+        """It is gone, and with it its processes. Those that never began get the log that says why."""
+        code = self.process.wait()
+        for one in self.forked:
+            if one.returncode is not None:
+                continue
+            one.returncode = code or 1
+            if one.own_pid is None:
+                self.said.seek(0)
+                (one.folder / LOG).write_bytes(self.said.read(_MOST_LOG))

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.launcher import ProcessEnd, start, watched
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import Task, TaskState, write_files
+from ms_tune.dryrun.task import Task, TaskState, child_of, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
 from ms_tune.text import msg

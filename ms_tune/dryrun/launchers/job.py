@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.stage import kinds_from_json
-from ms_tune.dryrun.launchers.stages import Parallel
-from ms_tune.dryrun.launchers.words import OptionChange
+from ms_tune.dryrun.launchers.arguments import OptionChange, Parallel
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB

@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
+from ms_tune.dryrun.launchers.arguments import Parallel, Rank, chosen, parallel_of
 from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse
 from ms_tune.dryrun.launchers.programs import LOOK
 from ms_tune.dryrun.launchers.shrink import Small, StageSizes, sizes_of, worst_of
-from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, parallel_of
 from ms_tune.dryrun.stack import modules, parts_of, refusals
 from ms_tune.errors import UsageError
 from ms_tune.text import msg

@@ -15,12 +15,12 @@ from mindspore.common._grad_function import _Function
 from mindspore.mint import distributed
 from mindspore.ops.auto_generate.gen_ops_prim import FlashAttentionScore, FlashAttentionScoreGrad
 
-from .parallel import Saved, exchange
+from ms_tune.reference.transformer.parallel import Saved, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .parallel import Groups, RankGroup
+    from ms_tune.reference.transformer.parallel import Groups, RankGroup
 
 _LAYOUT = "SBH"
 _JOINED = 3  # axes where heads lie side by side

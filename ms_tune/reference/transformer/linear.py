@@ -13,10 +13,10 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common._grad_function import _Function
 from mindspore.common.initializer import initializer
 
-from .parallel import RankGroup, Saved, gather, gathered, reduce, scatter, scattered, share
+from ms_tune.reference.transformer.parallel import RankGroup, Saved, gather, gathered, reduce, scatter, scattered, share
 
 if TYPE_CHECKING:
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 
 _EPSILON = 1e-5  # its value changes nothing in simulation

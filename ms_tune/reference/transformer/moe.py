@@ -18,14 +18,13 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
 from mindspore.ops.auto_generate import grouped_matmul_v4
 
-from .linear import ColumnLinear, Linear, RowLinear, cast
-from .parallel import exchange, gather, scatter
-from .settings import number_format
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, RowLinear, cast
+from ms_tune.reference.transformer.parallel import exchange, gather, scatter
+from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import Experts
-
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,

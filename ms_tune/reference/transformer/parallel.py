@@ -17,7 +17,7 @@ from mindspore.mint import distributed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.reference.ranks import RankGroups
+    from ms_tune.reference.job import RankGroups
 
 
 _Call: TypeAlias = "Callable[[Tensor, RankGroup], Tensor]"
@@ -36,7 +36,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.ranks.RankGroups`."""
+    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.job.RankGroups`."""
 
     tensor: RankGroup
     ulysses: RankGroup

@@ -24,14 +24,14 @@ import mindspore
 from mindspore import mint
 from mindspore.mint import distributed
 
-from .linear import cast
+from ms_tune.reference.transformer.linear import cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mindspore import Parameter, Tensor
 
-    from .parallel import RankGroup
+    from ms_tune.reference.transformer.parallel import RankGroup
 
 
 @dataclass(slots=True, eq=False)

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 from mindspore import Parameter, Tensor, nn
 
-from .buckets import zeros
-from .moe import GroupedExperts, SequentialExperts
-from .parallel import RankGroup
-from .reduction import Reducer, ShardedWeight
+from ms_tune.reference.transformer.gradient_buffers import zeros
+from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
+from ms_tune.reference.transformer.parallel import RankGroup
+from ms_tune.reference.transformer.reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .parallel import Groups
+    from ms_tune.reference.transformer.parallel import Groups
 
 
 class Unsharded:

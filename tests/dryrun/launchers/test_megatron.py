@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
-from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
-from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated, write_data, write_packed, write_tokenizer
 from ms_tune.errors import UsageError
 
 if TYPE_CHECKING:

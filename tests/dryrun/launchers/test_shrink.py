@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.launchers.layout import kinds_of, layout_of
-from ms_tune.dryrun.launchers.shrink import AUTO, sizes_of, worst_of
-from ms_tune.dryrun.launchers.words import OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionWords
+from ms_tune.dryrun.launchers.shrink import AUTO, kinds_of, layout_of, sizes_of, worst_of
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from tests.kinds import labels

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, first_rank, parallel_of
+from ms_tune.dryrun.launchers.arguments import Parallel, Rank, chosen, first_rank, parallel_of
 from ms_tune.errors import UsageError
 
 

@@ -20,7 +20,7 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.report.columns import text_width, wrap
@@ -35,7 +35,7 @@ from ms_tune.workflows.check.estimate import estimate_of
 from ms_tune.workflows.check.result import StageVerdict
 
 if TYPE_CHECKING:
-    from ms_tune.estimate.stage import Estimate, StageEstimate
+    from ms_tune.estimate.memory import Estimate, StageEstimate
     from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import Overview
 
