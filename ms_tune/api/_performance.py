@@ -55,10 +55,10 @@ def metrics(
             print(report.comparison.ratio, report.comparison.low, report.comparison.high)
     """
     from ms_tune.metrics.result import MetricsRequest  # noqa: PLC0415 - as above
-    from ms_tune.metrics.run import measured  # noqa: PLC0415 - start-up time
+    from ms_tune.metrics.run import measure_runs  # noqa: PLC0415 - start-up time
 
     paths = [logs] if isinstance(logs, (str, Path)) else logs
-    return measured(
+    return measure_runs(
         [Path(path) for path in paths], request or MetricsRequest(), Path(baseline) if baseline else None, on_bytes
     )
 
@@ -84,10 +84,10 @@ def profile(
         report = api.profile("prof/")
         print(report.verdict.bound.value, {cause.value: share for cause, share in report.shares.items()})
     """
-    from ms_tune.profile.run import profiled  # noqa: PLC0415 - start-up time
+    from ms_tune.profile.run import analyse_profiles  # noqa: PLC0415 - start-up time
 
     paths = [sources] if isinstance(sources, (str, Path)) else sources
-    return profiled([Path(path) for path in paths], gaps, on_bytes)
+    return analyse_profiles([Path(path) for path in paths], gaps, on_bytes)
 
 
 def measured_step(source: str | Path) -> float:

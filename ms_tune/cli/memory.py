@@ -73,7 +73,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if api.memory_is_snapshot(arguments.path):
         from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - start-up time
 
-        return memory_snapshot.show(arguments, console)
+        return memory_snapshot.show_snapshot(arguments, console)
     if api.memory_is_log(arguments.path):
         return _show_failure(arguments, console)
     if arguments.device is not None:
@@ -93,7 +93,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     with ProgressLine(console, LONG) as progress:
         report = api.memory(arguments.path, request=request, on_bytes=progress.read)
     _write_files(report, arguments, console)
-    _show(report, arguments, console)
+    _show_report(report, arguments, console)
     found = [finding for finding in report.all_findings if finding.severity is Severity.ERROR]
     code = exit_code([rank.verdict for rank in report.ranks], arguments)
     return ExitCode.FINDINGS if found and code is ExitCode.OK else code
@@ -113,7 +113,7 @@ def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS
 
 
-def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
+def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -> None:
     from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
 
     parts = None
@@ -121,7 +121,7 @@ def _show(report: MemoryReport, arguments: Namespace, console: Console) -> None:
         ticks = report.worst.curve.tick
         if len(ticks) and arguments.at > int(ticks[-1]):
             raise UsageError(msg("memory.no-at-beyond", tick=arguments.at, last=int(ticks[-1])))
-        parts = report.worst.at(arguments.at)
+        parts = report.worst.breakdown_at(arguments.at)
         if not len(parts.rows):
             raise UsageError(msg("memory.no-at", tick=arguments.at))
     if arguments.json:
@@ -143,7 +143,7 @@ def _write_files(report: MemoryReport, arguments: Namespace, console: Console) -
 
         with written(arguments.csv, console) as path, path.open("w", encoding="utf-8", newline="") as file:
             for number, rank in enumerate(report.ranks):
-                parts = rank.peak if arguments.at is None else rank.at(arguments.at)
+                parts = rank.peak if arguments.at is None else rank.breakdown_at(arguments.at)
                 write_blocks(file, rank, parts, header=not number)
     if arguments.html:
         from ms_tune.report.memory_html import report_html  # noqa: PLC0415 - imported late: start-up time
@@ -172,7 +172,7 @@ def run_diff(arguments: Namespace, console: Console) -> ExitCode:
     if any(snapshots):
         if not all(snapshots):
             raise UsageError(msg("snapshot.two-kinds"))
-        return memory_snapshot.diff(arguments, console)
+        return memory_snapshot.diff_snapshots(arguments, console)
     new_file(arguments.html, force=arguments.force)
     need("ms-tune memory diff", "report", "numpy")
     from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
@@ -216,7 +216,7 @@ def run_export(arguments: Namespace, console: Console) -> ExitCode:
     for path in (arguments.perfetto, arguments.snapshot):
         new_file(path, force=arguments.force)
     if api.memory_is_snapshot(arguments.path):
-        return memory_snapshot.export(arguments, console)
+        return memory_snapshot.export_snapshot(arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     need("ms-tune memory export", "report", "numpy")
@@ -256,13 +256,13 @@ def build_what_if_parser(language: Language) -> Parser:
 def run_what_if(arguments: Namespace, console: Console) -> ExitCode:
     """Replay, compare, advise."""
     if api.memory_is_snapshot(arguments.run):
-        return memory_snapshot.what_if(arguments, console)
+        return memory_snapshot.replay_snapshot(arguments, console)
     memory_snapshot.refuse_settings(arguments)
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
     need("ms-tune memory what-if", "report", "numpy")
     from ms_tune.report.memory_json import what_if_json  # noqa: PLC0415 - imported late: start-up time
-    from ms_tune.report.what_if_text import show  # noqa: PLC0415
+    from ms_tune.report.what_if_text import show_what_if  # noqa: PLC0415
 
     request = WhatIfRequest(
         rank=arguments.rank,
@@ -280,7 +280,7 @@ def run_what_if(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.json:
         console.write_json(what_if_json(report, console))
     else:
-        show(report, console)
+        show_what_if(report, console)
     code = exit_code([report.verdict], arguments)
     return ExitCode.FINDINGS if report.finding is not None and code is ExitCode.OK else code
 

@@ -38,7 +38,7 @@ def build_parser(language: Language) -> Parser:
     )
     device = parser.add_mutually_exclusive_group()
     parser.option("--chip", "metrics.help.chip", metavar="NAME", into=device)
-    parser.option("--peak", "metrics.help.peak", type=_positive(language), metavar="TFLOPS", into=device)
+    parser.option("--peak", "metrics.help.peak", type=_positive_argument(language), metavar="TFLOPS", into=device)
     parser.option("--baseline", "metrics.help.baseline", type=Path, metavar="LOG")
     parser.option("--baseline-cards", "metrics.help.baseline-cards", type=parser.count, metavar="N")
     parser.option("--baseline-gbs", "metrics.help.baseline-gbs", type=parser.count, metavar="N")
@@ -89,8 +89,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if serious else ExitCode.OK
 
 
-def _positive(language: Language) -> Callable[[str], float]:
-    """An argparse type: a number above zero."""
+def _positive_argument(language: Language) -> Callable[[str], float]:
 
     def convert(text: str) -> float:
         try:

@@ -175,7 +175,7 @@ def _caught(rank: RankResult) -> Message | None:
     if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
         return None
     tick = int(curve.tick[int(np.argmax(curve.used > limit.bytes))])
-    for frame in table.stack.at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
+    for frame in table.stack.value_at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
         if _FRAMEWORK in frame.file:
             return None
         if _catches(frame.file, frame.line):

@@ -14,8 +14,8 @@ from ms_tune.footprint.attribution import operator_at
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import communicators_in, doubts_of
 from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.replay import replay
-from ms_tune.pools.settings import infer, pool_for
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.settings import infer_settings, pool_for
 from ms_tune.pools.workload import free_order_variants, pools_of
 from ms_tune.readers.table import HOST_POOL
 from ms_tune.text import msg
@@ -128,7 +128,7 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
         (
             phase,
             [reading.phase_peaks[phase].bytes for reading in readings],
-            [reading.report.at(reading.phase_peaks[phase].tick) for reading in readings],
+            [reading.report.breakdown_at(reading.phase_peaks[phase].tick) for reading in readings],
         )
         for phase in phases
     ]
@@ -216,11 +216,11 @@ def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction
     whole = repeat_layers(small, large, (called, called_too), layers, -int(factors[0]))
     if whole is None:
         return []
-    inferred = infer(large, pool)
+    inferred = infer_settings(large, pool)
     if inferred.mismatches.total:
         return []
     orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
-    found = [replay(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
+    found = [replay_workload(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
     near = abs(found[0].used_peak - peak) <= _NEAR * peak
     return [max(one.actual_peak, peak) for one in found] if near else []
 
@@ -233,4 +233,4 @@ def _requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
     if len(pools) != 1:
         return None
     ((name, (work, rows)),) = pools.items()
-    return name, work, [_NUMBER.sub("", f"{table.node.at(row)} {operator_at(table, row)}") for row in rows]
+    return name, work, [_NUMBER.sub("", f"{table.node.value_at(row)} {operator_at(table, row)}") for row in rows]

@@ -159,7 +159,7 @@ def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
     lasting = {}
     for phase, peak in moments.items():
-        contents = reading.report.at(peak.tick).contents
+        contents = reading.report.breakdown_at(peak.tick).contents
         lasting[_phase_name(phase)] = sum(contents[content] for content in _LASTING)
     peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
     return RunFigures(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import layer_at, operator_at, parameter_of, where_at, without_layer
-from ms_tune.footprint.category import CONTENTS, code
+from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PeakBreakdown:
     layers: tuple[BlockGroup, ...]  # by layer of the model
 
 
-def breakdown(
+def break_down_memory(
     table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
 ) -> PeakBreakdown:
     """The memory at a tick, taken apart.
@@ -83,28 +83,28 @@ def breakdown(
         tick: The tick.
         tensor_of: Tells number format and shape of a row's tensor; empty if unknown.
     """
-    alive = table.live(tick)
+    alive = table.live_at(tick)
     rows = curve.rows[alive[curve.rows]]
     codes = contents.codes[rows]
-    totals = {content: int(table.size[rows[codes == code(content)]].sum()) for content in CONTENTS}
+    totals = {content: int(table.size[rows[codes == category_code(content)]].sum()) for content in CONTENTS}
 
     def grouped(key_of: Callable[[int], str]) -> tuple[BlockGroup, ...]:
-        return _grouped(table, contents, rows, key_of)
+        return _group_blocks(table, contents, rows, key_of)
 
     named = rows[[row in contents.names for row in rows.tolist()]] if len(rows) else rows
     return PeakBreakdown(
         tick=tick,
         rows=rows,
         contents=totals,
-        holders=_holders(table, contents, rows, tensor_of),
-        parameters=_grouped(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
+        holders=_find_holders(table, contents, rows, tensor_of),
+        parameters=_group_blocks(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
         operators=grouped(lambda row: operator_at(table, row)),
         lines=grouped(lambda row: where_at(table, row)),
         layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
     )
 
 
-def _grouped(
+def _group_blocks(
     table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
 ) -> tuple[BlockGroup, ...]:
     found: dict[str, tuple[int, int, dict[MemoryCategory, int]]] = {}
@@ -115,10 +115,10 @@ def _grouped(
         parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
         found[key] = (total + size, count + 1, parts)
     groups = [BlockGroup(key, *values) for key, values in found.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.bytes, natural(group.key))))
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, natural_order(group.key))))
 
 
-def _holders(
+def _find_holders(
     table: Table, contents: Contents, rows: NDArray[np.int64], tensor_of: Callable[[int], str] | None
 ) -> tuple[Holder, ...]:
     found: dict[tuple[str, str, MemoryCategory], list[int]] = {}
@@ -145,25 +145,25 @@ class LayerActivations:
 
 def activations_by_layer(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
     """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
-    rows = parts.rows[contents.codes[parts.rows] == code(MemoryCategory.ACTIVATIONS)]
-    groups = _grouped(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
+    rows = parts.rows[contents.codes[parts.rows] == category_code(MemoryCategory.ACTIVATIONS)]
+    groups = _group_blocks(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
     found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
-    return tuple(sorted(found, key=lambda layer: natural(layer.layer)))
+    return tuple(sorted(found, key=lambda layer: natural_order(layer.layer)))
 
 
-def natural(layer: str) -> tuple[str, int]:
+def natural_order(layer: str) -> tuple[str, int]:
     """Sorts ``layers.10`` behind ``layers.9``."""
     name, _, digits = layer.rpartition(".")
     number = whole_number(digits)
     return (layer, -1) if number is None else (name, number)
 
 
-def alike(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
+def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
     """Layers in their order; those that follow each other and hold as much are together."""
     runs: list[list[LayerActivations]] = []
     for layer in layers:
         last = runs[-1][-1] if runs else None
-        (name, number), (before, previous) = natural(layer.layer), natural(last.layer) if last else ("", -1)
+        (name, number), (before, previous) = natural_order(layer.layer), natural_order(last.layer) if last else ("", -1)
         follows = number > 0 and (name, number) == (before, previous + 1)
         if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
             runs[-1].append(layer)
@@ -211,30 +211,29 @@ def theory_of(
     rows = _rows_with(table, contents, parts, MemoryCategory.WEIGHTS)
     if not weights:
         return Theory(0, 0, (), None, None)
-    item = _item([tensor_of(row) for row in rows])
+    item = _element_bytes([tensor_of(row) for row in rows])
     states = []
     for content, sets in ((MemoryCategory.GRADIENTS, 1), (MemoryCategory.OPTIMIZER_STATE, _MOMENTS)):
-        own = _item([tensor_of(row) for row in _rows_with(table, contents, parts, content)])
+        own = _element_bytes([tensor_of(row) for row in _rows_with(table, contents, parts, content)])
         expected = round(sets * weights * (own / item if own and item else 1))
         measured = parts.contents[content]
-        states.append(Expected(content, measured, expected, _shards(expected, measured), typed=bool(own and item)))
+        states.append(Expected(content, measured, expected, _shard_count(expected, measured), typed=bool(own and item)))
     gradients, state = (each.measured / weights for each in states)
     return Theory(weights, len(rows), tuple(states), gradients, state)
 
 
 def _rows_with(table: Table, contents: Contents, parts: PeakBreakdown, content: MemoryCategory) -> list[int]:
-    wanted = code(content)
+    wanted = category_code(content)
     return [row for row in parts.rows.tolist() if contents.codes[row] == wanted and table.size[row] > 0]
 
 
-def _item(tensors: Sequence[TensorType | None]) -> float | None:
-    """Bytes of an element, over all tensors that are known."""
+def _element_bytes(tensors: Sequence[TensorType | None]) -> float | None:
     known = [tensor for tensor in tensors if tensor is not None and tensor.bytes]
-    elements = sum(tensor.elements for tensor in known)
+    elements = sum(tensor.element_count for tensor in known)
     return sum(tensor.bytes or 0 for tensor in known) / elements if elements else None
 
 
-def _shards(expected: int, measured: int) -> int | None:
+def _shard_count(expected: int, measured: int) -> int | None:
     if not measured:
         return None
     ratio = expected / measured

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, number
+from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED, users_of
 from ms_tune.readers.table import NONE
 
@@ -77,7 +77,7 @@ _NOT_COLLECTIVE = frozenset({"Gather", "Scatter", "Reduce"})  # without the pref
 _NUMBER = re.compile(r"-(?:op)?\d+$")
 
 
-def code(content: MemoryCategory) -> int:
+def category_code(content: MemoryCategory) -> int:
     """A content's place in :data:`CONTENTS`: how arrays hold it."""
     return CONTENTS.index(content)
 
@@ -93,7 +93,7 @@ def is_collective(node_name: str) -> bool:
     return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
 
 
-def lasting(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
+def lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
     """What a block of each stack holds if it is never freed; None where Megatron does not tell.
 
     A buffer of parameters and gradients is one object with one or two tensors: the gradients', and before it, with the
@@ -103,12 +103,16 @@ def lasting(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
     made = sorted({line for line in lines if line is not None})
     parameters = made[0] if len(made) > 1 else None
     return [
-        _lasting(stack) if line is None else MemoryCategory.WEIGHTS if line == parameters else MemoryCategory.GRADIENTS
+        _lasting_category(stack)
+        if line is None
+        else MemoryCategory.WEIGHTS
+        if line == parameters
+        else MemoryCategory.GRADIENTS
         for stack, line in zip(stacks, lines, strict=True)
     ]
 
 
-def received(stack: Iterable[Frame]) -> bool:
+def is_received_input(stack: Iterable[Frame]) -> bool:
     """Whether a block is what a stage gets from the one before: its input, which it keeps for its backward pass.
 
     The last stage asks for that of the next micro-batch in its backward pass (``send_backward_recv_forward``), where what lives
@@ -117,7 +121,7 @@ def received(stack: Iterable[Frame]) -> bool:
     return any(frame.function == _RECEIVER and _EXCHANGE.search(frame.file.replace("\\", "/")) for frame in stack)
 
 
-def _lasting(stack: Iterable[Frame]) -> MemoryCategory | None:
+def _lasting_category(stack: Iterable[Frame]) -> MemoryCategory | None:
     found = None
     for frame in stack:
         path = frame.file.replace("\\", "/")
@@ -151,24 +155,23 @@ class Contents:
 
     def __init__(self, table: Table, tensors: TensorList | None) -> None:
         self._table = table
-        self._eager = table.task.where([EAGER])
+        self._eager = table.task.rows_in([EAGER])
         listed, self.tensors_missing = listed_rows(table, tensors) if tensors else ({}, 0)
-        self._weight = table.kind.where(["Weight"])
+        self._weight = table.kind.rows_in(["Weight"])
         self._named = self._weight & ~self._eager
-        self.names = {row: table.node.at(row) for row in np.flatnonzero(self._named).tolist()}
+        self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
         self.names |= {row: name for row, (_, name) in listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
         for row, (content, _) in listed.items():
-            self._listed[row] = code(content)
-        self._useful = table.stack.matches(is_useful)
+            self._listed[row] = category_code(content)
+        self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
-        named = self._by_name()
-        self.phases = Phases(table, named == code(MemoryCategory.OPTIMIZER_STATE))
-        self.codes = self._all(self._known(named))
+        named = self._named_contents()
+        self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
+        self.codes = self._classify_rest(self._lasting_contents(named))
 
-    def _by_name(self) -> NDArray[np.int8]:
-        """The contents of the parameters that a graph names."""
+    def _named_contents(self) -> NDArray[np.int8]:
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
         # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
@@ -176,72 +179,75 @@ class Contents:
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
             if name in weights:
-                by_name[place] = code(_named_content(name, weights, unnamed=unnamed))
+                by_name[place] = category_code(_named_content(name, weights, unnamed=unnamed))
         found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
-    def _known(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
+    def _lasting_contents(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
         """The contents that need no look at the phase: of what outlives a step, mostly."""
-        table, update = self._table, self.phases.is_(Phase.UPDATE)
+        table, update = self._table, self.phases.rows_of(Phase.UPDATE)
         known = named.copy()
-        settle = partial(_settle, known)
+        settle = partial(_set_category, known)
         endless = self._eager & (table.end == NEVER_FREED)
-        by_stack = [_UNKNOWN if content is None else code(content) for content in lasting(table.stack.values)]
+        by_stack = [
+            _UNKNOWN if content is None else category_code(content)
+            for content in lasting_categories(table.stack.values)
+        ]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
-        self._buffered = bool((endless & (by_megatron == code(MemoryCategory.GRADIENTS))).any())
+        self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
-            settle(endless & (by_megatron == code(content)), content)
+            settle(endless & (by_megatron == category_code(content)), content)
         for kind, content in _EMULATED.items():
-            settle(table.kind.where([kind]), content)
+            settle(table.kind.rows_in([kind]), content)
         # The optimizer is the first to use its state.
-        by_operator = table.node.matches(lambda name: _STATE_OPERATOR.search(name) is not None)
+        by_operator = table.node.rows_matching(lambda name: _STATE_OPERATOR.search(name) is not None)
         state = np.where(self._useful, update, by_operator)
         settle(self._weight & state, MemoryCategory.OPTIMIZER_STATE)
         settle(self._weight, MemoryCategory.WEIGHTS)
-        in_init = table.stack.matches(lambda stack: any(frame.function == "__init__" for frame in stack))
-        created = table.kind.where(["PyNativeOutput"]) & in_init
+        in_init = table.stack.rows_matching(lambda stack: any(frame.function == "__init__" for frame in stack))
+        created = table.kind.rows_in(["PyNativeOutput"]) & in_init
         settle(created & update, MemoryCategory.OPTIMIZER_STATE)
         return known
 
-    def _all(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
-        table, settle = self._table, partial(_settle, codes)
+    def _classify_rest(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+        table, settle = self._table, partial(_set_category, codes)
 
-        unbound = table.kind.where([""])
+        unbound = table.kind.rows_in([""])
         # aclnn kernels' scratch is unbound and lives for one tick
-        settle(table.kind.where(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
-        settle(table.kind.where(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
-        updates = self.updates = self._update_ticks(codes == code(MemoryCategory.OPTIMIZER_STATE))
-        phase = self._phase()
-        outputs = table.kind.where(_OUTPUTS)
-        forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
+        settle(table.kind.rows_in(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
+        settle(table.kind.rows_in(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
+        updates = self.updates = self._update_ticks(codes == category_code(MemoryCategory.OPTIMIZER_STATE))
+        phase = self._guess_phases()
+        outputs = table.kind.rows_in(_OUTPUTS)
+        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~self._after_backward(updates)
         settle(forward & self._meets_backward(), MemoryCategory.ACTIVATIONS)
-        settle(outputs & self._eager & table.stack.matches(received), MemoryCategory.ACTIVATIONS)
-        passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
+        settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
+        passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
         if not self._buffered:
             settle(outputs & passing & self._lives_to(updates), MemoryCategory.GRADIENTS)
-        settle(table.kind.where(_TEMPORARY) & table.node.matches(is_collective), MemoryCategory.COMMUNICATION)
-        settle(table.kind.where(_CONSTANTS), MemoryCategory.CONSTANTS)
+        settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
+        settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
-        settle(table.kind.where(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
-        codes[codes == _UNKNOWN] = code(MemoryCategory.UNATTRIBUTED)
+        settle(table.kind.rows_in(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
+        codes[codes == _UNKNOWN] = category_code(MemoryCategory.UNATTRIBUTED)
         return codes
 
-    def _phase(self) -> NDArray[np.int8]:
+    def _guess_phases(self) -> NDArray[np.int8]:
         """The phase that made each block, guessed from those before it where it does not tell itself."""
         own, around = self.phases.own, self.phases.around
         # Eager code between backward pass and update, such as clipping, belongs to the step.
         start = self._table.start
-        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         before_update = _last_before(start, self.updates) <= _last_before(start, backward)
-        step = self._eager & self._useful & (around == number(Phase.BACKWARD)) & before_update
-        untold = np.where(self._eager, np.where(step, number(Phase.STEP), 0), around)
+        step = self._eager & self._useful & (around == phase_code(Phase.BACKWARD)) & before_update
+        untold = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
         return np.where(own > 0, own, untold).astype(np.int8)
 
     def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Ticks at which weights are updated: whenever a task touches optimizer state or the optimizer allocates."""
         table = self._table
-        ticks = [table.start[self.phases.is_(Phase.UPDATE) & (table.start >= 0)]]
+        ticks = [table.start[self.phases.rows_of(Phase.UPDATE) & (table.start >= 0)]]
         ticks += [table.last_user[state & (table.last_user != NONE)]]
         touched = [users_of(text) for row, text in table.users.items() if state[row]]
         ticks += [np.array(users, np.int64) for users in touched]
@@ -254,7 +260,7 @@ class Contents:
         MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
         """
         start = self._table.start
-        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         endless = np.int64(NEVER_FREED)
         next_update = np.append(updates, endless)[np.searchsorted(updates, start, side="right")]
         next_backward = np.append(backward, endless)[np.searchsorted(backward, start, side="right")]
@@ -263,14 +269,13 @@ class Contents:
     def _meets_backward(self) -> NDArray[np.bool_]:
         """Whether a backward pass allocates during the life of each block; true where there is no backward pass."""
         table = self._table
-        backward = np.sort(table.start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         if not len(backward):
             return np.ones(len(table), np.bool_)
         following = np.append(backward, NEVER_FREED)[np.searchsorted(backward, table.start, side="right")]
         return np.asarray(following < table.end, np.bool_)
 
     def _lives_to(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each block is alive when weights are next updated."""
         table = self._table
         following = np.append(updates, NEVER_FREED)[np.searchsorted(updates, table.start, side="right")]
         return np.asarray(following < table.end, np.bool_)
@@ -281,9 +286,8 @@ def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
 
 
-def _settle(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: MemoryCategory) -> None:
-    """Say what some rows hold, as far as no rule before has."""
-    codes[rows & (codes == _UNKNOWN)] = code(content)
+def _set_category(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: MemoryCategory) -> None:
+    codes[rows & (codes == _UNKNOWN)] = category_code(content)
 
 
 def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:

@@ -57,13 +57,13 @@ class Curve:
         """The largest footprint."""
         return int(self.footprint.max()) if len(self.footprint) else 0
 
-    def counted(self, table: Table) -> NDArray[np.bool_]:
+    def counted_rows(self, table: Table) -> NDArray[np.bool_]:
         """Which rows of its trace take part."""
         found = np.zeros(len(table), np.bool_)
         found[self.rows] = True
         return found
 
-    def at(self, tick: int) -> int:
+    def bytes_at(self, tick: int) -> int:
         """Bytes in use at a tick."""
         place = int(np.searchsorted(self.tick, tick, side="right")) - 1
         return int(self.used[place]) if place >= 0 else 0
@@ -71,17 +71,17 @@ class Curve:
 
 def curve_of(table: Table) -> Curve:
     """The curve of a trace; empty if it holds no blocks (a run on the CPU)."""
-    rows = np.flatnonzero((table.start >= 0) & ~table.kind.where(_NOT_LIVE))
-    tick, change, row = _events(table, rows)
+    rows = np.flatnonzero((table.start >= 0) & ~table.kind.rows_in(_NOT_LIVE))
+    tick, change, row = _allocation_events(table, rows)
     used = np.cumsum(change)
     footprint = np.zeros(len(tick), np.int64)
     mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
-        footprint += _footprint(table, row, mine & (tick == table.start[row]))
+        footprint += _pool_footprint(table, row, mine & (tick == table.start[row]))
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
-        mismatches.append(_mismatches(table, row[mine][is_allocation], own[is_allocation]))
+        mismatches.append(_find_mismatches(table, row[mine][is_allocation], own[is_allocation]))
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
@@ -104,7 +104,9 @@ def highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[
     return max(int(used[place]), 0), int(tick[order[place]])
 
 
-def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _allocation_events(
+    table: Table, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Tick, change and row of every allocation and release; what is freed at a tick comes before what is allocated."""
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
@@ -113,14 +115,14 @@ def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     return tick[order], change[order], np.concatenate([freed, rows])[order]
 
 
-def _footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _pool_footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
     """One pool's footprint at every event: the last one told."""
     told = allocated & (table.footprint_after[row] != NONE)
     last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
     return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
 
 
-def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
 
     MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
@@ -198,7 +200,7 @@ def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
     overlaps = 0
     for pool in np.unique(table.pool.codes[used]).tolist():
         mine = np.flatnonzero(used & (table.pool.codes == pool))
-        found, crossed = _segments(table, mine, live)
+        found, crossed = _address_ranges(table, mine, live)
         segments += found
         overlaps += crossed
     segments.sort(key=lambda segment: (-segment.bytes, segment.address))
@@ -206,7 +208,7 @@ def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
     return AddressMap(tick, tuple(segments), sum(holes), max(holes, default=0), overlaps)
 
 
-def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[AddressRange], int]:
+def _address_ranges(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[AddressRange], int]:
     rows = rows[np.argsort(table.address[rows], kind="stable")]
     begin = table.address[rows]
     end = begin + table.size[rows].astype(np.uint64)
@@ -219,7 +221,7 @@ def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) ->
         stop = int(first[place + 1]) if place + 1 < len(first) else len(rows)
         low, high = int(begin[start]), int(reach[stop - 1])
         inside = alive[np.searchsorted(alive_begin, np.uint64(low)) : np.searchsorted(alive_begin, np.uint64(high))]
-        holes, crossed = _holes(table, inside, low, high)
+        holes, crossed = _find_holes(table, inside, low, high)
         overlaps += crossed
         streams = np.unique(table.stream[rows[start:stop]])
         segments.append(
@@ -227,7 +229,7 @@ def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) ->
                 address=low,
                 bytes=high - low,
                 used=int(table.size[inside].sum()),
-                pool=table.pool.at(int(rows[start])),
+                pool=table.pool.value_at(int(rows[start])),
                 stream=int(streams[0]) if len(streams) == 1 else None,
                 rows=tuple(inside.tolist()),
                 holes=tuple(holes),
@@ -236,7 +238,7 @@ def _segments(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) ->
     return segments, overlaps
 
 
-def _holes(table: Table, rows: NDArray[np.int64], low: int, high: int) -> tuple[list[Hole], int]:
+def _find_holes(table: Table, rows: NDArray[np.int64], low: int, high: int) -> tuple[list[Hole], int]:
     holes, overlaps, at = [], 0, low
     for row in rows.tolist():
         address = int(table.address[row])

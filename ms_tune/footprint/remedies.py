@@ -16,8 +16,8 @@ import yaml
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS, code
-from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.footprint.category import CONTENTS, category_code
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.scoped_layers import of_weights_alone
 from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.what_ifs import peak_if_cells_recomputed, peak_if_fewer_in_flight, peak_if_swapped
@@ -79,17 +79,17 @@ class Method:
     rough: Text | None
     early: bool
 
-    def how(self, dialects: Sequence[str], language: Language) -> str:
+    def how_text(self, dialects: Sequence[str], language: Language) -> str:
         """How it is written in some dialects; empty where none of them has a way to do it."""
         texts: dict[str, list[str]] = {}
-        for dialect, text in self.written(language).items():
+        for dialect, text in self.texts_by_dialect(language).items():
             if dialect in dialects:
                 texts.setdefault(text, []).append(dialect)
         if len(texts) == 1:
             return next(iter(texts))
         return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
 
-    def written(self, language: Language) -> dict[str, str]:
+    def texts_by_dialect(self, language: Language) -> dict[str, str]:
         """How it is written in each dialect."""
         return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.at.items()}
 
@@ -112,15 +112,15 @@ class MemoryRemedy:
     dynamic: bool
     rough: bool
 
-    def how(self, language: Language) -> str:
+    def how_text(self, language: Language) -> str:
         """How it is written, for each dialect of this kind of graph."""
-        return self.method.how(DYNAMIC if self.dynamic else STATIC, language)
+        return self.method.how_text(DYNAMIC if self.dynamic else STATIC, language)
 
-    def title(self, language: Language) -> str:
+    def title_text(self, language: Language) -> str:
         """What it is."""
         return self.method.title[0 if language is Language.EN else 1]
 
-    def price(self, language: Language) -> str:
+    def price_text(self, language: Language) -> str:
         """What it costs, and how far its figure is to be relied on."""
         place = 0 if language is Language.EN else 1
         price = self.method.price[place]
@@ -164,7 +164,7 @@ class PeakMoment:
 
 
 @cache
-def methods() -> tuple[Method, ...]:
+def load_methods() -> tuple[Method, ...]:
     """The methods, in the file's order."""
     content = yaml.safe_load((data_folder("checklists") / "findings" / "remedies.yaml").read_bytes())
     return tuple(
@@ -174,24 +174,24 @@ def methods() -> tuple[Method, ...]:
             within=entry.get("within", ""),
             beside=entry.get("beside", ""),
             unless=entry.get("unless", ""),
-            takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
-            title=_text(entry["title"]),
-            price=_text(entry["price"]),
-            at={dialect: _text(value) for dialect, value in entry["at"].items()},
+            takes=tuple(_parse_selection(selection) for selection in entry.get("takes", ())),
+            title=_parse_text(entry["title"]),
+            price=_parse_text(entry["price"]),
+            at={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
-            rough=_text(entry["rough"]) if "rough" in entry else None,
+            rough=_parse_text(entry["rough"]) if "rough" in entry else None,
             early=entry.get("early", False),
         )
         for entry in content["remedies"]
     )
 
 
-def _selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
+def _parse_selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
     """What is selected, and the share that is left of it."""
     return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
 
 
-def _text(value: str | Mapping[str, str]) -> Text:
+def _parse_text(value: str | Mapping[str, str]) -> Text:
     """A text in both languages, or what is the same in both: a key and its value."""
     return Text(value, value) if isinstance(value, str) else Text(value["en"], value["zh"])
 
@@ -216,20 +216,19 @@ def remedies_of(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     replayed = _Resized(table, curve)
     dynamic = _is_dynamic(known)
     found = []
-    for method in methods():
+    for method in load_methods():
         after = _peak_after(method, known, replayed)
         freed = curve.peak_bytes - after
-        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
+        if freed * _LEAST >= curve.peak_bytes and method.how_text(DYNAMIC if dynamic else STATIC, Language.EN):
             rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
             found.append(MemoryRemedy(method, freed, after, dynamic, rough))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 
 def _is_dynamic(known: RemedyFacts) -> bool:
-    """Whether most of forward and backward pass is eager."""
     own = known.contents.phases.own
-    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
-    return 2 * int((passes & known.table.task.where([EAGER])).sum()) > int(passes.sum())
+    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
+    return 2 * int((passes & known.table.task.rows_in([EAGER])).sum()) > int(passes.sum())
 
 
 def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
@@ -252,8 +251,8 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
     elif method.method == "second-gradients":
         ratio = _sets_of_gradients(known.theory)
         if ratio >= _TWICE:
-            gradients = _taken({"contents": [MemoryCategory.GRADIENTS.value]}, known)
-            after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
+            gradients = _select_blocks({"contents": [MemoryCategory.GRADIENTS.value]}, known)
+            after = replayed.peak_with(np.where(gradients, (size / ratio).astype(np.int64), size))
     else:
         after = _with_less(method, known, replayed)
     return min(peak, after)
@@ -268,35 +267,33 @@ def _sets_of_gradients(theory: Theory) -> float:
 
 
 def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
-    """The peak with the share of the selected blocks that the method keeps."""
     table, left = known.table, known.table.size.copy()
-    open_ = known.curve.counted(table)
+    open_ = known.curve.counted_rows(table)
     for selection, keeps in method.takes:
-        taken = _taken(selection, known) & open_
+        taken = _select_blocks(selection, known) & open_
         open_ &= ~taken
         left[taken] = -(-left[taken] * keeps[0] // keeps[1])
-    return replayed.peak(left)
+    return replayed.peak_with(left)
 
 
-def _taken(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
-    """The blocks for which all of a selection holds."""
+def _select_blocks(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
     taken = np.ones(len(known.table), np.bool_)
     for key, wanted in selection.items():
-        taken &= _selected(key, wanted, known.table, known.contents)
+        taken &= _rows_selected(key, wanted, known.table, known.contents)
     return taken
 
 
-def _selected(key: str, wanted: object, table: Table, contents: Contents) -> NDArray[np.bool_]:
+def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -> NDArray[np.bool_]:
     if key == "contents" and isinstance(wanted, list):
-        return np.isin(contents.codes, [code(MemoryCategory(name)) for name in wanted])
+        return np.isin(contents.codes, [category_code(MemoryCategory(name)) for name in wanted])
     if key == "phases" and isinstance(wanted, list):
-        return np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
+        return np.isin(contents.phases.settled, [phase_code(Phase(name)) for name in wanted])
     if key == "of_weights_alone":
         return np.asarray(of_weights_alone(table) == wanted, np.bool_)
     pattern = re.compile(str(wanted))
     if key == "operators":
-        return table.node.matches(lambda name: pattern.search(name) is not None)
-    return table.stack.matches(lambda stack: any(pattern.search(frame.file) for frame in stack))
+        return table.node.rows_matching(lambda name: pattern.search(name) is not None)
+    return table.stack.rows_matching(lambda stack: any(pattern.search(frame.file) for frame in stack))
 
 
 class _Resized:
@@ -314,7 +311,7 @@ class _Resized:
         self._row = np.concatenate([freed, rows])[order]
         self._sign = np.where(order < len(freed), -1, 1)
 
-    def peak(self, size: NDArray[np.int64]) -> int:
+    def peak_with(self, size: NDArray[np.int64]) -> int:
         """The peak with these sizes of the rows."""
         used = np.cumsum(self._sign * size[self._row])
         return max(int(used.max()), 0) if len(used) else 0
@@ -339,7 +336,7 @@ def moments_of(known: RemedyFacts) -> tuple[PeakMoment, ...]:
     table, curve = known.table, known.curve
     found = []
     for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.settled).items():
-        alive = curve.rows[table.live(tick)[curve.rows]]
+        alive = curve.rows[table.live_at(tick)[curve.rows]]
         last = table.last_user[alive]
         dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
         kinds: dict[tuple[str, str], int] = {}

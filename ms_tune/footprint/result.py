@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.attribution import layer_at, operator_at, where_at
-from ms_tune.footprint.breakdown import alike, breakdown
+from ms_tune.footprint.breakdown import break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import address_map
 from ms_tune.footprint.steps import peaks_by_phase, phase_at
@@ -99,7 +99,7 @@ class RankReport:
         last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
         return address_map(self.table, self.curve, last)
 
-    def refused(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
+    def refused_rows(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
         """How many rows of each file were refused, and some of them; without the files of which none was."""
         read = (
             (self.files.tasks, self.tasks),
@@ -110,13 +110,13 @@ class RankReport:
         counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
-    def at(self, tick: int) -> PeakBreakdown:
+    def breakdown_at(self, tick: int) -> PeakBreakdown:
         """The memory at a tick, taken apart."""
-        return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+        return break_down_memory(self.table, self.contents, self.curve, tick, self.tensor_of)
 
     def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
         """The layers that keep activations; those that follow each other and keep as much are together."""
-        return alike(self.activations)
+        return group_alike_layers(self.activations)
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
 
@@ -56,17 +56,17 @@ class StepSpan:
 
 def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     """The steps of a trace; none if nothing tells."""
-    eager = table.task.where([EAGER]) & table.kind.where(["PyNativeOutput"])
-    in_graph = ~table.task.where([EAGER]) & table.kind.where(_OUTPUTS)
+    eager = table.task.rows_in([EAGER]) & table.kind.rows_in(["PyNativeOutput"])
+    in_graph = ~table.task.rows_in([EAGER]) & table.kind.rows_in(_OUTPUTS)
     if _is_dynamic(table, contents, eager, in_graph):
         ends = _after_updates(table, contents, eager)
         if ends:
             return Steps(tuple(ends), StepEvidence.UPDATE)
     if tasks is not None:
-        ends = _actors(tasks)
+        ends = _output_actor_stamps(tasks)
         if ends:
             return Steps(tuple(ends), StepEvidence.ACTOR)
-    ends = _repeated(table, np.flatnonzero(in_graph))
+    ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
     return Steps(tuple(ends), StepEvidence.REPETITION) if ends else Steps((), StepEvidence.NONE)
 
 
@@ -79,11 +79,11 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
     if not eager.any():
         return False
     own = contents.phases.own
-    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
     compiled = in_graph & passes
     if not compiled.any():
         return True
-    updates = eager & (own == number(Phase.UPDATE))
+    updates = eager & (own == phase_code(Phase.UPDATE))
     return bool((table.start[updates] > table.start[compiled].min()).any())
 
 
@@ -93,8 +93,8 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
     An optimizer that works in place allocates nothing once its state exists, but it touches that state.
     """
     own = contents.phases.own
-    update = own == number(Phase.UPDATE)
-    other = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD)) | (eager & ~update & (own == 0))
+    update = own == phase_code(Phase.UPDATE)
+    other = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD)) | (eager & ~update & (own == 0))
     others = table.start[other & (table.start >= 0)]
     ticks = np.concatenate([contents.updates, others])
     order = np.argsort(ticks, kind="stable")
@@ -109,7 +109,7 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
     return [end for end, count in zip(ends, between.tolist(), strict=True) if 4 * count > most]
 
 
-def _actors(tasks: Tasks) -> list[int]:
+def _output_actor_stamps(tasks: Tasks) -> list[int]:
     """The stamps of the OutputActor that is last to run; another graph's may run before it in every step."""
     actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
     stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
@@ -117,7 +117,7 @@ def _actors(tasks: Tasks) -> list[int]:
     return [] if last is None else [int(stamp) for stamp in stamps[last]]
 
 
-def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
+def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
     """The ends of the rounds in which most of a graph's operators are launched once each.
 
     The outputs of one launch share its time stamp, so that each counts once.
@@ -224,19 +224,19 @@ class Join:
         return int(self.joinable.sum())
 
 
-def join(table: Table, tasks: Tasks) -> Join:
+def join_tasks(table: Table, tasks: Tasks) -> Join:
     """The launch of every block: the join of ``memory_block.csv`` with ``task.csv``.
 
     In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor takes the
     counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so that the number
     is usually that of an unrelated launch. The launch is the first one of the same task name at that number or later.
     """
-    eager = table.task.where([EAGER])
-    in_graph = ~eager & table.kind.where(_LAUNCHED) & ~table.node.where([SOMAS])
+    eager = table.task.rows_in([EAGER])
+    in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])
     launch = np.full(len(table), NONE, np.int64)
     launch[in_graph] = _by_name(table, tasks, np.flatnonzero(in_graph))
     launch[eager] = _by_number(table, tasks, np.flatnonzero(eager))
-    return Join(launch, in_graph | (eager & table.kind.where(_LAUNCHED_EAGERLY)))
+    return Join(launch, in_graph | (eager & table.kind.rows_in(_LAUNCHED_EAGERLY)))
 
 
 def _by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.phases import FrameOrigin, origin
+from ms_tune.footprint.phases import FrameOrigin, origin_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_events import Action
 
@@ -45,7 +45,7 @@ class TorchBlocks:
     stack: NDArray[np.int64]  # the place of its Python stack in the snapshot's stacks
     category: NDArray[np.int64]  # what PyTorch says it holds, as a place in the events' categories
 
-    def live(self, event: int) -> NDArray[np.bool_]:
+    def live_after(self, event: int) -> NDArray[np.bool_]:
         """Which are in use after an event."""
         return (self.start <= event) & (event < self.end)
 
@@ -58,24 +58,24 @@ def blocks_of(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
         replayed: Its replay.
     """
     events = device.events
-    before = replayed.start.live if replayed.exact else before_recording(device)
+    before = replayed.start.live if replayed.is_exact else before_recording(device)
     old = sorted(before)
     first = {address: place for address, place, _ in events.first_turns()}
     final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
-    new = events.places(Action.ALLOC)
-    sizes = replayed.sizes if replayed.exact else events.size
+    new = events.places_with(Action.ALLOC)
+    sizes = replayed.sizes if replayed.is_exact else events.size
     return TorchBlocks(
-        start=_joined([-1] * len(old), new),
-        end=_joined([first.get(address, NEVER_FREED) for address in old], events.ends()[new]),
-        size=_joined([before[address] for address in old], sizes[new]),
-        address=_joined(old, events.address[new]),
+        start=_concatenate([-1] * len(old), new),
+        end=_concatenate([first.get(address, NEVER_FREED) for address in old], events.release_events()[new]),
+        size=_concatenate([before[address] for address in old], sizes[new]),
+        address=_concatenate(old, events.address[new]),
         # What is there at the end at an address is another block where the first one was released.
-        stack=_joined([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
-        category=_joined([0] * len(old), events.category[new]),
+        stack=_concatenate([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
+        category=_concatenate([0] * len(old), events.category[new]),
     )
 
 
-def _joined(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
+def _concatenate(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
     return np.concatenate([np.array(old, np.int64), new.astype(np.int64)])
 
 
@@ -92,7 +92,7 @@ def before_recording(device: DeviceTrace) -> Mapping[int, int]:
 
 def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
     """Bytes that were asked for and are not free again: before the first event, and after each."""
-    events, turns, live = device.events, device.events.turns, before_recording(device)
+    events, turns, live = device.events, device.events.turns_by_address, before_recording(device)
     size = np.where(turns.allocates, events.size[turns.place], 0)
     previous = np.append(np.zeros(1, np.int64), size[:-1])[: len(size)]
     previous[turns.first] = [live.get(address, 0) for address in turns.address[turns.first].tolist()]
@@ -105,8 +105,8 @@ def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
 def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
     """Bytes taken from the device, likewise; None where the events tell of blocks and never of segments that hold them."""
     events = device.events
-    more = events.are(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-    less = events.are(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+    more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+    less = events.rows_with(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
     change = np.where(more, events.size, 0) - np.where(less, events.size, 0)
     total = sum(segment.size for segment in device.segments)
     curve = np.cumsum(np.append([total - int(change.sum())], change))
@@ -117,8 +117,10 @@ def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
 def where_of(stack: tuple[Frame, ...]) -> str:
     """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
-    own = (frame for frame in python if origin(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
-    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not FrameOrigin.NOISE)
+    own = (frame for frame in python if origin_of(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
+    libraries = (
+        frame for frame in python if not _TORCH.search(frame.file) and origin_of(frame) is not FrameOrigin.NOISE
+    )
     frame = next(own, None) or next(libraries, None) or next(iter(python), None)
     return f"{frame.file}:{frame.line}" if frame is not None else ""
 
@@ -145,7 +147,7 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
     kinds = np.array(
         [2 * _is_optimizer(stack) + (not any(frame.file.endswith(".py") for frame in stack)) for stack in stacks]
     )
-    places = device.events.places(Action.ALLOC)
+    places = device.events.places_with(Action.ALLOC)
     kind = kinds[device.events.stack[places]]
     telling = np.ones(len(places), np.bool_)  # the third of a row of blocks of one kind tells nothing new
     telling[2:] = (kind[2:] != kind[1:-1]) | (kind[1:-1] != kind[:-2])

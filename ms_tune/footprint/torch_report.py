@@ -71,7 +71,7 @@ class GrowthCause:
     largest: int  # the largest free block there
 
     @property
-    def fragments(self) -> bool:
+    def is_fragmentation(self) -> bool:
         """Whether enough was free, and no hole was large enough."""
         return self.free >= self.wanted
 
@@ -147,9 +147,9 @@ class TorchReport:
         return len(self.device.events) > 0 and self.event == peak
 
     @property
-    def measure(self) -> str:
+    def content_measure(self) -> str:
         """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
-        return f"{'used' if self.replay.exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
+        return f"{'used' if self.replay.is_exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
 
     @property
     def content_bytes(self) -> int:
@@ -214,10 +214,10 @@ def analyse_snapshot(
     """
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
-        return _analysed(path, device, at, on_progress)
+        return _read_and_replay(path, device, at, on_progress)
 
 
-def _analysed(
+def _read_and_replay(
     path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
 ) -> TorchReport:
     snapshot = read_torch_snapshot(path)
@@ -226,11 +226,11 @@ def _analysed(
         raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
     told = settings_of(snapshot)
     replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
-    return _report(snapshot, chosen, replayed, at)
+    return _make_report(snapshot, chosen, replayed, at)
 
 
-def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
-    exact, recorded = replayed.exact, len(device.events) > 0
+def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
+    exact, recorded = replayed.is_exact, len(device.events) > 0
     asked = requested_curve(device)
     used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
     reserved = held_curve(device, exact=exact)
@@ -249,17 +249,17 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
         reserved_peak_bytes=int(reserved.max()) if reserved is not None and recorded else None,
         reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None and recorded else None,
         event=event,
-        contents=_contents(device, blocks, lines, event),
-        cached_bytes=_cached(replayed, reserved, used, event) if exact and reserved is not None else None,
-        survivors=_survivors(device, blocks, lines),
-        causes=_causes(replayed) if exact else (),
-        shortages=_shortages(device, replayed),
+        contents=_contents_by_line(device, blocks, lines, event),
+        cached_bytes=_cached_bytes(replayed, reserved, used, event) if exact and reserved is not None else None,
+        survivors=_find_survivors(device, blocks, lines),
+        causes=_growth_causes(replayed) if exact else (),
+        shortages=_oom_reports(device, replayed),
         step_ends=ends,
         step_growth=grown_by_step(blocks, lines, ends),
     )
 
 
-def _causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
+def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
     """One for each request that took memory, in however many steps."""
     found: dict[int, GrowthCause] = {}
     for growth in replayed.growths:
@@ -275,17 +275,18 @@ def _causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
     return tuple(found.values())
 
 
-def _cached(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
-    """What is held after an event, and not used."""
+def _cached_bytes(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
     return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
 
 
-def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[CodeLocation, ...]:
+def _contents_by_line(
+    device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int
+) -> tuple[CodeLocation, ...]:
     """What is alive after an event, by line of the script; its bytes add up to the peak."""
-    live = np.flatnonzero(blocks.live(last))
+    live = np.flatnonzero(blocks.live_after(last))
     kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
     unique, kind = np.unique(kinds, axis=1, return_inverse=True)
-    size, count = _totals(blocks.size[live], kind.reshape(-1), unique.shape[1])
+    size, count = _sum_by_kind(blocks.size[live], kind.reshape(-1), unique.shape[1])
     found: dict[tuple[str, bool, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for (stack, before, category), more, blocks_more in zip(unique.T.tolist(), size, count, strict=True):
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
@@ -297,14 +298,13 @@ def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], la
     return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
 
 
-def _totals(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
-    """Bytes and number of the blocks of each kind."""
+def _sum_by_kind(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
     total = np.zeros(kinds, np.int64)
     np.add.at(total, kind, size)
     return total.tolist(), np.bincount(kind, minlength=kinds).tolist()
 
 
-def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
+def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
     by_stack: dict[tuple[int, int], list[int]] = defaultdict(list)
     for block in np.flatnonzero((blocks.start >= 0) & (blocks.end == NEVER_FREED)).tolist():
         event = int(blocks.start[block])
@@ -318,16 +318,16 @@ def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -
     return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
 
 
-def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
+def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
     return tuple(
         OomReport(
             place,
             size,
             free,
-            int(replayed.reserved[place]) if replayed.exact else None,
-            int(replayed.used[place]) if replayed.exact else None,
+            int(replayed.reserved[place]) if replayed.is_exact else None,
+            int(replayed.used[place]) if replayed.is_exact else None,
         )
-        for place, _, free, size, _ in device.events.rows(device.events.places(Action.OOM))
+        for place, _, free, size, _ in device.events.iterate_rows(device.events.places_with(Action.OOM))
     )
 
 
@@ -341,7 +341,7 @@ class PlaceChange:
     after: int
 
     @property
-    def bytes(self) -> int:
+    def change_bytes(self) -> int:
         """How much more it is."""
         return self.after - self.before
 
@@ -353,7 +353,7 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
         for place in report.contents:
             totals[place.where, place.before][number] += place.bytes
     found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
-    return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))
+    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,22 +390,24 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
         gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
         after = int((used - np.cumsum(gone)).max())
         texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
-        found.append(_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
+        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
     return found
 
 
 def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
     """The other kind of segments, replayed, where fragments made the allocator grow."""
     recorded = report.replay.settings
-    if recorded.expandable or not any(cause.fragments for cause in report.causes):
+    if recorded.expandable or not any(cause.is_fragmentation for cause in report.causes):
         return []
     after = outcome_of(
         report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
     ).peak_bytes
     how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
     texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
-    return [_remedy("expandable-segments", (held, after), texts, how, held=True)]
+    return [_make_remedy("expandable-segments", (held, after), texts, how, held=True)]
 
 
-def _remedy(name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool) -> TorchRemedy:
+def _make_remedy(
+    name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool
+) -> TorchRemedy:
     return TorchRemedy(name, held, peaks[0] - peaks[1], peaks[1], *texts, how)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.category import code, operator_of
+from ms_tune.footprint.category import category_code, operator_of
 from ms_tune.footprint.curve import highest_moment
-from ms_tune.footprint.phases import EAGER, Phase, number
+from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.footprint.scoped_layers import KINDS, are_one_graph, layers_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
@@ -89,7 +89,7 @@ class ChangedLives:
         rows = self._curve.rows
         return int(self._table.size[rows[(self.start[rows] <= tick) & (tick < self.end[rows])]].sum())
 
-    def peak(self) -> tuple[int, int]:
+    def peak_moment(self) -> tuple[int, int]:
         """The peak that is left, wherever it is then, and its tick; without what ends before it starts."""
         rows = self._curve.rows[self.start[self._curve.rows] < self.end[self._curve.rows]]
         freed, size = rows[self.end[rows] != NEVER_FREED], self._table.size
@@ -125,31 +125,31 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
     that of the trace; MindSpore may choose another one for what is recomputed.
     """
-    counted = curve.counted(table)
-    activations = counted & (contents.codes == code(MemoryCategory.ACTIVATIONS))
-    eager = table.task.where([EAGER])
+    counted = curve.counted_rows(table)
+    activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
+    eager = table.task.rows_in([EAGER])
     lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _last_use(table)
     dynamic = np.flatnonzero(
-        activations & eager & ~_is_recomputed(table) & (contents.phases.settled == number(Phase.FORWARD))
+        activations & eager & ~_is_recomputed(table) & (contents.phases.settled == phase_code(Phase.FORWARD))
     )
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
     for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
-        backward = _first(table.end[run], int(table.start[run[-1]]))
+        backward = _backward_begin(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             lives.start_later(run[:-1], backward)
     passes = []  # ticks of the backward passes of a static graph's layers
     layers = layers_of(table, contents)
     for layer in layers:
         made = layer.rows[activations[layer.rows]]
-        backward = _first(used[made], layer.end)
+        backward = _backward_begin(used[made], layer.end)
         if backward is not None:
-            read = reads.by(layer)
+            read = reads.read_by(layer)
             passing = layer.rows[table.end[layer.rows] < backward]
             lives.start_later(made, backward)
             lives.end_later(read, backward)
             lives.need_for_a_moment(backward, _more_at_most(table, made, np.concatenate([read, passing])))
             passes.append((backward, int(used[made].max()) + 1))
-    peak, tick = lives.peak()
+    peak, tick = lives.peak_moment()
     reordered = any(begin <= tick < end for begin, end in passes)
     saving = curve.peak_bytes - lives.bytes_at(curve.peak_tick)
     return RecomputeSaving(saving, min(curve.peak_bytes, peak), reordered, are_one_graph(table, layers))
@@ -169,18 +169,18 @@ class _TensorRead:
 
     def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
         self._table = table
-        kernels = np.flatnonzero(counted & table.kind.where(KINDS) & (table.last_user != NONE))
+        kernels = np.flatnonzero(counted & table.kind.rows_in(KINDS) & (table.last_user != NONE))
         self._rows = kernels[np.argsort(table.last_user[kernels], kind="stable")]
         self._last = table.last_user[self._rows]
 
-    def by(self, layer: ScopedLayer) -> NDArray[np.int64]:
+    def read_by(self, layer: ScopedLayer) -> NDArray[np.int64]:
         """What this layer begins with, and nobody needs after it."""
         first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
         rows = self._rows[first:last]
         return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
 
 
-def _first(ticks: NDArray[np.int64], after: int) -> int | None:
+def _backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
     """Right before the first of the ticks that are after the forward pass of a layer: its backward pass begins there."""
     later = ticks[(ticks > after) & (ticks < NEVER_FREED - 1)]
     return int(later.min()) - 1 if len(later) else None
@@ -199,7 +199,7 @@ def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int
 
 def _is_recomputed(table: Table) -> NDArray[np.bool_]:
     """By row of a dynamic graph: whether it is of what is recomputed in this run already, in its first pass or in its second."""
-    return table.stack.matches(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
+    return table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
 
 
 def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -209,13 +209,13 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
     pairs = np.stack([maker, table.size[rows]])
     _, key = np.unique(pairs, axis=1, return_inverse=True)
     key = key.reshape(-1)
-    found = [list(_repeated(key, period)) for period in _periods(key)]
+    found = [list(_repeated_stretches(key, period)) for period in _likely_periods(key)]
     covered = [sum(stretch[-1] - stretch[0] for stretch in each) for each in found]
     # What repeats as a whole is a micro-batch, too: the shortest of those that cover nearly as much is the layer.
     most = max(covered, default=0)
     best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
     for stretch in best:
-        runs = list(pairwise(_finest(key, stretch)))
+        runs = list(pairwise(_shortest_periods(key, stretch)))
         # A layer's activations are there when the next layer begins; what repeats where all layers are recomputed is a micro-batch.
         first, second = (rows[begin:end] for begin, end in runs[:2])
         if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
@@ -223,7 +223,7 @@ def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int6
                 yield rows[begin:end]
 
 
-def _finest(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
+def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
     """A stretch in its shortest periods: layers of two blocks repeat by four, too."""
     begin, end = stretch[0], stretch[-1]
     whole = stretch[1] - begin
@@ -233,7 +233,7 @@ def _finest(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
     return stretch
 
 
-def _periods(key: NDArray[np.int64]) -> list[int]:
+def _likely_periods(key: NDArray[np.int64]) -> list[int]:
     """The distances at which equal keys follow each other most often, the shortest first."""
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]
@@ -242,7 +242,7 @@ def _periods(key: NDArray[np.int64]) -> list[int]:
     return sorted(lengths[np.argsort(-counts, kind="stable")[:_PERIODS]].tolist())
 
 
-def _repeated(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
+def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
     """Stretches of whole periods, two at least: the place where each begins, and the one behind the last."""
     equal = np.concatenate([[False], key[period:] == key[:-period], [False]])
     changes = np.flatnonzero(equal[1:] != equal[:-1])
@@ -265,8 +265,8 @@ def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cel
         curve: Its curve.
         cells: A pattern of scopes: the cells that are recomputed.
     """
-    marked = table.node.matches(lambda path: re.search(cells, path) is not None)
-    activations = curve.counted(table) & (contents.codes == code(MemoryCategory.ACTIVATIONS))
+    marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
+    activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
     lives, used = ChangedLives(table, curve), _last_use(table)
     for layer in layers_of(table, contents):
         cell = layer.rows[marked[layer.rows]]
@@ -282,7 +282,7 @@ def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cel
         others = np.setdiff1d(layer.rows, cell)
         read = others[np.isin(table.first_user[others], ticks) | np.isin(used[others], ticks)]
         lives.end_later(read, begin + 1)
-    return lives.peak()[0]
+    return lives.peak_moment()[0]
 
 
 def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
@@ -300,40 +300,38 @@ def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) 
         curve: Its curve.
         cells: A pattern of scopes: cells whose operators are all their own primitives.
     """
-    moved = np.flatnonzero(_moved(table, contents, cells) & curve.counted(table))
-    operators, lives = _operators(table), ChangedLives(table, curve)
+    moved = np.flatnonzero(_swapped_blocks(table, contents, cells) & curve.counted_rows(table))
+    operators, lives = _operator_ticks(table), ChangedLives(table, curve)
     first, last = table.first_user[moved], table.last_user[moved]
-    first = np.where(_backward(table, contents, first), table.start[moved], first)
+    first = np.where(_is_backward(table, contents, first), table.start[moved], first)
     left = np.searchsorted(operators, first, side="right") - 1 + _GONE
     lives.end_sooner(moved, operators.take(left, mode="clip"))
     back = np.searchsorted(operators, last, side="right") - 2
     lives.bring_back(moved, operators.take(back, mode="clip"))
-    return lives.peak()[0]
+    return lives.peak_moment()[0]
 
 
-def _moved(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
-    """The blocks that are moved out."""
+def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
     paths = table.node.values
-    inside = table.node.matches(lambda path: re.search(cells, path) is not None)
-    moved = inside & table.kind.where(KINDS) & (contents.codes == code(MemoryCategory.ACTIVATIONS))
-    moved &= (contents.phases.own == number(Phase.FORWARD)) & (table.first_user != NONE) & (table.last_user != NONE)
+    inside = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
+    moved = inside & table.kind.rows_in(KINDS) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
+    moved &= (contents.phases.own == phase_code(Phase.FORWARD)) & (table.first_user != NONE) & (table.last_user != NONE)
     rows = np.flatnonzero(moved)
     last = table.last_user[rows]
-    pairs = zip(table.node.codes[_readers(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
+    pairs = zip(table.node.codes[_last_row_begun(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
     own = [operator_of(paths[reader]) == f"{operator_of(paths[node])}Grad" for reader, node in pairs]
-    moved[rows] = _backward(table, contents, last) & (np.array(own, np.bool_) | ~_several_outputs(table)[rows])
+    moved[rows] = _is_backward(table, contents, last) & (np.array(own, np.bool_) | ~_several_outputs(table)[rows])
     return np.asarray(moved, np.bool_)
 
 
-def _readers(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _last_row_begun(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
     """The last row that began at each tick, or before it."""
     order = np.argsort(table.start, kind="stable")
     return np.asarray(order[np.searchsorted(table.start[order], ticks, side="right") - 1], np.int64)
 
 
-def _backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which ticks are of the backward pass."""
-    return np.asarray(contents.phases.own[_readers(table, ticks)] == number(Phase.BACKWARD), np.bool_)
+def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.asarray(contents.phases.own[_last_row_begun(table, ticks)] == phase_code(Phase.BACKWARD), np.bool_)
 
 
 def _several_outputs(table: Table) -> NDArray[np.bool_]:
@@ -345,9 +343,9 @@ def _several_outputs(table: Table) -> NDArray[np.bool_]:
     return found
 
 
-def _operators(table: Table) -> NDArray[np.int64]:
+def _operator_ticks(table: Table) -> NDArray[np.int64]:
     """The ticks at which the graphs' operators allocate, the first of each."""
-    rows = np.flatnonzero(table.kind.where(KINDS))
+    rows = np.flatnonzero(table.kind.rows_in(KINDS))
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     nodes = table.node.codes[rows]
     return np.asarray(table.start[rows][np.append(True, nodes[1:] != nodes[:-1])], np.int64)
@@ -360,10 +358,10 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     once for every micro-batch: that of the newest one is carried out only when the backward pass of the oldest one is over.
     Where there are not three in flight, as far as the trace tells, it is today's peak.
     """
-    forward = curve.counted(table) & table.kind.where(KINDS) & (table.end != NEVER_FREED)
-    forward &= ~table.task.where([EAGER]) & (contents.phases.settled == number(Phase.FORWARD))
-    kept = contents.codes == code(MemoryCategory.ACTIVATIONS)
-    runs = [(run, _together(table, run)) for run in _by_operator(table, forward & kept)]
+    forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
+    forward &= ~table.task.rows_in([EAGER]) & (contents.phases.settled == phase_code(Phase.FORWARD))
+    kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
+    runs = [(run, _most_alive(table, run)) for run in _by_operator(table, forward & kept)]
     sizes = Counter[int]()
     for run, together in runs:
         sizes[together] += int(table.size[run].sum())
@@ -389,7 +387,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
             begun[1 : len(begun) - flying + 2, None],
         )
         lives.start[newest] = np.where(oldest > table.start[newest], turn, table.start[newest])
-    return lives.peak()[0]
+    return lives.peak_moment()[0]
 
 
 def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
@@ -404,6 +402,5 @@ def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int6
     return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
 
 
-def _together(table: Table, run: NDArray[np.int64]) -> int:
-    """How many of these blocks are alive together at most."""
+def _most_alive(table: Table, run: NDArray[np.int64]) -> int:
     return highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0]

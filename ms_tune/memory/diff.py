@@ -31,7 +31,7 @@ class SizeChange:
     count_after: int  # blocks of the second
 
     @property
-    def bytes(self) -> int:
+    def change_bytes(self) -> int:
         """What the second trace has more."""
         return self.after - self.before
 
@@ -48,7 +48,7 @@ class RankComparison:
     changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
 
     @property
-    def bytes(self) -> int:
+    def change_bytes(self) -> int:
         """How much higher the second peak is."""
         return self.after.curve.peak_bytes - self.before.curve.peak_bytes
 
@@ -62,7 +62,7 @@ class Comparison:
     only_after: tuple[int | None, ...]  # ranks of the second run only
 
 
-def compare(before: MemoryReport, after: MemoryReport) -> Comparison:
+def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
     """Two runs, rank by rank; single ranks are compared whatever their numbers are."""
     if len(before.ranks) == len(after.ranks) == 1:
         return Comparison((compare_ranks(before.ranks[0], after.ranks[0]),), (), ())
@@ -87,7 +87,7 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
         counts = (one.count if one else 0, other.count if other else 0)
         if sizes[0] != sizes[1]:
             changes.append(SizeChange(operator, where, content, *sizes, *counts))
-    changes.sort(key=lambda change: (-abs(change.bytes), change.operator, change.where))
+    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.where))
     contents = {content: after.peak.contents[content] - before.peak.contents[content] for content in CONTENTS}
     return RankComparison(before, after, contents, tuple(changes))
 
@@ -126,7 +126,7 @@ class Surplus:
     count: int  # how many they are
 
     @property
-    def signed(self) -> int:
+    def signed_bytes(self) -> int:
         """What they add to the second run's peak, less than zero for blocks of the first."""
         return self.bytes if self.in_new else -self.bytes
 
@@ -139,16 +139,16 @@ class _Block:
     where: str
 
     @property
-    def partner(self) -> str:
+    def partner_key(self) -> str:
         """What its like on the other side shares: the end of a parameter's name, or the operator."""
         return ".".join(self.operator.split(".")[-2:])
 
 
-def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
+def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     """What each of two runs of one model holds at its own peak for which the other has no block of that kind and size.
 
     Two programs for one model, such as a static graph and a dynamic one, share neither operators nor places, by which
-    :func:`compare` matches blocks. What they do share are sizes: a weight, a gradient, an activation has as many bytes on
+    :func:`compare_reports` matches blocks. What they do share are sizes: a weight, a gradient, an activation has as many bytes on
     both sides if it has the same format. So blocks of a kind that are as large as one of the other side cancel out, and
     what is left is told by who holds it.
 
@@ -164,7 +164,7 @@ def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     """
     left = defaultdict(list)
     for is_new, report in ((False, old), (True, new)):
-        for block in _blocks(report):
+        for block in _blocks_at_peak(report):
             left[block.kind, block.size].append((is_new, block))
     found: Counter[tuple[BlockKind, bool, str, str]] = Counter()
     counts: Counter[tuple[BlockKind, bool, str, str]] = Counter()
@@ -173,7 +173,7 @@ def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
         news = [block for is_new, block in members if is_new]
         in_new = len(news) > len(olds)
         more, fewer = (news, olds) if in_new else (olds, news)
-        for block in _beyond(more, fewer):
+        for block in _without_partner(more, fewer):
             key = (block.kind, in_new, block.operator, block.where)
             found[key] += block.size
             counts[key] += 1
@@ -182,7 +182,7 @@ def surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.where)))
 
 
-def _blocks(report: RankReport) -> Iterable[_Block]:
+def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
     table, contents = report.table, report.contents
     for row in report.peak.rows.tolist():
         kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
@@ -191,13 +191,12 @@ def _blocks(report: RankReport) -> Iterable[_Block]:
         yield _Block(kind, int(table.size[row]), operator, where_at(table, row))
 
 
-def _beyond(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
-    """Blocks of the longer list that have no partner in the shorter one."""
-    partners = Counter(block.partner for block in fewer)
+def _without_partner(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
+    partners = Counter(block.partner_key for block in fewer)
     alone, excess = [], len(more) - len(fewer)
     for block in more:
-        if partners[block.partner]:
-            partners[block.partner] -= 1
+        if partners[block.partner_key]:
+            partners[block.partner_key] -= 1
         else:
             alone.append(block)
     return alone[len(alone) - excess :]

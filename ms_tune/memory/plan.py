@@ -12,7 +12,7 @@ from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
 from ms_tune.packing import engine as native
 from ms_tune.packing.placement import PackingProblem, Placed, faults_of
-from ms_tune.packing.plan import plan
+from ms_tune.packing.plan import plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import read_memlog
@@ -57,7 +57,7 @@ def is_placement_csv(path: Path) -> bool:
             first = file.readline(_HEADER_BYTES).decode("utf-8-sig", "replace")
     except OSError:
         return False
-    names = _columns(first)
+    names = _column_places(first)
     return {"lower", "size"} <= names.keys() and bool({"upper", "end"} & names.keys())
 
 
@@ -73,7 +73,7 @@ def read_placement_csv(path: Path) -> list[PlacementRow]:
     """
     try:
         with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-            return list(_rows(path, file))
+            return list(_placement_rows(path, file))
     except UnicodeDecodeError as error:
         raise TraceError(msg("placement.not-text"), path=path) from error
 
@@ -86,12 +86,12 @@ def capacity_in_name(path: Path) -> int | None:
     return None
 
 
-def _columns(header: str) -> dict[str, int]:
+def _column_places(header: str) -> dict[str, int]:
     names = [name.strip().strip('"').lower() for name in header.strip().split(",")]
     return {_ALIASES.get(name, name): position for position, name in enumerate(names)}
 
 
-def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
+def _numbered_lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
     number = 0
     while line := file.readline(_MOST_LINE):
         number += 1
@@ -101,10 +101,10 @@ def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
-    lines = _lines(path, file)
+def _placement_rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
+    lines = _numbered_lines(path, file)
     _, header = next(lines, (1, ""))
-    columns = _columns(header)
+    columns = _column_places(header)
     missing = [name for name in ("lower", "size") if name not in columns]
     missing += [] if {"upper", "end"} & columns.keys() else ["upper"]
     if missing:
@@ -112,8 +112,8 @@ def _rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
     seen: set[str] = set()
     total = 0
     for number, line in lines:
-        fields = _fields(path, number, line) if '"' in line else line.rstrip("\r\n").split(",")
-        row = _row(path, number, fields, columns, str(len(seen)))
+        fields = _split_quoted(path, number, line) if '"' in line else line.rstrip("\r\n").split(",")
+        row = _parse_row(path, number, fields, columns, str(len(seen)))
         total += row.size
         if row.id in seen:
             raise TraceError(msg("placement.twice", id=row.id), path=path, line=number)
@@ -125,15 +125,14 @@ def _rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
         raise TraceError(msg("placement.no-rows"), path=path)
 
 
-def _fields(path: Path, number: int, line: str) -> list[str]:
-    """The fields of a line with quotes."""
+def _split_quoted(path: Path, number: int, line: str) -> list[str]:
     try:
         return next(csv.reader([line], strict=True))
     except csv.Error as error:
         raise TraceError(msg("placement.row", detail=str(error)), path=path, line=number) from error
 
 
-def _row(path: Path, line: int, fields: list[str], columns: dict[str, int], position: str) -> PlacementRow:
+def _parse_row(path: Path, line: int, fields: list[str], columns: dict[str, int], position: str) -> PlacementRow:
     if len(fields) != max(columns.values()) + 1:
         raise TraceError(
             msg("placement.fields", found=len(fields), wanted=max(columns.values()) + 1), path=path, line=line
@@ -144,7 +143,7 @@ def _row(path: Path, line: int, fields: list[str], columns: dict[str, int], posi
     inclusive = "upper" not in texts
     texts.setdefault("upper", texts.get("end", ""))
     texts["alignment"] = texts.get("alignment") or "1"
-    values = {name: _number(path, line, name, texts[name]) for name in _NUMBERS}
+    values = {name: _parse_number(path, line, name, texts[name]) for name in _NUMBERS}
     upper = values["upper"] + inclusive
     if values["lower"] >= upper:
         raise TraceError(msg("placement.life", lower=values["lower"], upper=upper), path=path, line=line)
@@ -153,7 +152,7 @@ def _row(path: Path, line: int, fields: list[str], columns: dict[str, int], posi
     return PlacementRow(texts.get("id", position), values["lower"], upper, values["size"], values["alignment"])
 
 
-def _number(path: Path, line: int, name: str, text: str) -> int:
+def _parse_number(path: Path, line: int, name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS) or int(text) > _MOST[name]:
         raise TraceError(msg("placement.number", column=name, text=text[:40], most=_MOST[name]), path=path, line=line)
     return int(text)
@@ -172,12 +171,12 @@ class PlanReport:
     slow: Message | None = None  # why the compiled engine could not be used; None if it was
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether no two live blocks overlap."""
         return not self.faults
 
     @property
-    def fits(self) -> bool | None:
+    def fits_capacity(self) -> bool | None:
         """Whether the plan is within the capacity that was asked for; None if none was."""
         return None if self.asked is None else self.plan.height <= self.asked
 
@@ -200,7 +199,7 @@ class StallocPlan:
     plan: PlanReport  # the places of those that get one
 
 
-def planned(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
+def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
     """A plan for the largest pool of one rank of a run, or for a placement problem.
 
     Args:
@@ -216,11 +215,11 @@ def planned(path: Path, request: PlanRequest, on_progress: Callable[[PackingProg
         problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
     else:
         problem, recorded, rank = problem_of_trace(path, request.rank, request.capacity)
-    made = _plan(problem, path, request, on_progress)
+    made = _plan_problem(problem, path, request, on_progress)
     return replace(made, recorded=recorded, rank=rank, asked=request.capacity)
 
 
-def analysed(
+def analyse_memlog(
     path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
     """STAlloc's report about a trace of its own, and a plan.
@@ -237,8 +236,8 @@ def analysed(
     """
     log = read_memlog(path)
     served = planned_for_stalloc(log, path, request) if stalloc else None
-    report = memlog.analyse(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan(memlog.problem_of(log), path, request, on_progress), served)
+    report = memlog.analyse_log(log, npu=npu)
+    return MemLogAnalysis(log, report, _plan_problem(memlog.problem_of(log), path, request, on_progress), served)
 
 
 def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
@@ -252,15 +251,15 @@ def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> Stallo
     blocks = memlog.static_blocks(log)
     if blocks is None:
         raise TraceError(msg("memlog.stalloc.iterations"), path=path)
-    return StallocPlan(blocks, _plan(blocks.problem, path, request, lambda _progress: None))
+    return StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
 
 
-def _plan(
+def _plan_problem(
     problem: PackingProblem, path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]
 ) -> PlanReport:
     engine, slow = native.best_engine()
-    result = plan(problem, engine, request.seconds, on_progress)
-    return PlanReport(result, str(path), _faults(result), slow=slow)
+    result = plan_addresses(problem, engine, request.seconds, on_progress)
+    return PlanReport(result, str(path), _check_plan(result), slow=slow)
 
 
 def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
@@ -287,8 +286,7 @@ def problem_of_trace(
     return problem, footprint or None, trace.files.rank
 
 
-def _faults(result: PackingPlan) -> tuple[PackingFault, ...]:
-    """What an independent check finds wrong with a plan."""
+def _check_plan(result: PackingPlan) -> tuple[PackingFault, ...]:
     problem = result.problem
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
     return tuple(faults_of(list(map(Placed, *(column.tolist() for column in columns)))))

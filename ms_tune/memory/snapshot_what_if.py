@@ -37,7 +37,7 @@ class TorchWhatIf:
     error_bytes: int  # how far the replay of the recorded setting, without a limit, is from the recording at the peak
 
     @property
-    def fails(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Whether what is asked for, or else the best of all, is over the limit."""
         asked = [one for one in self.outcomes if not one.recorded] or list(self.outcomes)
         return all(one.over for one in asked)

@@ -13,8 +13,15 @@ from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.footprint.judgement import terms_of, verdict_of
 from ms_tune.footprint.phases import Phase
-from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
-from ms_tune.pools.settings import infer
+from ms_tune.pools.scenarios import (
+    TraceFacts,
+    free_after_last_use,
+    layers_with,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
+)
+from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
@@ -56,7 +63,7 @@ class RankTrace:
     log: RuntimeLog | None  # what the log says; None if there is none
 
     @property
-    def limit(self) -> int | None:
+    def limit_bytes(self) -> int | None:
         """Bytes that MindSpore could take of the device in the run; None if no log tells."""
         statistics = self.log.statistics if self.log is not None else None
         return statistics.used_mib * MIB if statistics and statistics.used_mib else None
@@ -81,14 +88,14 @@ class WhatIfReport:
     @property
     def finding(self) -> Diagnostic | None:
         """That the run's setting wastes much of what it reserves; None where it does not."""
-        recorded = self.result.recorded
-        if not self.result.wasteful:
+        recorded = self.result.recorded_outcome
+        if not self.result.is_wasteful:
             return None
         sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
         return Diagnostic(
             "MSM301",
             Severity.WARNING,
-            msg("allocator.finding.waste", waste=f"{recorded.waste:.1%}", **sizes),
+            msg("allocator.finding.waste", waste=f"{recorded.waste_share:.1%}", **sizes),
             msg("allocator.finding.waste.help"),
             "pool-waste",
             Category.MEMORY,
@@ -97,12 +104,12 @@ class WhatIfReport:
         )
 
     @property
-    def rows(self) -> int:
+    def allocation_count(self) -> int:
         """Allocations that were replayed."""
         return len(self.result.inferred.work.requests)
 
 
-def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
+def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
     """All replays of one rank of a run.
 
     Args:
@@ -118,7 +125,7 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     start = time.perf_counter()
     pool, work, rows = largest_pool(trace.table)
     on_progress(msg("allocator.progress.infer"), 0)
-    inferred = infer(work, pool, trace.limit)
+    inferred = infer_settings(work, pool, trace.limit_bytes)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
     terms = terms_of(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
@@ -128,10 +135,10 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
-    changes = _changes(request, inferred.work, _facts(trace, rows))
-    scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
+    changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
+    scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
     verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, overflow)
-    others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
+    others = [_judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
@@ -140,13 +147,15 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
         result=result,
         verdicts=(None if terms.is_part else verdict, *others),
         scenarios=scenarios,
-        scenario_verdicts=tuple(_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios),
-        names=tuple(_names(trace.table, rows)),
+        scenario_verdicts=tuple(
+            _judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios
+        ),
+        names=tuple(_request_names(trace.table, rows)),
         seconds=time.perf_counter() - start,
     )
 
 
-def _judged(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
+def _judge_replay(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
     """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
     if terms.is_part:
         return None
@@ -194,42 +203,41 @@ def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
     return name, *pools[name]
 
 
-def _names(table: Table, rows: list[int]) -> Iterator[str]:
+def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
     """What holds each row, in a few words: the parameter's name, or layer and operator."""
     for row in rows:
-        node = table.node.at(row)
+        node = table.node.value_at(row)
         if is_named(table, row):
             yield node
         else:
             yield " ".join(part for part in (layer_of_scope(node), operator_at(table, row)) if part) or "-"
 
 
-def _facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
-    """What the analysis of the trace knows about the requests."""
+def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
     table = trace.table
     contents = Contents(table, read_tensor_list(trace.files.tensors) if trace.files.tensors else None)
     return TraceFacts(
         last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
         content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
-        name=[table.node.at(row) for row in rows],
+        name=[table.node.value_at(row) for row in rows],
         layer=[layer_at(table, row, contents.names.get(row)) for row in rows],
-        forward=contents.phases.is_(Phase.FORWARD)[rows].tolist(),
-        backward=contents.phases.is_(Phase.BACKWARD)[rows].tolist(),
+        forward=contents.phases.rows_of(Phase.FORWARD)[rows].tolist(),
+        backward=contents.phases.rows_of(Phase.BACKWARD)[rows].tolist(),
     )
 
 
-def _changes(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
+def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
     """What the user asks for; else what is most often tried."""
     asked = request.remove or request.shard or request.recompute_layers
     if not asked:
-        yield freed_after_last_use(work, facts)
+        yield free_after_last_use(work, facts)
     wanted = [(request.remove, 0)] if request.remove else []
     if request.shard:
         wanted.append((request.shard, request.parts or 2))
     if not asked and "optimizer_state" in facts.content:
         wanted = [("optimizer_state", parts) for parts in _SHARDS]
     for group, parts in wanted:
-        change = sharded(work, facts, group, parts)
+        change = shard_blocks(work, facts, group, parts)
         if not change.changed:
             raise UsageError(msg("allocator.no-group", group=group), msg("allocator.no-group.hint"))
         yield change
@@ -238,4 +246,4 @@ def _changes(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Itera
         raise UsageError(msg("allocator.no-layers"))
     counts = [request.recompute_layers] if request.recompute_layers else [] if asked else [1, len(layers)]
     for count in dict.fromkeys(min(count, len(layers)) for count in counts if layers):
-        yield recomputed(work, facts, "activations", set(layers[:count]))
+        yield recompute_layers(work, facts, "activations", set(layers[:count]))

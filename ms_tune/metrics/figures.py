@@ -37,9 +37,9 @@ class KnownInput:
     option: str = ""  # what would tell it
     by_user: bool = False  # whether the user said it, which comes before what a log counts
 
-    def told(self) -> Message:
+    def describe_input(self) -> Message:
         """As a line for the user."""
-        return msg(f"metrics.input.{self.name}", value=shown(self.value), source=self.source or "")
+        return msg(f"metrics.input.{self.name}", value=format_number(self.value), source=self.source or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Inputs:
     hardware_flops: KnownInput
 
 
-def shown(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """A number as people write it."""
     if value is None:
         return "-"
@@ -105,37 +105,40 @@ def inputs_of(
         step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
         peak=KnownInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
-        rate=first("rate", "", None, _middle(steps.rate)),
-        logged=first("logged", "", None, _middle(steps.tflops)),
-        counted=first("counted", "", None, _middle(steps.counted)),
-        hardware=first("hardware", "", None, _middle(steps.hardware)),
+        rate=first("rate", "", None, _median_logged(steps.rate)),
+        logged=first("logged", "", None, _median_logged(steps.tflops)),
+        counted=first("counted", "", None, _median_logged(steps.counted)),
+        hardware=first("hardware", "", None, _median_logged(steps.hardware)),
         model_flops=first("model-flops", "--config", None, None, model),
         hardware_flops=first("hardware-flops", "--config", None, None, hardware),
     )
 
 
-def throughput(inputs: Inputs) -> Iterator[Figure]:
+def throughput_figures(inputs: Inputs) -> Iterator[Figure]:
     """Samples and tokens a second, of all cards and of one."""
     step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
-    yield _quotient("samples_per_second", "metrics.formula.samples", [batch], [step])
+    yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
     if inputs.rate.value is not None and (batch.value is None or cards.value is None):
         yield Figure(
-            "samples_per_second_per_card", inputs.rate.value, msg("metrics.formula.rate"), (inputs.rate.told(),)
+            "samples_per_second_per_card",
+            inputs.rate.value,
+            msg("metrics.formula.rate"),
+            (inputs.rate.describe_input(),),
         )
     else:
-        yield _quotient("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
+        yield _quotient_figure("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
     if inputs.step_tokens.value is not None and tokens.option and not tokens.by_user:
         top, formula = [inputs.step_tokens], "metrics.formula.step-tokens"
     else:
         top, formula = [batch, tokens], "metrics.formula.tokens"
-    yield _quotient("tokens_per_second", formula, top, [step])
+    yield _quotient_figure("tokens_per_second", formula, top, [step])
     if inputs.rate.value is not None and tokens.value is not None and (batch.value is None or cards.value is None):
-        yield _quotient("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
+        yield _quotient_figure("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
     else:
-        yield _quotient("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
+        yield _quotient_figure("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
 
 
-def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
+def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
     """Operations a second and card, and their share of the peak.
 
     By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
@@ -148,31 +151,31 @@ def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Itera
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
-        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.told(),))
-    model = _rate(inputs, inputs.model_flops)
-    hardware = _rate(inputs, inputs.hardware_flops)
+        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.describe_input(),))
+    model = _card_rate(inputs, inputs.model_flops)
+    hardware = _card_rate(inputs, inputs.hardware_flops)
     if inputs.model_flops.value is None:
         model, hardware = logged, inputs.hardware
         inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
     else:
         inner = msg("metrics.formula.model", convention=msg(f"metrics.convention.{convention.value}"))
         made_of = [inputs.model_flops, *_of_rate(inputs)]
-    parts = tuple(part.told() for part in made_of if part.value is not None)
-    missing = _missing(inputs, model)
+    parts = tuple(part.describe_input() for part in made_of if part.value is not None)
+    missing = _missing_options(inputs, model)
     limit = inputs.peak.value or fastest
     possible = model.value if model.value is not None and model.value <= limit else None
     yield Figure("tflops_per_card", possible, inner, parts, missing)
-    yield _share("mfu", model, inputs.peak, missing)
+    yield _share_of_peak("mfu", model, inputs.peak, missing)
     if hardware.value is not None:
-        yield _share("hfu", hardware, inputs.peak, ())
+        yield _share_of_peak("hfu", hardware, inputs.peak, ())
 
 
 def model_rate(inputs: Inputs) -> float | None:
     """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
-    return _rate(inputs, inputs.model_flops).value
+    return _card_rate(inputs, inputs.model_flops).value
 
 
-def _missing(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
+def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
     if rate.value is not None:
         return ()
     if inputs.model_flops.value is None:
@@ -187,8 +190,7 @@ def _of_rate(inputs: Inputs) -> list[KnownInput]:
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
-    """TFLOP/s of a card by the config's model."""
+def _card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
     *tokens, cards, step = _of_rate(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
         return KnownInput("model", None)
@@ -198,16 +200,16 @@ def _rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
     return KnownInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
 
 
-def _share(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
+def _share_of_peak(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
     """A part of the peak; none where it would be more than all of it."""
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
         return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
     value = of.value / peak.value
-    return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
+    return Figure(name, value if value <= 1 else None, formula, (of.describe_input(), peak.describe_input()))
 
 
-def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
+def _quotient_figure(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
     parts = [*top, *bottom]
     missing = tuple(part.option for part in parts if part.value is None and part.option)
     if any(not part.value for part in parts):
@@ -217,10 +219,10 @@ def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequen
         value *= part.value or 1
     for part in bottom:
         value /= part.value or 1
-    return Figure(name, value, msg(formula), tuple(part.told() for part in parts))
+    return Figure(name, value, msg(formula), tuple(part.describe_input() for part in parts))
 
 
-def _middle(column: Sequence[float]) -> float | None:
+def _median_logged(column: Sequence[float]) -> float | None:
     """The median of what is logged, without the first step; of that if there is no other."""
     values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is what is not logged
     values = values or [value for value in column[:1] if value == value]  # noqa: PLR0124 - as above
@@ -228,13 +230,12 @@ def _middle(column: Sequence[float]) -> float | None:
 
 
 def _tokens_of_a_step(steps: RankSteps) -> float | None:
-    """Tokens that a step consumes, where the log counts them."""
     pairs = zip(steps.tokens, steps.tokens[1:], steps.number, steps.number[1:], strict=False)
     rises = [(after - before) / (n - m) for before, after, m, n in pairs if 0 < before < after and n > m]
     return median(rises) if rises else None
 
 
-def of_file(log: TrainingLog) -> Iterator[Diagnostic]:
+def doubts_of_file(log: TrainingLog) -> Iterator[Diagnostic]:
     """Doubts about a log as a whole."""
     if log.damaged_count:
         yield Diagnostic.note(
@@ -260,7 +261,7 @@ def of_file(log: TrainingLog) -> Iterator[Diagnostic]:
         yield Diagnostic.note("truncated", msg("metrics.problem.truncated", file=log.path.name))
 
 
-def of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
+def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
     """Doubts about a run."""
     if times.count < 1:
         yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
@@ -280,7 +281,7 @@ def of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
+def impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
     """Figures that no device reaches.
 
     Args:
@@ -297,7 +298,7 @@ def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -
             yield Diagnostic(
                 "impossible-mfu",
                 Severity.ERROR,
-                msg(text, tflops=shown(known.value), peak=shown(limit)),
+                msg(text, tflops=format_number(known.value), peak=format_number(limit)),
                 _why_impossible(form, known.value, inputs.cards.value, limit),
             )
             break
@@ -305,14 +306,14 @@ def impossible(form: Form, inputs: Inputs, rate: float | None, fastest: float) -
         yield Diagnostic(
             "impossible-mfu",
             Severity.ERROR,
-            msg("metrics.problem.impossible-config", tflops=shown(round(rate, 1)), peak=shown(limit)),
+            msg("metrics.problem.impossible-config", tflops=format_number(round(rate, 1)), peak=format_number(limit)),
             msg("metrics.problem.impossible-config.hint"),
         )
 
 
 def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float) -> Message:
     if form is Form.STATIC and cards and tflops / cards <= peak:
-        return msg("metrics.problem.impossible.cards", tflops=shown(round(tflops / cards, 2)))
+        return msg("metrics.problem.impossible.cards", tflops=format_number(round(tflops / cards, 2)))
     return msg("metrics.problem.impossible.hint")
 
 

@@ -59,7 +59,7 @@ def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_b
             while place[stage] < len(order):
                 one = order[place[stage]]
                 cell = one.chunk * stages + stage
-                ready = _ready(one, cell, stages * chunks, ends)
+                ready = _input_ready_at(one, cell, stages * chunks, ends)
                 if ready is None:
                     break
                 length = placement[one.chunk][stage] * (1 if one.forward else 2)
@@ -73,8 +73,7 @@ def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_b
     return 1 - busy / (stages * whole)
 
 
-def _ready(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[bool, int, int], float]) -> float | None:
-    """When what a pass takes its input from is done; None if it is not."""
+def _input_ready_at(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[bool, int, int], float]) -> float | None:
     before = cell - 1 if one.forward else cell + 1
     if before < 0:
         return 0.0
@@ -102,24 +101,26 @@ def split_of(source: SourceFile, dialect: Dialect, processes: int | None) -> Job
         processes: How many cards there are, as the user or the launch script says; None where nobody does.
     """
     if dialect is Dialect.MINDFORMERS:
-        return _static(source.data, processes)
+        return _split_mindformers(source.data, processes)
     if dialect is Dialect.MINDSPEED_MS:
-        return _mindspeed(source.data, processes)
-    return _pynative(source.data, processes)
+        return _split_mindspeed(source.data, processes)
+    return _split_pynative(source.data, processes)
 
 
-def _static(data: Mapping[object, object], processes: int | None) -> JobSplit:
+def _split_mindformers(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindFormers' static graph: ``global batch = batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
 
     On other cards than the config is for, its batch would be another one, too.
     """
-    parallel = _section(data, "parallel_config")
-    ways = [_number(parallel, name) or 1 for name in ("data_parallel", "model_parallel", "pipeline_stage")]
-    context = _number(parallel, "context_parallel") or 1
-    runner = _section(data, "runner_config")
-    micro = (_number(parallel, "micro_batch_num") or 1) if ways[2] > 1 else 1
-    size = _number(runner, "batch_size")
-    more = (_number(runner, "gradient_accumulation_steps") or 1) * (_number(data, "micro_batch_interleave_num") or 1)
+    parallel = _read_section(data, "parallel_config")
+    ways = [_read_number(parallel, name) or 1 for name in ("data_parallel", "model_parallel", "pipeline_stage")]
+    context = _read_number(parallel, "context_parallel") or 1
+    runner = _read_section(data, "runner_config")
+    micro = (_read_number(parallel, "micro_batch_num") or 1) if ways[2] > 1 else 1
+    size = _read_number(runner, "batch_size")
+    more = (_read_number(runner, "gradient_accumulation_steps") or 1) * (
+        _read_number(data, "micro_batch_interleave_num") or 1
+    )
     batch = size * ways[0] * micro * more if size and parallel else None
     cards = prod(ways) * context if parallel else None
     if processes is not None and processes != cards:
@@ -127,44 +128,46 @@ def _static(data: Mapping[object, object], processes: int | None) -> JobSplit:
     return JobSplit(cards, batch, micro, Schedule.INTERLEAVED)
 
 
-def _mindspeed(data: Mapping[object, object], processes: int | None) -> JobSplit:
+def _split_mindspeed(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindSpeed-Core-MS r0.1.0: each data-parallel rank takes ``batch_size x micro_batch_num`` samples in a step.
 
     The number of these ranks follows from the cards (``initialize_model_parallel``).
     """
-    parallel, dataset = _section(data, "parallel_config"), _section(data, "dataset_config")
+    parallel, dataset = _read_section(data, "parallel_config"), _read_section(data, "dataset_config")
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    ways = prod(_number(parallel, name) or 1 for name in names)
-    micro, size = (_number(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
+    ways = prod(_read_number(parallel, name) or 1 for name in names)
+    micro, size = (_read_number(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
     whole = processes is not None and processes % ways == 0
     batch = processes // ways * size * micro if processes is not None and whole else None
     return JobSplit(processes, batch, micro, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 
-def _pynative(data: Mapping[object, object], processes: int | None) -> JobSplit:
+def _split_pynative(data: Mapping[object, object], processes: int | None) -> JobSplit:
     """MindFormers' dynamic graph: the batch is written; data-parallel ranks are written, or all that are left (``parallel_dims.py``).
 
     The samples of a growing batch (``rampup_batch_size``) are not known.
     """
-    parallel, training = _section(data, "parallelism"), _section(data, "training")
-    ways = prod(_number(parallel, name) or 1 for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"))
-    shards = _number(parallel, "data_parallel_shard")
-    copies = _number(parallel, "data_parallel_replicate") or 1
+    parallel, training = _read_section(data, "parallelism"), _read_section(data, "training")
+    ways = prod(
+        _read_number(parallel, name) or 1 for name in ("tensor_parallel", "context_parallel", "pipeline_parallel")
+    )
+    shards = _read_number(parallel, "data_parallel_shard")
+    copies = _read_number(parallel, "data_parallel_replicate") or 1
     cards = processes or (ways * shards * copies if shards else None)
-    batch = None if training.get("rampup_batch_size") else _number(training, "global_batch_size") or 1
+    batch = None if training.get("rampup_batch_size") else _read_number(training, "global_batch_size") or 1
     micro = None
     if cards is not None and batch is not None and cards % ways == 0:
-        micro, rest = divmod(batch, cards // ways * (_number(training, "local_batch_size") or 1))
+        micro, rest = divmod(batch, cards // ways * (_read_number(training, "local_batch_size") or 1))
         micro = None if rest else micro or None
     return JobSplit(cards, batch, micro, Schedule.INTERLEAVED_SPREAD)
 
 
-def _section(data: object, name: str) -> Mapping[object, object]:
+def _read_section(data: object, name: str) -> Mapping[object, object]:
     found = data.get(name) if isinstance(data, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def _number(section: Mapping[object, object], name: str) -> int | None:
+def _read_number(section: Mapping[object, object], name: str) -> int | None:
     value = section.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST else None
 
@@ -201,7 +204,7 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
 
 def _of_config(job: Job, cards: int | None) -> JobFacts:
     path, plan, model = job.written.path, job.plan, job.model
-    _refuse(path, plan)
+    _refuse_unusable(path, plan)
     widths = widths_of(model)
     if widths is None:
         names = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
@@ -212,10 +215,10 @@ def _of_config(job: Job, cards: int | None) -> JobFacts:
     layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
     ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
-    return _job(widths, layers, split_of(job.source, job.dialect, cards), plan.placement)
+    return _make_facts(widths, layers, split_of(job.source, job.dialect, cards), plan.placement)
 
 
-def _job(
+def _make_facts(
     widths: Widths, layers: tuple[LayerWork, ...], split: JobSplit, placement: Sequence[Sequence[int]] | None
 ) -> JobFacts:
     waits, stages = None, None
@@ -226,7 +229,7 @@ def _job(
     return JobFacts(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
 
 
-def _refuse(path: Path, plan: LayerPlan) -> None:
+def _refuse_unusable(path: Path, plan: LayerPlan) -> None:
     if plan.failure is not None or not plan.layers:
         text = plan.failure.text if plan.failure else ""
         raise ConfigError(msg("metrics.config.refused", error=text), path=path)
@@ -242,7 +245,7 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
     try:
         inputs = inputs_of(command)
         plan = normalize_megatron(inputs)
-        _refuse(path, plan)
+        _refuse_unusable(path, plan)
         widths = widths_of_shape(shape_of(ArgumentReader(command), len(plan.layers)))
     except NotEvaluableError as error:
         names = {"argument": error.argument, "variable": error.variable}
@@ -253,7 +256,7 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
     batch = command.integer("global_batch_size")
     processes = cards or command.launch.processes
     split = JobSplit(processes, batch, inputs.micro_batches, Schedule.INTERLEAVED_FULL_WARM_UP)
-    return _job(widths, layers, split, plan.placement)
+    return _make_facts(widths, layers, split, plan.placement)
 
 
 def _of_started_config(path: Path, version: str | None, cards: int | None) -> JobFacts:
@@ -263,13 +266,14 @@ def _of_started_config(path: Path, version: str | None, cards: int | None) -> Jo
             continue
         source = load_source(job.path)
         if job.overrides:
-            source = source_of(_with(source.data, job.overrides), job.path)
+            source = source_of(_with_overrides(source.data, job.overrides), job.path)
         return _of_config(Job(source, version=version), cards or job.processes)
     raise UnsupportedError(msg("metrics.config.no-program"))
 
 
-def _with(data: dict[Any, Any], overrides: Mapping[tuple[str, ...], tuple[object, Argument]]) -> dict[Any, Any]:
-    """The values of a config, some of them otherwise."""
+def _with_overrides(
+    data: dict[Any, Any], overrides: Mapping[tuple[str, ...], tuple[object, Argument]]
+) -> dict[Any, Any]:
     whole = deepcopy(data)
     for path, (value, _) in overrides.items():
         section = whole

@@ -123,7 +123,7 @@ class RunComparison:
     guide: Figure | None
 
     @property
-    def told(self) -> bool:
+    def is_told_apart(self) -> bool:
         """Whether the steps are enough to tell one from the other."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 

@@ -143,7 +143,6 @@ class NumpyEngine:
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, alignment: int) -> int:
-    """The lowest aligned address at which so many bytes are free between ranges of addresses."""
     if not len(starts):
         return 0
     order = np.argsort(starts)
@@ -235,7 +234,7 @@ class _Inputs:
 def best_engine() -> tuple[PackingEngine, Message | None]:
     """The compiled engine, or the one in numpy and why there is no other."""
     try:
-        return CompiledEngine(ctypes.CDLL(str(_library()))), None
+        return CompiledEngine(ctypes.CDLL(str(_library_path()))), None
     except StandInBuildError as error:
         return NumpyEngine(), error.message
     except OSError as error:  # compiled for another machine, or on a file system that runs nothing
@@ -244,18 +243,20 @@ def best_engine() -> tuple[PackingEngine, Message | None]:
         return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
 
 
-def _library() -> Path:
+def _library_path() -> Path:
     source = files("ms_tune.packing").joinpath(_SOURCE).read_bytes()
     key = hashlib.sha256(b"\0".join((source, " ".join(_FLAGS).encode(), platform.machine().encode()))).hexdigest()[:16]
-    folder = cached_folder(cache_root() / "native" / f"placement-{key}", lambda fresh: _build(source, fresh), _wait)
+    folder = cached_folder(
+        cache_root() / "native" / f"placement-{key}", lambda fresh: _build_library(source, fresh), _wait_for_build
+    )
     return folder / _LIBRARY
 
 
-def _build(source: bytes, folder: Path) -> None:
+def _build_library(source: bytes, folder: Path) -> None:
     file = folder / _SOURCE
     file.write_bytes(source)
     compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
 
 
-def _wait() -> None:
+def _wait_for_build() -> None:
     """Another process compiles it; that takes a second."""

@@ -36,14 +36,14 @@ class PackingProblem:
     def __len__(self) -> int:
         return len(self.size)
 
-    def take(self, rows: NDArray[np.int64]) -> PackingProblem:
+    def take_rows(self, rows: NDArray[np.int64]) -> PackingProblem:
         """The problem of some of the blocks."""
         names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
         return PackingProblem(
             self.lower[rows], self.upper[rows], self.size[rows], self.alignment[rows], names, self.capacity
         )
 
-    def name(self, block: int) -> str:
+    def block_name(self, block: int) -> str:
         """What to call a block."""
         return self.names[block] if self.names else str(block)
 

@@ -51,8 +51,8 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
         RecordingError: The events contradict each other.
     """
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
-    wrong = _contradiction(device, final)
-    classic = _classic(device, wrong.event if wrong is not None else -1)
+    wrong = _find_contradiction(device, final)
+    classic = _classic_segments(device, wrong.event if wrong is not None else -1)
     if wrong is not None:
         raise wrong
     live = {address: block.size for address, (block, _) in final.items()}
@@ -65,8 +65,8 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
             event = device.events[place]
             live[address], requested[address], streams[address] = rounded(event.size), event.size, event.stream
     held = [classic[base] for base in sorted(classic)]
-    if any(one.expandable for one in device.segments) or device.events.are(*_MAPS).any():
-        held += _expandable(device, live, streams, rounded)
+    if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
+        held += _expandable_segments(device, live, streams, rounded)
     held.sort(key=lambda one: one.base)
     for one, following in pairwise(held):
         if one.base + one.size > following.base:
@@ -79,9 +79,9 @@ def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
     )
 
 
-def _contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
+def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
     """The last allocation or release that cannot have happened: at one address they take turns, up to the state at the end."""
-    turns = device.events.turns
+    turns = device.events.turns_by_address
     following = np.append(turns.allocates[1:], False)
     lives = ~following  # after the event, on the way back: what is released next is live
     ends = np.flatnonzero(turns.last)
@@ -93,7 +93,7 @@ def _contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError
     return RecordingError(reason="alloc" if turns.allocates[place] else "free", event=int(turns.place[place]))
 
 
-def _classic(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
+def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
     """The segments of before that are not expandable; events up to a place that contradicts are nobody's concern.
 
     Raises:
@@ -104,8 +104,8 @@ def _classic(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
         for one in device.segments
         if not one.expandable
     }
-    places = device.events.places(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
-    for place, action, address, size, stream in device.events.rows(places[places > before]):
+    places = device.events.places_with(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
+    for place, action, address, size, stream in device.events.iterate_rows(places[places > before]):
         if action == Action.SEGMENT_FREE:
             classic[address] = HeldSegment(address, size, size == SMALL_SEGMENT, stream)
         elif classic.pop(address, None) is None:
@@ -113,32 +113,31 @@ def _classic(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
     return classic
 
 
-def _expandable(
+def _expandable_segments(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
 ) -> list[HeldSegment]:
-    """The expandable segments with what was mapped before the first event."""
     mapped = Ranges()
     for segment in device.segments:
         if segment.expandable:
             mapped.add(segment.address, segment.address + segment.size)
-    for _, action, address, size, _ in device.events.rows(device.events.places(*_MAPS)[::-1]):
+    for _, action, address, size, _ in device.events.iterate_rows(device.events.places_with(*_MAPS)[::-1]):
         change = mapped.remove if action == Action.SEGMENT_MAP else mapped.add
         change(address, address + size)
     # A segment's memory lies side by side; where another's is between, there are two segments.
     runs: list[tuple[tuple[bool, int], int]] = []
-    for start, kind in sorted(_kinds(device, live, streams, rounded)):
+    for start, kind in sorted(_segment_kinds(device, live, streams, rounded)):
         if not runs or runs[-1][0] != kind:
             runs.append((kind, start))
     found = []
     for number, ((small, stream), base) in enumerate(runs):
         end = runs[number + 1][1] if number + 1 < len(runs) else base + _ENDLESS
-        ranges = mapped.between(base, end)
+        ranges = mapped.ranges_between(base, end)
         if ranges:  # others are taken in the course of the trace
             found.append(HeldSegment(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
     return found
 
 
-def _kinds(
+def _segment_kinds(
     device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
 ) -> list[tuple[int, tuple[bool, int]]]:
     """Where memory is ever mapped, and the pool: that of the block that it was mapped for."""
@@ -146,21 +145,23 @@ def _kinds(
     kinds: list[tuple[int, tuple[bool, int]]] = []
 
     def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
-        kinds.extend((start, kind) for start, _ in seen.missing(address, address + size))
+        kinds.extend((start, kind) for start, _ in seen.missing_between(address, address + size))
         seen.add(address, address + size)
 
     for segment in device.segments:
         if segment.expandable:
             tell(segment.address, segment.size, (segment.small, segment.stream))
-    mapped, given = device.events.places(Action.SEGMENT_MAP), device.events.places(Action.SEGMENT_UNMAP)
-    allocations = device.events.places(Action.ALLOC)
+    mapped, given = device.events.places_with(Action.SEGMENT_MAP), device.events.places_with(Action.SEGMENT_UNMAP)
+    allocations = device.events.places_with(Action.ALLOC)
     asking = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
     asked = allocations[asking[asking < len(allocations)]]
-    taken = device.events.rows(mapped[asking < len(allocations)])
-    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(taken, device.events.rows(asked), strict=True):
+    taken = device.events.iterate_rows(mapped[asking < len(allocations)])
+    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(
+        taken, device.events.iterate_rows(asked), strict=True
+    ):
         tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
     order = sorted(live)
-    for _, _, address, size, stream in device.events.rows(
+    for _, _, address, size, stream in device.events.iterate_rows(
         given
     ):  # mapped before the first event: what lived there tells
         at = bisect_left(order, address)
@@ -198,16 +199,16 @@ class Ranges:
         self._starts[first:last] = [one for one, _ in kept]
         self._ends[first:last] = [one for _, one in kept]
 
-    def between(self, start: int, end: int) -> list[tuple[int, int]]:
+    def ranges_between(self, start: int, end: int) -> list[tuple[int, int]]:
         """What is in the set of a range."""
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
         return [(max(low, start), min(high, end)) for low, high in pairs]
 
-    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+    def missing_between(self, start: int, end: int) -> list[tuple[int, int]]:
         """What is not in the set of a range."""
         found = []
-        for low, high in self.between(start, end):
+        for low, high in self.ranges_between(start, end):
             if low > start:
                 found.append((start, low))
             start = high

@@ -13,10 +13,10 @@ import numpy as np
 
 from ms_tune.packing.placement import PackingProblem
 from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.pools.replay import replay
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
-from ms_tune.pools.workload import Request, workload
+from ms_tune.pools.workload import Request, make_workload
 from ms_tune.readers.memlog import HEAD
 
 if TYPE_CHECKING:
@@ -85,24 +85,24 @@ def kind_of(block: LogBlock, log: MemLog, first: int) -> TensorKind:
     return TensorKind.TEMPORARY if alike else TensorKind.SAVED
 
 
-def analyse(log: MemLog, *, npu: bool = False) -> MemLogReport:
+def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
     """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
     first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
     kinds = [kind_of(block, log, first) for block in log.blocks]
     codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
     planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
-    total = _curve(log, planned)
+    total = _live_curve(log, planned)
     time = int(total.argmax())
-    shares = tuple(_share(log, codes, [kind], time) for kind in TensorKind)
-    result = replay(
-        workload(Request(one.size, one.start, one.end) for one in log.blocks),
+    shares = tuple(_size_share(log, codes, [kind], time) for kind in TensorKind)
+    result = replay_workload(
+        make_workload(Request(one.size, one.start, one.end) for one in log.blocks),
         TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
     )
     return MemLogReport(
         peak=int(total[time]),
         peak_time=time,
         shares=shares,
-        activations=_share(log, codes, [TensorKind.SAVED, TensorKind.TEMPORARY], time),
+        activations=_size_share(log, codes, [TensorKind.SAVED, TensorKind.TEMPORARY], time),
         torch_allocated=result.used_peak,
         torch_reserved=result.reserved_peak,
     )
@@ -112,29 +112,28 @@ def problem_of(log: MemLog) -> PackingProblem:
     """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
     lower = np.array([block.start for block in log.blocks], np.int64)
     upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
-    size = np.array([rounded(block.size) for block in log.blocks], np.int64)
+    size = np.array([round_up(block.size) for block in log.blocks], np.int64)
     return PackingProblem(lower, upper, size, np.full(len(size), ALIGNMENT))
 
 
-def rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """A size as PyTorch's allocator rounds it."""
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def _share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
+def _size_share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
     mask = np.isin(codes, [list(TensorKind).index(kind) for kind in kinds])
-    curve = _curve(log, mask)
+    curve = _live_curve(log, mask)
     return SizeShare(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
 
 
-def _curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Live bytes of some blocks after each event."""
+def _live_curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     change = np.zeros(log.events + 1, np.int64)
     for number in np.flatnonzero(mask).tolist():
         block = log.blocks[number]
-        change[block.start] += rounded(block.size)
+        change[block.start] += round_up(block.size)
         if block.end is not None:
-            change[block.end] -= rounded(block.size)
+            change[block.end] -= round_up(block.size)
     return np.cumsum(change)[: log.events]
 
 
@@ -175,11 +174,11 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
         (block.start, end if block.end is None else min(block.end, end)) for block in once
     ]
     following = [block for block in later if block.iteration == 2]  # noqa: PLR2004 - the first that repeats
-    spans += [_span(block, place, following, (begin, end)) for place, block in enumerate(again)]
+    spans += [_block_span(block, place, following, (begin, end)) for place, block in enumerate(again)]
     rows = [*once, *again]
     planned = tuple(number for number, span in enumerate(spans) if span is not None)
     lower, upper = zip(*(span for span in spans if span is not None), strict=True)
-    size = np.array([rounded(rows[number].size) for number in planned], np.int64)
+    size = np.array([round_up(rows[number].size) for number in planned], np.int64)
     problem = PackingProblem(
         np.array(lower, np.int64), np.maximum(upper, np.array(lower, np.int64) + 1), size, np.full(len(size), ALIGNMENT)
     )
@@ -188,14 +187,16 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
         planned=planned,
         problem=problem,
         once=len(once),
-        allocated=_peak(log, [rows[number] for number in planned]),
-        small=_peak(log, [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]),
+        allocated=_live_peak(log, [rows[number] for number in planned]),
+        small=_live_peak(
+            log, [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
+        ),
         later=len(later),
-        other=_other(later, [block.size for block in again]),
+        other=_count_other_sizes(later, [block.size for block in again]),
     )
 
 
-def _span(
+def _block_span(
     block: LogBlock, place: int, following: Sequence[LogBlock], iteration: tuple[int, int]
 ) -> tuple[int, int] | None:
     """When a block of iteration 1 has its place for itself; None if it may still be there when its turn comes again."""
@@ -206,15 +207,15 @@ def _span(
     return iteration  # it lasts into the next iteration, which has the same places
 
 
-def _other(later: Sequence[LogBlock], sizes: Sequence[int]) -> int:
+def _count_other_sizes(later: Sequence[LogBlock], sizes: Sequence[int]) -> int:
     """How many allocations of later iterations are not of the size of their turn; turns are counted through."""
     return sum(block.size != sizes[turn % len(sizes)] for turn, block in enumerate(later))
 
 
-def _peak(log: MemLog, blocks: Sequence[LogBlock]) -> int:
+def _live_peak(log: MemLog, blocks: Sequence[LogBlock]) -> int:
     change = np.zeros(log.events + 1, np.int64)
     for block in blocks:
-        change[block.start] += rounded(block.size)
+        change[block.start] += round_up(block.size)
         if block.end is not None:
-            change[block.end] -= rounded(block.size)
+            change[block.end] -= round_up(block.size)
     return int(np.cumsum(change).max())

@@ -35,7 +35,7 @@ class Machine(Protocol):
     def carry_out(self, end: int) -> bool:
         """Carry out the events up to a place; whether to go on."""
 
-    def picture(self) -> object:
+    def state_key(self) -> object:
         """All that decides what comes next; None if the events so far must not be told again."""
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
@@ -56,11 +56,11 @@ def repeats_of(events: Events) -> Repeats | None:
         if middle + 2 * length > count:
             break
         if all((one[middle : middle + length] == one[middle + length : middle + 2 * length]).all() for one in columns):
-            return _around(events, middle, length)
+            return _extend_repeats(events, middle, length)
     return None
 
 
-def _around(events: Events, middle: int, length: int) -> Repeats | None:
+def _extend_repeats(events: Events, middle: int, length: int) -> Repeats | None:
     """As far as it goes on, from an event on between which and the one before nothing is half done."""
     alike = np.ones(len(events) - length, np.bool_)
     for column in (events.action, events.address, events.size, events.stream):
@@ -69,7 +69,7 @@ def _around(events: Events, middle: int, length: int) -> Repeats | None:
     place = int(np.searchsorted(other, middle))
     begin = int(other[place - 1]) + 1 if place else 0
     end = (int(other[place]) if place < len(other) else len(alike)) + length
-    half = events.are(*_BETWEEN)[begin : begin + length]
+    half = events.rows_with(*_BETWEEN)[begin : begin + length]
     clean = np.flatnonzero(~half[:-1] & ~half[1:])
     if not len(clean):
         return None
@@ -82,12 +82,12 @@ def carry_out_all(events: Events, machine: Machine) -> None:
     """Carry out all events, steps that are all alike only until the machine is back in the state in which one began."""
     repeats = repeats_of(events)
     if repeats is not None and machine.carry_out(repeats.begin):
-        before = machine.picture()
+        before = machine.state_key()
         for turn in range(min(_TURNS, repeats.times)):
             end = repeats.begin + (turn + 1) * repeats.length
             if not machine.carry_out(end):
                 return
-            after = machine.picture()
+            after = machine.state_key()
             if after is not None and after == before:
                 machine.tell_again(end - repeats.length, end, repeats.times - turn - 1)
                 break

@@ -66,7 +66,7 @@ class PoolSnapshot:
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
 
 
-def cut(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
+def cut_block(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
     """The addresses of requests for which one live block was taken; what it is longer is the last one's.
 
     Args:

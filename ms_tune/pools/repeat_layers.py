@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.pools.workload import Request, Workload, make_workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -
     ``reached[n]`` is the earliest place at which all events so far but ``n`` can be found.
     """
     end = len(large)
-    places = _places(large)
+    places = _places_by_key(large)
     nowhere = np.full(1, end, dtype=np.int64)
     reached = np.full(most + 1, end, dtype=np.int64)
     reached[0] = -1
@@ -82,7 +82,7 @@ def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -
     return found[::-1]
 
 
-def _places(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int64]]:
+def _places_by_key(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int64]]:
     """Where each key is, and the place behind the last event for "nowhere"."""
     found: dict[Hashable, list[int]] = {}
     for place, key in enumerate(events):
@@ -155,26 +155,26 @@ def repeat_layers(
     """
     if small.releases or large.releases:
         return None
-    grown = _grown(small, large, names)
+    grown = _pair_grown_blocks(small, large, names)
     if grown is None:
         return None
-    before, after = _events(small, names[0], grown[0]), _events(large, names[1], grown[1])
+    before, after = _list_events(small, names[0], grown[0]), _list_events(large, names[1], grown[1])
     places = _places_of_events(before, after)
     if places is None:
         return None
-    stretches = _stretches(places, len(after))
+    stretches = _find_stretches(places, len(after))
     if len(after) + more * (len(after) - len(before)) > _MOST_EVENTS:
         return None
     sizes = {block: large.requests[block].size for block in range(len(large.requests))}
     for one, other in zip(*grown, strict=True):
         sizes[other] += more * (sizes[other] - small.requests[one].size)
     copies = _RepeatedRequests(large, sizes, after, stretches, more + 1)
-    copies.families(layers)
-    made = copies.made()
-    return None if made is None else RepeatedWorkload(made, _moved(places))
+    copies.find_families(layers)
+    made = copies.make_requests()
+    return None if made is None else RepeatedWorkload(made, _count_moved(places))
 
 
-def _grown(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
+def _pair_grown_blocks(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
     """Blocks that both runs have once and that grow with the layers, such as one buffer for all gradients.
 
     Returns:
@@ -201,7 +201,7 @@ def _grown(small: Workload, large: Workload, names: tuple[Sequence[str], Sequenc
     return [block for key in first for block in first[key]], [block for key in first for block in second[key]]
 
 
-def _events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> list[_Event]:
+def _list_events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> list[_Event]:
     found = []
     numbers = {block: -number for number, block in enumerate(grown, start=1)}
     for event in work.schedule:
@@ -220,19 +220,17 @@ def _events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> list[
 
 
 def _places_of_events(before: Sequence[_Event], after: Sequence[_Event]) -> list[int] | None:
-    """Where the events of the first run are in the second; None if the first is not part of the second."""
     moved = min(_MOST_MOVED, len(before) // _ONE_IN)
     return match_events([event.key for event in before], [event.key for event in after], moved)
 
 
-def _stretches(places: Sequence[int], end: int) -> list[_Stretch]:
-    """What is in the second run but not in the first."""
+def _find_stretches(places: Sequence[int], end: int) -> list[_Stretch]:
     common = sorted(places)
     ends = zip([-1, *common], [*common, end], strict=True)
     return [_Stretch(place + 1, following) for place, following in ends if place + 1 < following]
 
 
-def _moved(places: Sequence[int]) -> int:
+def _count_moved(places: Sequence[int]) -> int:
     """How many are out of order: all but the most that rise."""
     rising: list[int] = []
     for place in places:
@@ -264,7 +262,7 @@ class _RepeatedRequests:
         stretch = self._stretches[number] if number >= 0 else None
         return stretch if stretch is not None and place in stretch else None
 
-    def families(self, layers: int) -> None:
+    def find_families(self, layers: int) -> None:
         """Find the blocks that the layers make alike and that are not freed where they are made.
 
         The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
@@ -283,14 +281,13 @@ class _RepeatedRequests:
                     if before < 0 or self._events[before].key != event.key or self._stretch_at(before):
                         break
                     family.insert(0, self._events[before].block)
-                self._queue(family)
+                self._queue_frees(family)
 
     def _is_own(self, block: int) -> bool:
-        """Whether a stretch frees it."""
         freed = self._freed_at.get(block)
         return freed is None or self._stretch_at(freed) is not None
 
-    def _queue(self, family: list[int]) -> None:
+    def _queue_frees(self, family: list[int]) -> None:
         """The order in which the blocks of a family and their copies are freed."""
         freed = [self._freed_at.get(block) for block in family]
         places = [place for place in freed if place is not None]
@@ -304,11 +301,11 @@ class _RepeatedRequests:
         queue = deque(blocks)
         self._queues.update(dict.fromkeys(family, queue))
 
-    def made(self) -> Workload | None:
+    def make_requests(self) -> Workload | None:
         """The requests; None where something is freed twice or before it is there."""
         requests: list[Request] = []
         lives: dict[tuple[int, int], int] = {}
-        for tick, (block, copy, frees) in enumerate(self._sequence()):
+        for tick, (block, copy, frees) in enumerate(self._repeat_events()):
             if not frees:
                 lives[block, copy] = len(requests)
                 requests.append(self._requests[block]._replace(size=self._sizes[block], start=tick, end=None))
@@ -317,9 +314,9 @@ class _RepeatedRequests:
             if at is None or requests[at].end is not None:
                 return None
             requests[at] = requests[at]._replace(end=tick)
-        return workload(requests)
+        return make_workload(requests)
 
-    def _sequence(self) -> Iterator[tuple[int, int, bool]]:
+    def _repeat_events(self) -> Iterator[tuple[int, int, bool]]:
         """Block, copy, and whether it is freed, in the order of the repeated run."""
         place = 0
         while place < len(self._events):
@@ -327,10 +324,10 @@ class _RepeatedRequests:
             end = place + 1 if stretch is None else stretch.end
             for copy in range(1 if stretch is None else self._copies):
                 for event in self._events[place:end]:
-                    yield from self._repeated(event, copy, common=stretch is None)
+                    yield from self._repeat_event(event, copy, common=stretch is None)
             place = end
 
-    def _repeated(self, event: _Event, copy: int, *, common: bool) -> Iterator[tuple[int, int, bool]]:
+    def _repeat_event(self, event: _Event, copy: int, *, common: bool) -> Iterator[tuple[int, int, bool]]:
         block = event.block
         if not event.frees:
             yield block, copy, False

@@ -94,7 +94,7 @@ class _SettingRun:
         self.curve = [(-1, self.pool.state.reserved)]
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
-        telling = self._events.are(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
+        telling = self._events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
         telling[list(self._emptied)] = True
         self._places = np.flatnonzero(telling)
         self._done = 0  # how many of the places
@@ -103,7 +103,7 @@ class _SettingRun:
         """Carry out the events up to a place; there is no reason not to go on."""
         last = int(np.searchsorted(self._places, end))
         pool, state, where, curve = self.pool, self.pool.state, self._where, self.curve
-        for place, action, address, size, stream in self._events.rows(self._places[self._done : last]):
+        for place, action, address, size, stream in self._events.iterate_rows(self._places[self._done : last]):
             if action == _ALLOC:
                 where[address] = pool.take(size, stream)
             elif action == _FREE:
@@ -119,11 +119,11 @@ class _SettingRun:
         self._done = last
         return True
 
-    def picture(self) -> object:
+    def state_key(self) -> object:
         """The allocator's state and where each recorded block lies; None where more than that decides."""
-        if self._emptied or self.pool.ages:
+        if self._emptied or self.pool.counts_ages:
             return None
-        return self.pool.picture(), {address: block.address for address, block in self._where.items()}
+        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         """Take over what some events told for those that are like them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, Vmm
-from ms_tune.pools.replay import replay
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.settings import pool_for
 from ms_tune.units import GIB
 
@@ -40,32 +40,32 @@ def lines_for(settings: MindSporeSettings) -> Lines:
     Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
     ``core/context/build_context.py``, which hands ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
     """
-    return Lines(_script(settings), _config(settings), _environment(settings))
+    return Lines(_script_line(settings), _config_line(settings), _environment_line(settings))
 
 
-def _script(settings: MindSporeSettings) -> str | None:
+def _script_line(settings: MindSporeSettings) -> str | None:
     if settings.init is None and settings.increase is None:
         return None
     sizes = {
         "init_size": settings.init or DEFAULT_SIZE,
         "increase_size": settings.increase or DEFAULT_SIZE,
-        "max_size": _limit(settings),
+        "max_size": _limit_set_by_user(settings),
     }
-    written = ", ".join(f'{name}="{_gb(size)}"' for name, size in sizes.items() if size)
+    written = ", ".join(f'{name}="{_format_gb(size)}"' for name, size in sizes.items() if size)
     return f"ms.runtime.set_memory({written})"
 
 
-def _config(settings: MindSporeSettings) -> str | None:
+def _config_line(settings: MindSporeSettings) -> str | None:
     if settings.increase is None or settings.init != DEFAULT_SIZE:
         return None
-    limit = _limit(settings)
+    limit = _limit_set_by_user(settings)
     # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
     keys = {"max_device_memory": limit, "mempool_block_size": settings.increase}
-    written = ", ".join(f'{key}: "{_gb(size)}"' for key, size in keys.items() if size)
+    written = ", ".join(f'{key}: "{_format_gb(size)}"' for key, size in keys.items() if size)
     return f"context: {{{written}}}"
 
 
-def _environment(settings: MindSporeSettings) -> str | None:
+def _environment_line(settings: MindSporeSettings) -> str | None:
     options = [
         *(["enable_vmm:True"] if settings.vmm is Vmm.ON else []),
         *(["enable_small_pool:True"] if settings.small_pool else []),
@@ -73,12 +73,12 @@ def _environment(settings: MindSporeSettings) -> str | None:
     return f"export MS_ALLOC_CONF={','.join(options)}" if options else None
 
 
-def _limit(settings: MindSporeSettings) -> int | None:
+def _limit_set_by_user(settings: MindSporeSettings) -> int | None:
     """The limit if it is one that somebody set: MindSpore's own are no whole GiB."""
     return settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
 
 
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / GIB:g}GB"
 
 
@@ -109,7 +109,7 @@ class Causes:
 
 def causes_of(work: Workload, result: Replay) -> Causes:
     """Explain a replay."""
-    pins = _pins(work, result)
+    pins = _pinned_units(work, result)
     return Causes(
         growths=result.growths,
         missed=tuple(growth for growth in result.growths if growth.free_bytes >= growth.request_bytes),
@@ -120,7 +120,7 @@ def causes_of(work: Workload, result: Replay) -> Causes:
     )
 
 
-def _pins(work: Workload, result: Replay) -> list[Pin]:
+def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     peak = result.used.index(result.used_peak) if work.requests else 0
     held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
     units = sorted(held, key=lambda unit: unit.base)
@@ -155,12 +155,12 @@ class ReplayOutcome:
     advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
 
     @property
-    def waste(self) -> float:
+    def waste_share(self) -> float:
         """The share of what is reserved that is never in use."""
         return 1 - self.used / self.reserved if self.reserved else 0.0
 
     @property
-    def lines(self) -> Lines:
+    def setting_lines(self) -> Lines:
         """What to write where for this setting."""
         return lines_for(self.settings)
 
@@ -178,14 +178,14 @@ class WhatIf:
     causes: Causes  # why the pool of the run reserved what it did
 
     @property
-    def recorded(self) -> ReplayOutcome:
+    def recorded_outcome(self) -> ReplayOutcome:
         """The setting of the run."""
         return self.outcomes[0]
 
     @property
-    def wasteful(self) -> bool:
+    def is_wasteful(self) -> bool:
         """Whether the run's setting wastes more than :data:`WASTE_LIMIT`."""
-        return self.recorded.waste > WASTE_LIMIT
+        return self.recorded_outcome.waste_share > WASTE_LIMIT
 
 
 def what_if(
@@ -204,12 +204,12 @@ def what_if(
     """
     work, limit = inferred.work, total or inferred.settings.total
     base = replace(inferred.settings, total=limit, simulated=False)
-    candidates = list(_candidates(base, older=inferred.older))
-    outcomes = [_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
+    candidates = list(_settings_to_try(base, older=inferred.older))
+    outcomes = [_make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
     for done, (name, settings) in enumerate(candidates):
         on_progress(done, len(candidates))
-        result = replay(work, pool_for(settings, older=inferred.older and settings.vmm is Vmm.OFF))
-        outcomes.append(_outcome(name, result, settings, limit))
+        result = replay_workload(work, pool_for(settings, older=inferred.older and settings.vmm is Vmm.OFF))
+        outcomes.append(_make_outcome(name, result, settings, limit))
         if settings.vmm is Vmm.ON:
             floor = used_pages(work, result) * PAGE
             outcomes.append(
@@ -221,13 +221,13 @@ def what_if(
         inferred=inferred,
         total=limit,
         outcomes=tuple(outcomes),
-        best=_best(outcomes),
-        best_without_vmm=_best([outcome for outcome in outcomes if outcome.settings.vmm is Vmm.OFF]),
+        best=_best_outcome(outcomes),
+        best_without_vmm=_best_outcome([outcome for outcome in outcomes if outcome.settings.vmm is Vmm.OFF]),
         causes=causes_of(work, inferred.replay),
     )
 
 
-def _candidates(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, MindSporeSettings]]:
+def _settings_to_try(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, MindSporeSettings]]:
     """Each setting changed alone; ``set_memory`` brings its defaults for what is not named."""
     yield "vmm", replace(base, vmm=Vmm.ON, init=None, increase=None, small_pool=False)
     init, increase = base.init or DEFAULT_SIZE, base.increase or DEFAULT_SIZE
@@ -240,14 +240,14 @@ def _candidates(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, 
         yield name, replace(base, small_pool=not base.small_pool)
 
 
-def _outcome(
+def _make_outcome(
     name: str, result: Replay, settings: MindSporeSettings, limit: int, *, recorded: bool = False
 ) -> ReplayOutcome:
     fits = not result.over and result.reserved_peak <= limit
     return ReplayOutcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
 
 
-def _best(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
+def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
     """The setting that fits and reserves least; among equals what the run had, then the first."""
     fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
     return min(fitting, key=lambda outcome: outcome.reserved, default=None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.scopes import brief
+from ms_tune.readers.scopes import shorten_scope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,9 +54,9 @@ class Gap:
     host: str  # what the host did meanwhile
 
     @property
-    def between(self) -> tuple[str, str]:
+    def kernels_around(self) -> tuple[str, str]:
         """The kernels before and after, with their scopes in short."""
-        return brief(self.before), brief(self.after)
+        return shorten_scope(self.before), shorten_scope(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class RankTimes:
     launches_known: bool = True  # whether something tells when the host launched what runs
     whole_capture: Diagnostic | None = None  # that nothing tells the steps: all of it is taken for one
 
-    def share(self, cause: QueueState) -> float:
+    def share_of(self, cause: QueueState) -> float:
         """A cause's part of all steps."""
         return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
 

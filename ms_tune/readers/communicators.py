@@ -78,7 +78,6 @@ class CollectiveLaunch:
 
     group: str  # name of the communication group
     ranks: tuple[int, ...]
-    primitive: str  # such as `AllReduce` or, in the dynamic graph, `DistCommAllReduce`
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +99,17 @@ def read_communication_order(path: Path) -> CommunicationOrder:
         TraceError: The file cannot be read, or is another one.
     """
     found, refused = [], RefusedRow()
-    for number, cells in _rows(path, _COMMUNICATION, refused):
-        ranks = [_number(rank) for rank in cells["comm_rank"].split()]
-        if None in (_number(cells["input_size"]), _number(cells["output_size"]), *ranks):
+    for number, cells in _read_rows(path, _COMMUNICATION, refused):
+        ranks = [_parse_number(rank) for rank in cells["comm_rank"].split()]
+        if None in (_parse_number(cells["input_size"]), _parse_number(cells["output_size"]), *ranks):
             refused.add(number, msg("trace.row.order"))
         else:
             known = tuple(rank for rank in ranks if rank is not None)
-            found.append(CollectiveLaunch(cells["group"], known, cells["primitive"]))
+            found.append(CollectiveLaunch(cells["group"], known))
     return CommunicationOrder(tuple(found), tuple(refused.rows), refused.count)
 
 
-def _rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line and cells of every row that has one cell for each column."""
+def _read_rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterator[tuple[int, dict[str, str]]]:
     with reading(path), path.open("rb") as file:
         names: list[str] = []
         for number, text, _ in lines_of(file):
@@ -120,14 +118,14 @@ def _rows(path: Path, required: tuple[str, ...], refused: RefusedRow) -> Iterato
                 if any(name not in names for name in required):
                     raise TraceError(msg("trace.not-order", expected=", ".join(required)), path=path, line=number)
                 continue
-            cells = _cells(text)
+            cells = _split_cells(text)
             if cells is None or len(cells) != len(names):
                 refused.add(number, msg("trace.row.order"))
             else:
                 yield number, dict(zip(names, cells, strict=True))
 
 
-def _cells(text: str | None) -> list[str] | None:
+def _split_cells(text: str | None) -> list[str] | None:
     if text is None:
         return None
     try:
@@ -136,5 +134,5 @@ def _cells(text: str | None) -> list[str] | None:
         return None
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None

@@ -118,7 +118,6 @@ class ErrorLines:
         return self.raised_at if self.raised else None
 
     def _inside(self, line: str) -> None:
-        """A line of a traceback, or behind it."""
         if self.state is _At.MESSAGE:
             self._message(line)
         elif self.state is _At.GROUP:

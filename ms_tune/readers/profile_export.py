@@ -66,33 +66,32 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
         _read_all(file, kept, on_bytes, path)
     if not kept.count and not kept.truncated:
         raise TraceError(msg("trace.profile.empty"), path=path)
-    return kept.found()
+    return kept.events_in_order()
 
 
 def _read_all(file: TextIO, kept: KeptEvents, on_bytes: Callable[[int], None], path: Path) -> None:
-    """All events, a block of whole ones at a time."""
     rest, begun = "", False
     while chunk := file.read(_BLOCK):
         on_bytes(len(chunk))
         rest += chunk
         if not begun:
-            start = _start(rest)
+            start = _first_event(rest)
             if start is None:
                 if len(rest) > _BLOCK // 4:
                     raise TraceError(msg("trace.profile.not-trace"), path=path)
                 continue
             rest, begun = rest[start:], True
-        rest = _take(rest, kept)
+        rest = _take_events(rest, kept)
         if len(rest) > _MOST_REST:
             raise TraceError(msg("trace.profile.long-event"), path=path)
     if not begun:
         if rest.strip():
             raise TraceError(msg("trace.profile.not-trace"), path=path)
         return
-    kept.truncated = not _take(rest, kept).lstrip().startswith("]")
+    kept.truncated = not _take_events(rest, kept).lstrip().startswith("]")
 
 
-def _start(text: str) -> int | None:
+def _first_event(text: str) -> int | None:
     """Where the first event may stand: behind the list's bracket."""
     stripped = text.lstrip()
     if stripped.startswith("["):
@@ -102,7 +101,7 @@ def _start(text: str) -> int | None:
     return bracket + 1 if bracket >= 0 else None
 
 
-def _take(text: str, kept: KeptEvents) -> str:
+def _take_events(text: str, kept: KeptEvents) -> str:
     """Take the whole events at the beginning of a text; what is left of it."""
     ends = {mark: text.rfind(mark) for mark in _BETWEEN}
     mark = max(_BETWEEN, key=lambda one: ends[one])
@@ -173,7 +172,7 @@ def holds_profile(path: Path) -> bool:
     """Whether a path is an export, a cluster's table, or a folder above one."""
     if path.is_file():
         return path.name == CLUSTER
-    return path.is_dir() and next(_exports(path), None) is not None
+    return path.is_dir() and next(_find_exports(path), None) is not None
 
 
 def find_profiles(path: Path) -> list[Path]:
@@ -186,7 +185,7 @@ def find_profiles(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
-    found = sorted(_exports(path))
+    found = sorted(_find_exports(path))
     if len(found) > _MOST_RANKS:
         raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)
     if found:
@@ -197,7 +196,7 @@ def find_profiles(path: Path) -> list[Path]:
     raise TraceError(msg("trace.profile.none"), msg("trace.profile.none.hint"), path=path)
 
 
-def _exports(path: Path) -> Iterator[Path]:
+def _find_exports(path: Path) -> Iterator[Path]:
     todo, seen = [(path, 0)], 0
     while todo:
         folder, depth = todo.pop()
@@ -214,7 +213,7 @@ def _exports(path: Path) -> Iterator[Path]:
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
     """Read one rank's export. A file that cannot be read does not stop the others."""
     broken: list[TraceError] = []
-    rank, level, stacks, mindspore = _told(folder)
+    rank, level, stacks, mindspore = _describe_export(folder)
 
     def read(name: str, reader: Callable[[Path], Result]) -> Result | None:
         try:
@@ -227,23 +226,23 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file: read_events(file, on_bytes))
     told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
-    return RankProfile(folder, rank, level, stacks, mindspore, _peers(folder), *told)
+    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *told)
 
 
-def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
+def _describe_export(folder: Path) -> tuple[int | None, str, bool, bool]:
     """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
     rank, level, stacks = None, "", False
-    above = _above(folder)
+    above = _folder_above(folder)
     mindspore = above.name.endswith("_ascend_ms")
     for file in sorted(above.glob("profiler_info*.json"))[:1]:
         match = _RANK.search(file.name)
         rank = int(match[1]) if match and match[1] else None
-        text = _text(file)
+        text = _read_text(file)
         mindspore = mindspore or '"ms_profiler_info"' in text
         found = _LEVEL.search(text)
         level = found[1].lower() if found else ""
         stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
-        info = _object(text)
+        info = _parse_object(text)
         if rank is None and isinstance(info.get("rank_id"), int):
             rank = info["rank_id"]
     if rank is None:
@@ -252,12 +251,12 @@ def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
     return rank, level, stacks, mindspore
 
 
-def _above(folder: Path) -> Path:
+def _folder_above(folder: Path) -> Path:
     return folder.parent if folder.name == OUTPUT else folder
 
 
-def _peers(folder: Path) -> frozenset[int]:
-    groups = _object(_text(_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
+def _read_peers(folder: Path) -> frozenset[int]:
+    groups = _parse_object(_read_text(_folder_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
     lists = (
         [one.get("global_ranks") for one in groups.values() if isinstance(one, dict)]
         if isinstance(groups, dict)
@@ -267,7 +266,7 @@ def _peers(folder: Path) -> frozenset[int]:
     return frozenset(rank for rank in each if isinstance(rank, int) and 0 <= rank < _MOST_PEERS)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -275,7 +274,7 @@ def _object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             return opened.read(_MAX_INFO)

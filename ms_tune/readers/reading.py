@@ -104,7 +104,6 @@ def _whole_lines(file: BinaryIO) -> int:
 
 
 def _skip_line(file: BinaryIO) -> int:
-    """Read up to the end of the line; how many bytes that were."""
     count = 0
     while rest := file.readline(PART):
         count += len(rest)

@@ -42,15 +42,15 @@ class Coded(Generic[Value]):
     codes: NDArray[np.int32]
     values: tuple[Value, ...]
 
-    def at(self, row: int) -> Value:
+    def value_at(self, row: int) -> Value:
         """The value of a row."""
         return self.values[int(self.codes[row])]
 
-    def where(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
+    def rows_in(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
         """Which rows have one of the wanted values."""
-        return self.matches(frozenset(wanted).__contains__)
+        return self.rows_matching(frozenset(wanted).__contains__)
 
-    def matches(self, holds: Callable[[Value], bool]) -> NDArray[np.bool_]:
+    def rows_matching(self, holds: Callable[[Value], bool]) -> NDArray[np.bool_]:
         """Which rows have a value of which something holds; it is asked once for each value."""
         return np.array([holds(value) for value in self.values], np.bool_)[self.codes]
 
@@ -93,10 +93,10 @@ class Table:
         MindSpore names its pool of host memory, for what is offloaded, :data:`HOST_POOL`; its log leaves that out too.
         A trace that knows no other pool is one of a release, or a program, that names none.
         """
-        host = self.pool.where({HOST_POOL})
+        host = self.pool.rows_in({HOST_POOL})
         return np.ones(len(self), np.bool_) if host.all() else ~host
 
-    def only(self, wanted: NDArray[np.bool_]) -> Table:
+    def select_rows(self, wanted: NDArray[np.bool_]) -> Table:
         """The wanted rows."""
         rows = np.flatnonzero(wanted)
         columns: dict[str, Any] = {
@@ -107,7 +107,7 @@ class Table:
         users = {place[row]: text for row, text in self.users.items() if row in place}
         return replace(self, users=users, **columns)
 
-    def live(self, tick: int) -> NDArray[np.bool_]:
+    def live_at(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
 
@@ -125,7 +125,7 @@ class TableBuilder:
         self._users: dict[int, str] = {}
         self.rows = 0
 
-    def code(self, column: str, text: str) -> int:
+    def text_code(self, column: str, text: str) -> int:
         """The code of a text in a column."""
         known = self._texts[column]
         return known.setdefault(text, len(known))
@@ -159,7 +159,7 @@ class TableBuilder:
         codes: dict[str, list[int]] = {name: [] for name in (*TEXTS, "stack")}
         users: dict[int, str] = {}
         for row, block in enumerate(blocks):
-            touched = block.users
+            touched = block.user_tasks
             last = block.last_user_task
             never = block.end is None
             values = (
@@ -173,7 +173,7 @@ class TableBuilder:
                 numbers[name].append(value)
             names = (block.pool, block.kind, block.task_name, block.node_name, block.graph_name)
             for name, text in zip(TEXTS, names, strict=True):
-                codes[name].append(self.code(name, text))
+                codes[name].append(self.text_code(name, text))
             codes["stack"].append(self.stack_code(block.stack))
             if block.user_text and (never or block.kind == "Weight"):
                 users[row] = block.user_text
@@ -188,7 +188,7 @@ class TableBuilder:
             users,
         )
 
-    def table(
+    def build_table(
         self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
     ) -> Table:
         """The table of all parts.
@@ -196,22 +196,22 @@ class TableBuilder:
         Raises:
             TraceError: The sizes add up to more than a computer word holds: no device has that much memory.
         """
-        numbers = {name: _joined(parts, np.int64) for name, parts in self._numbers.items()}
+        numbers = {name: _concatenate(parts, np.int64) for name, parts in self._numbers.items()}
         order = np.argsort(numbers["line"], kind="stable")
         if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:
             raise TraceError(msg("trace.sizes"))
         columns_by_name: dict[str, Any] = {name: column[order] for name, column in numbers.items()}
         columns_by_name |= {
-            name: Coded(_joined(self._codes[name], np.int32)[order], tuple(known))
+            name: Coded(_concatenate(self._codes[name], np.int32)[order], tuple(known))
             for name, known in self._texts.items()
         }
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        columns_by_name |= {name: _joined(parts, np.bool_)[order] for name, parts in self._flags.items()}
+        columns_by_name |= {name: _concatenate(parts, np.bool_)[order] for name, parts in self._flags.items()}
         return Table(
             **columns_by_name,
-            address=_joined(self._addresses, np.uint64)[order],
-            stack=Coded(_joined(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
+            address=_concatenate(self._addresses, np.uint64)[order],
+            stack=Coded(_concatenate(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
             users={int(place[row]): text for row, text in self._users.items()},
             dropped=dropped,
             dropped_count=dropped_count,
@@ -223,7 +223,7 @@ class TableBuilder:
 Number = TypeVar("Number", bound=np.generic)
 
 
-def _joined(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
+def _concatenate(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.empty(0, kind)
 
 

@@ -67,7 +67,7 @@ class Intervals:
         return intervals_of(sorted(zip(self.start, self.length, strict=True)))
 
     @property
-    def total(self) -> float:
+    def total_length(self) -> float:
         """The sum of the lengths."""
         return sum(self.length)
 
@@ -160,7 +160,7 @@ class EventLayouts:
     def __init__(self) -> None:
         self._known: dict[bytes, EventLayout] = {}
 
-    def of(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
+    def layout_for(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
         """The layout of each event.
 
         Args:
@@ -173,10 +173,10 @@ class EventLayouts:
         found = [*map(self._known.get, keys)]
         for place, layout in enumerate(found):
             if layout is None:
-                found[place] = self._known.get(keys[place]) or self._learnt(events[place], keys[place])
+                found[place] = self._known.get(keys[place]) or self._learn_layout(events[place], keys[place])
         return found  # type: ignore[return-value]  # those that were None are learnt
 
-    def _learnt(self, event: bytes, key: bytes) -> EventLayout:
+    def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
         layout = layout_of(event)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
@@ -224,7 +224,7 @@ def layout_of(text: bytes) -> EventLayout:
     for name in ("ts", *KEPT[kind]):
         found = _PATTERNS[name].search(text)
         # What is written twice, or in another way, is left to the decoder.
-        if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says(event.get(name), found):
+        if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says_the_same(event.get(name), found):
             return EventLayout(_PLACES[EventKind.DECODED])
         slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
     if kind is EventKind.HOST and not isinstance(event["pid"], int):
@@ -232,8 +232,7 @@ def layout_of(text: bytes) -> EventLayout:
     return EventLayout(_PLACES[kind], itemgetter(*slices))
 
 
-def _says(value: object, found: re.Match[bytes]) -> bool:
-    """Whether what was found in the text is what the decoder found."""
+def _says_the_same(value: object, found: re.Match[bytes]) -> bool:
     written = b".".join(part for part in found.groups() if part is not None).decode("utf-8", "replace")
     return not isinstance(value, bool) and (
         value == written or (isinstance(value, int | float) and value == float(written))
@@ -271,7 +270,7 @@ class KeptEvents:
         data, mark = text[1:-1].encode(), between.encode()
         events = data.split(mark)
         try:
-            layouts = self._layouts.of(events, without_digits(data).split(mark))
+            layouts = self._layouts.layout_for(events, without_digits(data).split(mark))
         except (ValueError, RecursionError):
             return False
         self.count += len(events)
@@ -289,13 +288,13 @@ class KeptEvents:
     def take(self, event: dict[str, Any]) -> None:
         """Look at a decoded event."""
         self.count += 1
-        self._look(event)
+        self._take_decoded(event)
 
     def _keep_all(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
         """Keep events of one kind: the values that their layout takes."""
         if kind is EventKind.DECODED:
             for text, _ in rows:
-                self._look(json.loads(b"{%b}" % text))
+                self._take_decoded(json.loads(b"{%b}" % text))
             return
         whole, part, *told = zip(*rows, strict=True)
         base = self._base or 0
@@ -308,62 +307,62 @@ class KeptEvents:
         elif kind is EventKind.START:
             self._starts_at(told[0], times)
         elif kind is EventKind.DEVICE:
-            self._named(times, _texts(told[1]))
+            self._take_names(times, _intern_names(told[1]))
         elif kind is EventKind.COLLECTIVE:
-            kept = zip(times, map(float, told[0]), _texts(told[1]), strict=True)
-            self._collectives += self._room(self._collectives, [*kept])
+            kept = zip(times, map(float, told[0]), _intern_names(told[1]), strict=True)
+            self._collectives += self._cut_to_room(self._collectives, [*kept])
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
-            self._host(kind, times, told)
+            self._take_host_events(kind, times, told)
         else:
             during = self._overlap[kind.value]
-            during.start.extend(self._room(during.length, times))
+            during.start.extend(self._cut_to_room(during.length, times))
             during.length.extend(map(float, told[0][: len(during.start) - len(during.length)]))
 
-    def _host(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+    def _take_host_events(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
         long = [
             (at, length, intern(name.decode()[:200]), int(process) if kind is EventKind.HOST else process.decode())
             for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
             if length >= _LONG
         ]
-        self._long += self._room(self._long, long)
+        self._long += self._cut_to_room(self._long, long)
 
-    def _look(self, event: dict[str, Any]) -> None:
+    def _take_decoded(self, event: dict[str, Any]) -> None:
         kind = kind_of(event)
         if kind is EventKind.DECODED:
             arguments = event.get("args")
             if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
-                self._processes[_key(event.get("pid"))] = str(arguments.get("name"))
+                self._processes[_process_key(event.get("pid"))] = str(arguments.get("name"))
             return
-        at = self._time(event.get("ts")) if kind in KEPT else None
+        at = self._parse_time(event.get("ts")) if kind in KEPT else None
         if at is None:
             return
         if kind in (EventKind.LAUNCH, EventKind.START):
             number = str(event.get("id")).encode("utf-8", "replace")
             (self._launches_at if kind is EventKind.LAUNCH else self._starts_at)([number], [at])
-        elif (length := _number(event.get("dur"))) is not None:
-            self._interval(event, kind, at, length)
+        elif (length := _parse_length(event.get("dur"))) is not None:
+            self._take_interval(event, kind, at, length)
 
-    def _interval(self, event: dict[str, Any], kind: EventKind, at: float, length: float) -> None:
+    def _take_interval(self, event: dict[str, Any], kind: EventKind, at: float, length: float) -> None:
         name = intern(str(event.get("name")))  # a few names, millions of times
         if kind is EventKind.COLLECTIVE:
-            self._collectives += self._room(self._collectives, [(at, length, name)])
+            self._collectives += self._cut_to_room(self._collectives, [(at, length, name)])
         elif kind is EventKind.DEVICE:
-            self._named([at], [name])
+            self._take_names([at], [name])
         elif kind is not EventKind.HOST:
             during = self._overlap[kind.value]
-            if self._room(during.start, [at]):
+            if self._cut_to_room(during.start, [at]):
                 during.start.append(at)
                 during.length.append(length)
         elif length >= _LONG:
-            self._long += self._room(self._long, [(at, length, name[:200], _key(event.get("pid")))])
+            self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
 
-    def _named(self, times: Sequence[float], names: Sequence[str]) -> None:
+    def _take_names(self, times: Sequence[float], names: Sequence[str]) -> None:
         room = max(_MOST - len(self._names), 0)
         self._device.extend([round(at * 1000) for at in times[:room]])
         self._names += names[:room]
 
     def _launches_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
-        room = len(self._room(self._launched, numbers))
+        room = len(self._cut_to_room(self._launched, numbers))
         self._launched.update(zip(numbers[:room], times[:room], strict=True))
 
     def _starts_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
@@ -379,13 +378,12 @@ class KeptEvents:
         self._starts.extend(starts)
         self._hosts.extend([host for host in launched if host is not None])
 
-    def _room(self, kept: Sequence[object] | dict[bytes, float], more: Sequence[_T]) -> Sequence[_T]:
-        """As many of some as there is room for."""
+    def _cut_to_room(self, kept: Sequence[object] | dict[bytes, float], more: Sequence[_T]) -> Sequence[_T]:
         room = max(_MOST - len(kept), 0)
         self._dropped += max(len(more) - room, 0)
         return more[:room]
 
-    def _time(self, value: object) -> float | None:
+    def _parse_time(self, value: object) -> float | None:
         """Microseconds since the base, from digits that a float would not hold."""
         whole, _, part = str(value).partition(".")
         if not (whole.isdecimal() and len(whole) < 20 and (not part or (part.isdecimal() and len(part) < 20))):  # noqa: PLR2004 - digits
@@ -395,7 +393,7 @@ class KeptEvents:
         at = int(whole) - self._base + (float(f"0.{part}") if part else 0.0)
         return at if abs(at) < _FARTHEST else None
 
-    def found(self) -> ProfileEvents:
+    def events_in_order(self) -> ProfileEvents:
         """All of it, in order of time."""
         host = [one for one in self._long if not self._processes.get(one[3], "").startswith(_NOT_HOST)]
         host.sort(key=lambda one: one[0])
@@ -404,7 +402,7 @@ class KeptEvents:
             base=self._base or 0,
             overlap={name: rows.in_order() for name, rows in self._overlap.items()},
             collectives=self._collectives,
-            launches=self._launches(),
+            launches=self._all_launches(),
             host=intervals_of((start, length) for start, length, _, _ in host),
             host_names=[name for _, _, name, _ in host],
             names=self._all_names(),
@@ -413,7 +411,7 @@ class KeptEvents:
             truncated=self.truncated,
         )
 
-    def _launches(self) -> Moments[float]:
+    def _all_launches(self) -> Moments[float]:
         for number, at in self._waiting:
             if (launched := self._launched.get(number)) is not None:
                 self._starts.append(at)
@@ -427,17 +425,17 @@ class KeptEvents:
         return moments_of(self._device, self._names)
 
 
-def _texts(names: Iterable[bytes]) -> list[str]:
+def _intern_names(names: Iterable[bytes]) -> list[str]:
     """A few names, millions of times."""
     known = {name: intern(name.decode()) for name in {*names}}
     return [known[name] for name in names]
 
 
-def _key(value: object) -> object:
+def _process_key(value: object) -> object:
     return value if isinstance(value, int | str) else str(value)
 
 
-def _number(value: object) -> float | None:
+def _parse_length(value: object) -> float | None:
     try:
         number = float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError):

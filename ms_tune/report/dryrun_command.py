@@ -12,7 +12,7 @@ from ms_tune.report import memory_text
 from ms_tune.report.dryrun_check import job_params, split_json
 from ms_tune.report.dryrun_json import VERSION, largest, theory_json
 from ms_tune.report.dryrun_text import in_gib, near, show_table, theory_lines
-from ms_tune.report.memory_words import by_name, or_dash
+from ms_tune.report.memory_words import by_name, number_or_dash
 from ms_tune.report.verdict import verdict_json, verdict_lines, word
 from ms_tune.text import Message, msg
 
@@ -157,8 +157,8 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
         amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
         limit = rank.verdict.limit
         amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
-        names = [or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
-        where = [or_dash(rank.job), or_dash(rank.stage)]
+        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        where = [number_or_dash(rank.job), number_or_dash(rank.stage)]
         layers = [_layers(rank)] if derived else []
         rows.append([*where[: len(launched)], *names, *layers, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
@@ -170,7 +170,7 @@ def _layers(rank: RankResult) -> str:
     """``2, 3 → 14``: what ran, and what was derived from it."""
     if rank.extrapolation is not None:
         return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
-    return or_dash(rank.layers)
+    return number_or_dash(rank.layers)
 
 
 def to_json(result: CommandResult, console: Console) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.report import dryrun_command, dryrun_json
 from ms_tune.report.dryrun_json import VERSION
 from ms_tune.report.dryrun_text import in_gib, near, show_table
-from ms_tune.report.memory_words import by_name, or_dash, signed
+from ms_tune.report.memory_words import by_name, number_or_dash, signed_text
 from ms_tune.report.verdict import sentence, verdict_json, word
 from ms_tune.units import MIB
 
@@ -38,24 +38,24 @@ def show_real(comparison: RealComparison, console: Console) -> None:
         other = worst.simulated.peak.contents[content]
         if amount or other:
             label = console.text(f"memory.content.{content.value}")
-            rows.append([label, in_gib(other), in_gib(amount), signed(other - amount)])
+            rows.append([label, in_gib(other), in_gib(amount), signed_text(other - amount)])
     console.write("")
     show_table(console, ["content", "simulated", "real", "difference"], rows)
     console.write("")
     for name, report in (("simulated", worst.simulated), ("real", worst.real)):
         console.write(console.labelled(console.text(f"stages.column.{name}"), sentence(report.verdict, console)))
     if comparison.only_real:
-        missing = ", ".join(map(or_dash, comparison.only_real))
+        missing = ", ".join(map(number_or_dash, comparison.only_real))
         console.write(console.text("stages.compare.only-real", ranks=missing))
 
 
 def _real_row(rank: ComparedRank) -> list[str]:
     simulated, real = rank.simulated.curve, rank.real.curve
     return [
-        or_dash(rank.rank),
+        number_or_dash(rank.rank),
         in_gib(simulated.peak_bytes),
         in_gib(real.peak_bytes),
-        signed(simulated.peak_bytes - real.peak_bytes),
+        signed_text(simulated.peak_bytes - real.peak_bytes),
         f"{simulated.peak_bytes / real.peak_bytes:.1%}" if real.peak_bytes else "–",
         in_gib(simulated.footprint_bytes),
         in_gib(real.footprint_bytes),
@@ -98,10 +98,10 @@ def show_log(comparison: LogComparison, console: Console) -> None:
     show_table(console, columns, [_log_row(pair) for pair in comparison.pairs])
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     console.write("")
-    console.write(console.text("stages.log.figures", rank=or_dash(worst.rank)))
+    console.write(console.text("stages.log.figures", rank=number_or_dash(worst.rank)))
     rows = []
     for figure in worst.figures:
-        apart = "–" if figure.difference is None else signed(figure.difference)
+        apart = "–" if figure.difference is None else signed_text(figure.difference)
         name = console.text(f"stages.log.figure.{figure.name}")
         rows.append([name, _size(figure.simulated), _size(figure.real), apart])
     show_table(console, ["figure", "simulated", "real", "difference"], rows)
@@ -119,10 +119,10 @@ def show_log(comparison: LogComparison, console: Console) -> None:
 def _log_row(pair: LoggedPair) -> list[str]:
     peak, footprint = pair.figures[:2]
     return [
-        or_dash(pair.rank),
+        number_or_dash(pair.rank),
         _size(peak.simulated),
         _size(peak.real),
-        "–" if peak.difference is None else signed(peak.difference),
+        "–" if peak.difference is None else signed_text(peak.difference),
         f"{peak.simulated / peak.real:.1%}" if peak.simulated is not None and peak.real else "–",
         _size(footprint.simulated),
         _size(footprint.real),
@@ -130,7 +130,7 @@ def _log_row(pair: LoggedPair) -> list[str]:
 
 
 def _rank_list(ranks: Sequence[int | None]) -> str:
-    return ", ".join(map(or_dash, ranks))
+    return ", ".join(map(number_or_dash, ranks))
 
 
 def _size(amount: int | None) -> str:
@@ -216,7 +216,7 @@ def _of_command(variant: CommandVariant) -> _VariantRow:
     if worst is None:
         return _VariantRow(settings, verdict=verdict, error=verdict.no_verdict_because)
     count = worst.extrapolation.layers if worst.extrapolation is not None else worst.layers
-    stage, layers = map(or_dash, (worst.stage, count))
+    stage, layers = map(number_or_dash, (worst.stage, count))
     derived = worst.extrapolation is not None
     return _VariantRow(
         settings, stage, layers, worst.contents, worst.judged_bytes, verdict, derived, verdict.no_verdict_because
@@ -263,7 +263,7 @@ def _variant_cells(
         variant.layers,
         *(in_gib(sizes[name]) if name in sizes else "–" for name in _SHOWN_CONTENTS),
         in_gib(variant.peak),
-        signed(variant.peak - first),
+        signed_text(variant.peak - first),
         word(variant.verdict, console),
     ]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.footprint.breakdown import Theory
 from ms_tune.report import memory_html
-from ms_tune.report.memory_words import size
+from ms_tune.report.memory_words import size_text
 from ms_tune.text import lookup
 
 if TYPE_CHECKING:
@@ -70,6 +70,6 @@ def _section(stages: tuple[StageResult, ...]) -> str:
         stages=stages,
         text=lambda name: lookup(f"dryrun.page.{name}"),
         content=lambda pair: lookup(f"memory.content.{pair.content}"),
-        size=size,
+        size=size_text,
         difference=lambda pair: "–" if pair.difference is None else f"{pair.difference:+.3%}",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
 from ms_tune.report.columns import pad
-from ms_tune.report.memory_words import by_name, size
+from ms_tune.report.memory_words import by_name, size_text
 from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
@@ -119,8 +119,8 @@ def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[st
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
-        note = console.text("dryrun.show.by-theory", size=size(pair.expected), difference=difference)
-        yield f"  {label}{size(pair.measured):>12}   {note}"
+        note = console.text("dryrun.show.by-theory", size=size_text(pair.expected), difference=difference)
+        yield f"  {label}{size_text(pair.measured):>12}   {note}"
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:
@@ -129,7 +129,7 @@ def _show_saving(stage: StageResult, console: Console) -> None:
     if not layer or not stage.run.recomputes:
         return
     console.write("")
-    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size(layer)))
+    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size_text(layer)))
 
 
 def _show_changes(result: DryrunResult, console: Console) -> None:
@@ -219,7 +219,7 @@ def _remarks(result: DryrunResult, console: Console) -> Iterator[str]:
     if result.imbalance > _EVEN:
         least = min(result.stages, key=lambda stage: stage.judged_bytes)
         most = max(result.stages, key=lambda stage: stage.judged_bytes)
-        gap = size(most.judged_bytes - least.judged_bytes)
+        gap = size_text(most.judged_bytes - least.judged_bytes)
         params = {"worst": most.run.stage, "least": least.run.stage, "share": f"{result.imbalance:.0%}"}
         yield console.text("stages.imbalance", size=gap, **params)
 

@@ -6,8 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ms_tune.report.fit_text import NUMBERS
-from ms_tune.report.page import page as whole
 from ms_tune.report.page import table_html
+from ms_tune.report.page import write_page as whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -47,7 +47,7 @@ def block_graph(curve: Curve, columns: int, lines: int, marks: Sequence[int]) ->
     return rows
 
 
-def thinned(curve: Curve, points: int) -> tuple[list[int], list[int], list[int]]:
+def thin_curve(curve: Curve, points: int) -> tuple[list[int], list[int], list[int]]:
     """Ticks, bytes in use and footprints of at most about so many points; the extremes of every stretch are kept.
 
     What a chart shows of the thinned curve has the same lows and highs at that width, the peak among them.
@@ -80,7 +80,7 @@ def bands_of(rank: RankReport, points: int) -> Bands:
     """The curve by content at about so many points, its extremes among them."""
     table, rows = rank.table, rank.curve.rows
     lives = Lives(table.start[rows], table.end[rows], table.size[rows], rank.contents.codes[rows])
-    return bands(rank.curve, lives, [content.value for content in rank.peak.contents], points)
+    return split_in_bands(rank.curve, lives, [content.value for content in rank.peak.contents], points)
 
 
 class Lives(NamedTuple):
@@ -92,9 +92,9 @@ class Lives(NamedTuple):
     codes: NDArray[np.integer[Any]]
 
 
-def bands(curve: Curve, lives: Lives, contents: Sequence[str], points: int) -> Bands:
+def split_in_bands(curve: Curve, lives: Lives, contents: Sequence[str], points: int) -> Bands:
     """A curve by content at about so many points, its extremes among them."""
-    ticks, _, footprint = thinned(curve, points)
+    ticks, _, footprint = thin_curve(curve, points)
     if not ticks:
         return Bands([], {}, [])
     # The last event of each tick counts, so that a point tells what is in use after it.

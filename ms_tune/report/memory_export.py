@@ -12,7 +12,7 @@ import numpy as np
 
 from ms_tune.encode import json_text
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.report.memory_curve import Lives, bands, bands_of
+from ms_tune.report.memory_curve import Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def write_perfetto(file: TextIO, report: MemoryReport) -> None:
     """
     ranks = enumerate(report.ranks)
     write_events(
-        file, chain.from_iterable(_events(rank, number if rank.rank is None else rank.rank) for number, rank in ranks)
+        file,
+        chain.from_iterable(_rank_events(rank, number if rank.rank is None else rank.rank) for number, rank in ranks),
     )
 
 
@@ -60,13 +61,13 @@ def write_events(file: TextIO, events: Iterable[Mapping[str, object]]) -> None:
     file.write("\n]}\n")
 
 
-def _events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
+def _rank_events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
     process = number + 1  # process 0 is the idle process of the machine
     yield name_of("process_name", process, _PHASES, f"rank {number}")
     yield name_of("thread_name", process, _PHASES, "phases")
     yield name_of("thread_name", process, _STEPS, "steps")
     bands = bands_of(rank, _POINTS)
-    yield from counters(process, bands, "footprint")
+    yield from counter_events(process, bands, "footprint")
     for span in rank.spans:
         yield slice_of((process, _PHASES), phase_name(span.phase), span.start, span.end)
     begin = 0
@@ -76,7 +77,7 @@ def _events(rank: RankReport, number: int) -> Iterator[dict[str, object]]:
     yield from _blocks(rank, process)
 
 
-def counters(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
+def counter_events(process: int, bands: Bands, held: str) -> Iterator[dict[str, object]]:
     """The memory in use by content, and what is held, by its name."""
     for place, tick in enumerate(bands.tick):
         used = {name: values[place] for name, values in bands.used.items()}
@@ -96,12 +97,12 @@ def _blocks(rank: RankReport, process: int) -> Iterator[dict[str, object]]:
         what = {
             "bytes": int(table.size[row]),
             "holds": rank.content_of(row).value,
-            "node": table.node.at(row),
+            "node": table.node.value_at(row),
             "tensor": rank.tensor_of(row),
             "address": f"0x{int(table.address[row]):x}",
             "never freed": bool(table.end[row] == NEVER_FREED),
         }
-        yield slice_of((process, tracks.of(start, end)), rank.operator_of(row) or "?", start, end, what)
+        yield slice_of((process, tracks.track_for(start, end)), rank.operator_of(row) or "?", start, end, what)
 
 
 def largest_blocks(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -118,7 +119,7 @@ class Tracks:
         self._free: list[int] = []
         self._count = 0
 
-    def of(self, start: int, end: int) -> int:
+    def track_for(self, start: int, end: int) -> int:
         """The track of the next slice."""
         while self._busy and self._busy[0][0] <= start:
             heappush(self._free, heappop(self._busy)[1])
@@ -156,11 +157,13 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
     process = report.device.number + 1  # process 0 is the idle process of the machine
     yield name_of("process_name", process, _CURVES, f"device {report.device.number}")
     yield name_of("thread_name", process, _CAUSES, "taken from the device")
-    drawn = bands(lives.curve, Lives(lives.start, lives.end, lives.size, lives.content), lives.contents, _POINTS)
-    yield from counters(process, drawn, "held of the device")
+    drawn = split_in_bands(
+        lives.curve, Lives(lives.start, lives.end, lives.size, lives.content), lives.contents, _POINTS
+    )
+    yield from counter_events(process, drawn, "held of the device")
     for cause in report.causes:
         grown = {"taken": cause.taken, "wanted": cause.wanted, "free": cause.free, "largest hole": cause.largest}
-        name = "though enough was free" if cause.fragments else "more was needed"
+        name = "though enough was free" if cause.is_fragmentation else "more was needed"
         yield slice_of((process, _CAUSES), name, cause.event, cause.event + 1, grown)
     begin = 0
     for step, end in enumerate(report.step_ends):
@@ -180,7 +183,7 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
             "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack[-8:]],
             "never freed": freed == NEVER_FREED,
         }
-        yield slice_of((process, tracks.of(start, end)), line or "?", start, end, what)
+        yield slice_of((process, tracks.track_for(start, end)), line or "?", start, end, what)
 
 
 def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
@@ -197,7 +200,7 @@ def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
 def snapshot_of(rank: RankReport) -> dict[str, list[object]]:
     """The snapshot as plain containers."""
     frames = _Frames(rank)
-    return {"segments": _segments(rank, frames), "device_traces": [_snapshot_events(rank, frames)]}
+    return {"segments": _snapshot_segments(rank, frames), "device_traces": [_snapshot_events(rank, frames)]}
 
 
 class _Frames:
@@ -207,21 +210,21 @@ class _Frames:
         self._rank = rank
         self._known: dict[tuple[int, int, int], list[Record]] = {}
 
-    def of(self, row: int) -> list[Record]:
+    def frames_of(self, row: int) -> list[Record]:
         """The frames of a row, innermost first; the first one is the operator."""
         table = self._rank.table
         content = int(self._rank.contents.codes[row])
         key = (int(table.node.codes[row]), int(table.stack.codes[row]), content)
         if key not in self._known:
-            name = self._rank.operator_of(row) or table.kind.at(row) or "?"
+            name = self._rank.operator_of(row) or table.kind.value_at(row) or "?"
             top: Record = {"name": f"{name} ({self._rank.content_of(row).value})", "filename": "", "line": 0}
-            scope = table.node.at(row).split("/")[:-1]
+            scope = table.node.value_at(row).split("/")[:-1]
             if scope and scope != _NO_SCOPE:
                 rest: list[Record] = [{"name": part, "filename": "", "line": 0} for part in reversed(scope)]
             else:
                 rest = [
                     {"name": frame.function, "filename": frame.file, "line": frame.line}
-                    for frame in reversed(table.stack.at(row))
+                    for frame in reversed(table.stack.value_at(row))
                 ]
             self._known[key] = [top, *rest]
         return self._known[key]
@@ -239,11 +242,11 @@ def _snapshot_events(rank: RankReport, frames: _Frames) -> list[object]:
     found: list[object] = []
     for at in order.tolist():
         actions = ("free_requested", "free_completed") if released[at] else ("alloc",)
-        found += [_event(action, rank, int(row[at]), int(tick[at]), frames) for action in actions]
+        found += [_snapshot_event(action, rank, int(row[at]), int(tick[at]), frames) for action in actions]
     return found
 
 
-def _event(action: str, rank: RankReport, row: int, tick: int, frames: _Frames) -> Record:
+def _snapshot_event(action: str, rank: RankReport, row: int, tick: int, frames: _Frames) -> Record:
     table = rank.table
     return {
         "action": action,
@@ -251,12 +254,11 @@ def _event(action: str, rank: RankReport, row: int, tick: int, frames: _Frames) 
         "size": int(table.size[row]),
         "stream": max(0, int(table.stream[row])),
         "time_us": tick,
-        "frames": frames.of(row),
+        "frames": frames.frames_of(row),
     }
 
 
-def _segments(rank: RankReport, frames: _Frames) -> list[object]:
-    """The address space after the last tick."""
+def _snapshot_segments(rank: RankReport, frames: _Frames) -> list[object]:
     table = rank.table
     found: list[object] = []
     for segment in rank.final_map().segments:
@@ -266,7 +268,7 @@ def _segments(rank: RankReport, frames: _Frames) -> list[object]:
                 "size": int(table.size[row]),
                 "requested_size": int(table.size[row]),
                 "state": "active_allocated",
-                "frames": frames.of(row),
+                "frames": frames.frames_of(row),
             }
             for row in segment.rows
         ]
@@ -303,17 +305,17 @@ def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header
     for holder in parts.holders:
         for row in holder.rows:
             end, last = int(table.end[row]), int(table.last_user[row])
-            stack = ";".join(f"{frame.file}:{frame.line}:{frame.function}" for frame in table.stack.at(row))
+            stack = ";".join(f"{frame.file}:{frame.line}:{frame.function}" for frame in table.stack.value_at(row))
             cells = (
                 *("" if rank.rank is None else rank.rank, holder.content.value, int(table.size[row])),
                 *(int(table.start[row]), "" if end == NEVER_FREED else end, last if last >= 0 else ""),
                 *(holder.operator, holder.where, rank.layer_of(row), rank.contents.names.get(row, "")),
                 *(rank.tensor_of(row), f"0x{int(table.address[row]):x}", int(table.stream[row])),
-                *(table.kind.at(row), stack),
+                *(table.kind.value_at(row), stack),
             )
-            writer.writerow(_harmless(cell) for cell in cells)
+            writer.writerow(_defuse_formula(cell) for cell in cells)
 
 
-def _harmless(cell: object) -> object:
+def _defuse_formula(cell: object) -> object:
     """A text that a spreadsheet would take for a formula gets a leading apostrophe."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -53,7 +53,7 @@ _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a brow
 _TOP = 100
 
 
-def document(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
+def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
     """The page.
 
     Args:
@@ -65,46 +65,49 @@ def document(title: str, data: Mapping[str, object], language: Language, further
     import jinja2  # noqa: PLC0415 - an optional dependency, imported late
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    script = "\n".join(_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
-    library, library_style = _asset("_vendor/uplot", "uPlot.iife.min.js"), _asset("_vendor/uplot", "uPlot.min.css")
-    style = _asset("templates", "memory.css")
+    script = "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
+    library, library_style = (
+        _read_asset("_vendor/uplot", "uPlot.iife.min.js"),
+        _read_asset("_vendor/uplot", "uPlot.min.css"),
+    )
+    style = _read_asset("templates", "memory.css")
     common = {"version": __version__, "source": title, "language": language.value, "languages": _LANGUAGES}
-    return environment.from_string(_asset("templates", "memory.html")).render(
+    return environment.from_string(_read_asset("templates", "memory.html")).render(
         title=title,
         language=language.value,
-        policy=_policy((library, script), (library_style, style)),
-        library=_raw(library),
-        script=_raw(script),
-        library_style=_raw(library_style),
-        style=_raw(style),
-        further=_raw(further),
-        data=_raw(_island({"texts": texts(), **common, **data})),
+        policy=_content_policy((library, script), (library_style, style)),
+        library=_mark_safe(library),
+        script=_mark_safe(script),
+        library_style=_mark_safe(library_style),
+        style=_mark_safe(style),
+        further=_mark_safe(further),
+        data=_mark_safe(_json_island({"texts": page_texts(), **common, **data})),
     )
 
 
 @cache
-def _asset(folder: str, name: str) -> str:
+def _read_asset(folder: str, name: str) -> str:
     package = files("ms_tune")
     for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
         package = package.joinpath(part)
     return package.joinpath(name).read_text(encoding="utf-8")
 
 
-def _raw(text: str) -> object:
+def _mark_safe(text: str) -> object:
     """Text that is not to be escaped: our own assets, and JSON that is escaped already."""
     import markupsafe  # noqa: PLC0415 - comes with Jinja2
 
     return markupsafe.Markup(text)  # noqa: S704 - nothing of the user's but the escaped JSON
 
 
-def _policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
+def _content_policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
     def hashes(texts: tuple[str, ...]) -> str:
         return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts)
 
     return f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; base-uri 'none'; form-action 'none'"
 
 
-def _island(value: object) -> str:
+def _json_island(value: object) -> str:
     """JSON that cannot end the script element that it stands in."""
     text = json_text(value)
     for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
@@ -112,7 +115,7 @@ def _island(value: object) -> str:
     return text.replace("\u2029", "\\u2029")
 
 
-def texts() -> dict[str, dict[str, str]]:
+def page_texts() -> dict[str, dict[str, str]]:
     """All texts that the page may need, by the names that its scripts use."""
     names = [name.partition(".")[2] for name in texts_of("memory_html")]
     texts = {name: lookup(f"memory_html.{name}") for name in names}
@@ -120,7 +123,7 @@ def texts() -> dict[str, dict[str, str]]:
     return {name: text._asdict() for name, text in texts.items()}
 
 
-def both(message: Message) -> dict[str, str]:
+def both_languages(message: Message) -> dict[str, str]:
     """A message in both languages."""
     return {language.value: render(message, language) for language in Language}
 
@@ -142,7 +145,7 @@ class PageBlocks:
     names: Mapping[int, str]  # parameters by place of the block
 
 
-def packed_blocks(rank: RankReport) -> tuple[str, int]:
+def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
     """The blocks that take part in the curve, packed, and how many of them; of very many the most telling ones."""
     table, rows = rank.table, rank.curve.rows
     rows = rows[np.argsort(table.start[rows], kind="stable")]
@@ -163,12 +166,12 @@ def packed_blocks(rank: RankReport) -> tuple[str, int]:
         tensor=Coded(np.array([known[text] for text in tensors], np.int32), tuple(known)),
         names={place: names[row] for place, row in enumerate(rows.tolist()) if row in names},
     )
-    return packed(blocks), len(rows)
+    return pack_blocks(blocks), len(rows)
 
 
-def packed(blocks: PageBlocks) -> str:
+def pack_blocks(blocks: PageBlocks) -> str:
     """Blocks as the page unpacks them."""
-    text = json_text(_columns(blocks))
+    text = json_text(_block_columns(blocks))
     data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
     return base64.b64encode(data).decode("ascii")
 
@@ -185,14 +188,14 @@ def most_telling(
     return np.sort(np.argsort(-weight, kind="stable")[:MOST_BLOCKS])
 
 
-def _columns(blocks: PageBlocks) -> dict[str, object]:
+def _block_columns(blocks: PageBlocks) -> dict[str, object]:
     start, end, last = blocks.start, blocks.end, blocks.last
     sizes, size = np.unique(blocks.size, return_inverse=True)
-    node, nodes = _recoded(blocks.node.codes, blocks.node.values)
-    stack, stacks = _recoded(blocks.stack.codes, blocks.stack.values)
-    kind, kinds = _recoded(blocks.kind.codes, blocks.kind.values)
+    node, nodes = _recode_used(blocks.node.codes, blocks.node.values)
+    stack, stacks = _recode_used(blocks.stack.codes, blocks.stack.values)
+    kind, kinds = _recode_used(blocks.kind.codes, blocks.kind.values)
     frames = {frame: place for place, frame in enumerate(dict.fromkeys(frame for each in stacks for frame in each))}
-    tree, leaves = _tree(list(nodes))
+    tree, leaves = _path_tree(list(nodes))
     base = int(blocks.address.min()) if len(blocks.address) else 0
     offset = (blocks.address - np.uint64(base)).astype(np.int64)
     unit = int(np.gcd.reduce(offset)) or 1 if len(offset) else 1
@@ -220,12 +223,12 @@ def _columns(blocks: PageBlocks) -> dict[str, object]:
     }
 
 
-def _recoded(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[list[int], list]:  # type: ignore[type-arg]
+def _recode_used(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[list[int], list]:  # type: ignore[type-arg]
     used, again = np.unique(codes, return_inverse=True)
     return again.reshape(-1).tolist(), [values[code] for code in used.tolist()]
 
 
-def _tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
+def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
     """Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last."""
     known: dict[tuple[int, str], int] = {}
     leaves = []
@@ -246,26 +249,27 @@ def report_html(report: MemoryReport, comparison: Comparison | None, language: L
         language: The language that the page starts in.
         further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
     """
-    return document(str(report.source), _page(report, comparison), language, further)
+    return memory_page(str(report.source), _page_data(report, comparison), language, further)
 
 
-def _page(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
+def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
     by_peak = sorted(report.ranks, key=lambda rank: -rank.curve.peak_bytes)[:_MOST_WITH_BLOCKS]
     ranks = [
-        _rank(rank, stage, with_blocks=rank in by_peak) for rank, stage in zip(report.ranks, report.stages, strict=True)
+        _rank_data(rank, stage, with_blocks=rank in by_peak)
+        for rank, stage in zip(report.ranks, report.stages, strict=True)
     ]
     return {
         "contents": [content.value for content in report.worst.peak.contents],
         "ranks": ranks,
         "worst": report.ranks.index(report.worst),
-        "findings": [_finding(finding) for finding in report.all_findings],
-        "comparison": [_pair(pair) for pair in comparison.ranks] if comparison else None,
+        "findings": [_finding_data(finding) for finding in report.all_findings],
+        "comparison": [_pair_data(pair) for pair in comparison.ranks] if comparison else None,
     }
 
 
-def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str, object]:
+def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str, object]:
     bands = bands_of(rank, POINTS)
-    packed, count = packed_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
+    packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
     lives = rank.lifetimes
     return {
         "rank": rank.rank,
@@ -276,16 +280,16 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "peakTick": rank.curve.peak_tick,
         "footprint": rank.curve.footprint_bytes,
         "limit": rank.limit_bytes,
-        "verdict": _verdict(rank.verdict),
+        "verdict": _verdict_data(rank.verdict),
         "steps": list(rank.steps.ends),
         "spans": [[phase_name(span.phase), span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
         "contents": by_name(rank.peak.contents),
-        "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
-        "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
+        "layers": [_group_data(group) for group in rank.peak.layers[:_TOP]],
+        "parameters": [_group_data(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
         "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held],
-        "remedies": [_remedy(remedy) for remedy in rank.remedies],
+        "remedies": [_remedy_data(remedy) for remedy in rank.remedies],
         "promptPeak": lives.peak_if_prompt,
         "neverFreed": lives.never_freed_bytes,
         "stepBytes": list(lives.step_bytes),
@@ -306,45 +310,45 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
     }
 
 
-def _remedy(remedy: MemoryRemedy) -> dict[str, object]:
+def _remedy_data(remedy: MemoryRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
         "after": remedy.peak_after,
-        "title": {language.value: remedy.title(language) for language in Language},
-        "price": {language.value: remedy.price(language) for language in Language},
-        "how": {language.value: remedy.how(language) for language in Language},
+        "title": {language.value: remedy.title_text(language) for language in Language},
+        "price": {language.value: remedy.price_text(language) for language in Language},
+        "how": {language.value: remedy.how_text(language) for language in Language},
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, object]:
+def _verdict_data(verdict: Verdict) -> dict[str, object]:
     """The verdict in both languages: one word, the sentence, and what it was made of."""
     lines = [verdict.sentence, *verdict.grounds]
     name = verdict.outcome.value if verdict.outcome else "none"
     return {
         "kind": _KINDS[verdict.outcome],
-        "word": both(msg(f"verdict.word.{name}")),
-        "lines": [both(line) for line in lines],
+        "word": both_languages(msg(f"verdict.word.{name}")),
+        "lines": [both_languages(line) for line in lines],
     }
 
 
-def _group(group: BlockGroup) -> list[object]:
+def _group_data(group: BlockGroup) -> list[object]:
     return [group.key, group.bytes, group.count, by_name(group.contents)]
 
 
-def _finding(finding: Diagnostic) -> dict[str, object]:
+def _finding_data(finding: Diagnostic) -> dict[str, object]:
     return {
         "id": finding.id,
         "severity": finding.severity.value,
         "rank": finding.rank,
         "bytes": finding.bytes,
-        "title": both(finding.title) if finding.title else None,
-        "message": both(finding.message),
-        "help": both(finding.help) if finding.help else None,
+        "title": both_languages(finding.title) if finding.title else None,
+        "message": both_languages(finding.message),
+        "help": both_languages(finding.help) if finding.help else None,
         "stack": [f"{file}:{line} {function}" for file, line, function in finding.stack],
     }
 
 
-def _pair(pair: RankComparison) -> dict[str, object]:
+def _pair_data(pair: RankComparison) -> dict[str, object]:
     before = bands_of(pair.before, POINTS // 4)
     total = [sum(values) for values in zip(*before.used.values(), strict=True)]
     return {

@@ -37,15 +37,15 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
     return {
         "version": VERSION,
         "source": str(report.source),
-        **_rank(worst, top, console.language),
+        **_rank_json(worst, top, console.language),
         **verdict_json(worst.verdict, console),
         "findings": [
-            _finding(finding, console)
+            _finding_json(finding, console)
             | {"stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack]}
             for finding in report.all_findings
         ],
         "ranks": [
-            _short(rank, stage)
+            _short_json(rank, stage)
             | verdict_json(rank.verdict, console)
             | {"findings": [finding.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
@@ -53,7 +53,7 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
     }
 
 
-def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
+def _short_json(rank: RankReport, stage: int | None) -> dict[str, object]:
     return {
         "rank": rank.rank,
         "stage": stage,
@@ -65,7 +65,7 @@ def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
     }
 
 
-def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
+def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, object]:
     joined = rank.join
     return {
         "rank": rank.rank,
@@ -74,12 +74,12 @@ def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
         "peak_tick": rank.curve.peak_tick,
         "footprint_bytes": rank.curve.footprint_bytes,
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
-        **_rows(rank),
+        **_rows_json(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
         "categories_at_peak": by_name(rank.peak.contents),
-        **_life(rank),
+        **_lifetimes_json(rank),
         "steps": len(rank.steps.ends),
         "step_ends": list(rank.steps.ends),
         "step_bytes": list(rank.lifetimes.step_bytes),
@@ -121,12 +121,12 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
         "remedies": [
             {
                 "name": remedy.method.name,
-                "title": remedy.title(language),
+                "title": remedy.title_text(language),
                 "bytes_freed": remedy.bytes_freed,
                 "peak_after_bytes": remedy.peak_after,
-                "price": remedy.price(language),
-                "how": remedy.how(language),
-                "how_by_dialect": remedy.method.written(language),
+                "price": remedy.price_text(language),
+                "how": remedy.how_text(language),
+                "how_by_dialect": remedy.method.texts_by_dialect(language),
                 "next": remedy.method.command,
             }
             for remedy in rank.remedies
@@ -152,8 +152,7 @@ def phase_name(phase: Phase | None) -> str:
     return phase.value if phase is not None else "unknown"
 
 
-def _rows(rank: RankReport) -> dict[str, object]:
-    """How much of the trace was read, and what was not."""
+def _rows_json(rank: RankReport) -> dict[str, object]:
     return {
         "rows": len(rank.table) + rank.host_rows,
         "host_rows": rank.host_rows,
@@ -161,15 +160,15 @@ def _rows(rank: RankReport) -> dict[str, object]:
         "rows_dropped": rank.table.dropped_count,
         "dropped": [
             {"file": file, "line": row.line, "reason": row.reason.id}
-            for file, (_, rows) in rank.refused().items()
+            for file, (_, rows) in rank.refused_rows().items()
             for row in rows
         ],
-        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
+        "dropped_by_file": {file: count for file, (count, _) in rank.refused_rows().items()},
         "truncated": rank.table.truncated,
     }
 
 
-def _life(rank: RankReport) -> dict[str, object]:
+def _lifetimes_json(rank: RankReport) -> dict[str, object]:
     lives = rank.lifetimes
     return {
         "late_free_bytes_ticks": lives.late_free_bytes_ticks,
@@ -216,14 +215,14 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
             }
             for holder in parts.holders[:top]
         ],
-        "by_parameter": [_group(group) for group in parts.parameters[:top]],
-        "by_operator": [_group(group) for group in parts.operators[:top]],
-        "by_line": [_group(group) for group in parts.lines[:top]],
-        "by_layer": [_group(group) for group in parts.layers[:top]],
+        "by_parameter": [_group_json(group) for group in parts.parameters[:top]],
+        "by_operator": [_group_json(group) for group in parts.operators[:top]],
+        "by_line": [_group_json(group) for group in parts.lines[:top]],
+        "by_layer": [_group_json(group) for group in parts.layers[:top]],
     }
 
 
-def _group(group: BlockGroup) -> dict[str, object]:
+def _group_json(group: BlockGroup) -> dict[str, object]:
     return {
         "key": group.key,
         "bytes": group.bytes,
@@ -232,7 +231,7 @@ def _group(group: BlockGroup) -> dict[str, object]:
     }
 
 
-def _finding(finding: Diagnostic, console: Console) -> dict[str, object]:
+def _finding_json(finding: Diagnostic, console: Console) -> dict[str, object]:
     return {
         "id": finding.id,
         "name": finding.name,
@@ -253,7 +252,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "rank": pair.after.rank,
                 "before_bytes": pair.before.curve.peak_bytes,
                 "after_bytes": pair.after.curve.peak_bytes,
-                "change_bytes": pair.bytes,
+                "change_bytes": pair.change_bytes,
                 "categories": by_name(pair.contents),
                 "changes": [
                     {
@@ -262,7 +261,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                         "category": change.content.value,
                         "before_bytes": change.before,
                         "after_bytes": change.after,
-                        "change_bytes": change.bytes,
+                        "change_bytes": change.change_bytes,
                         "before_count": change.count_before,
                         "after_count": change.count_after,
                     }
@@ -290,8 +289,8 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
         "free_bytes": failure.free,
         "used_bytes": failure.used,
         "held_bytes": failure.held,
-        "cause": failure.cause,
-        "short_bytes": failure.short,
+        "cause": failure.likely_cause,
+        "short_bytes": failure.short_bytes,
         "operator": failure.operator or None,
         "where": failure.where or None,
         "remedies": [
@@ -312,7 +311,7 @@ def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, 
 def methods_after(failure: MemoryFailure, first: Sequence[Method], console: Console) -> list[tuple[Method, str]]:
     """The methods that the framework of a failure has a way to do, and how."""
     dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
-    found = [(method, method.how(dialects, console.language)) for method in first]
+    found = [(method, method.how_text(dialects, console.language)) for method in first]
     return [(method, how) for method, how in found if how]
 
 
@@ -329,42 +328,42 @@ def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
         "version": 1,
         "rank": report.rank,
         "pool": result.pool,
-        "rows": report.rows,
+        "rows": report.allocation_count,
         "limit_by": report.limit_by,
         **verdict_json(report.verdict, console),
-        "recorded": _outcome(result.recorded, report),
-        "settings": [{"setting": outcome.name, **_outcome(outcome, report)} for outcome in result.outcomes[1:]],
-        "inferred_settings": _settings(inferred),
+        "recorded": _outcome_json(result.recorded_outcome, report),
+        "settings": [{"setting": outcome.name, **_outcome_json(outcome, report)} for outcome in result.outcomes[1:]],
+        "inferred_settings": _settings_json(inferred),
         "mismatches": {"address": wrong.address, "used": wrong.used, "actual": wrong.actual},
         "first_difference": inferred.first_difference,
-        "best": _best(result.best, report),
-        "best_without_vmm": _best(result.best_without_vmm, report),
-        "causes": _causes(report),
+        "best": _best_json(result.best, report),
+        "best_without_vmm": _best_json(result.best_without_vmm, report),
+        "causes": _causes_json(report),
         "scenarios": [
-            _scenario(scenario) | _verdict(verdict)
+            _scenario_json(scenario) | _replay_verdict_json(verdict)
             for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
         ],
-        "findings": [_finding(report.finding, console)] if report.finding else [],
+        "findings": [_finding_json(report.finding, console)] if report.finding else [],
         "seconds": round(report.seconds, 3),
     }
 
 
-def _outcome(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
+def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
     return {
         "used_bytes": outcome.used,
         "actual_bytes": outcome.actual,
         "reserved_bytes": outcome.reserved,
-        **_verdict(report.verdicts[report.result.outcomes.index(outcome)]),
+        **_replay_verdict_json(report.verdicts[report.result.outcomes.index(outcome)]),
     }
 
 
-def _verdict(verdict: Verdict | None) -> dict[str, object]:
+def _replay_verdict_json(verdict: Verdict | None) -> dict[str, object]:
     """What is said about one replay; nulls where there is no verdict."""
     found = verdict.outcome if verdict is not None else None
     return {"fits": None if found is None else found is Fit.FITS, "verdict": None if found is None else found.value}
 
 
-def _settings(inferred: Inferred) -> dict[str, object]:
+def _settings_json(inferred: Inferred) -> dict[str, object]:
     settings = inferred.settings
     return {
         "set_memory": settings.init is not None,
@@ -379,15 +378,15 @@ def _settings(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def _best(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
+def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
     if outcome is None:
         return None
-    lines = outcome.lines
+    lines = outcome.setting_lines
     places = {"script": lines.script, "config": lines.config, "environment": lines.environment}
-    return {"setting": outcome.name, **_outcome(outcome, report), **places}
+    return {"setting": outcome.name, **_outcome_json(outcome, report), **places}
 
 
-def _scenario(scenario: Scenario) -> dict[str, object]:
+def _scenario_json(scenario: Scenario) -> dict[str, object]:
     change = scenario.change
     return {
         "scenario": change.name,
@@ -400,7 +399,7 @@ def _scenario(scenario: Scenario) -> dict[str, object]:
     }
 
 
-def _causes(report: WhatIfReport) -> dict[str, object]:
+def _causes_json(report: WhatIfReport) -> dict[str, object]:
     causes = report.result.causes
     return {
         "spilled_bytes": causes.spilled,

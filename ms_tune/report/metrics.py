@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import START, Severity
 from ms_tune.report.columns import pad, text_width
 from ms_tune.report.console import Console
-from ms_tune.report.page import page, table_html
+from ms_tune.report.page import table_html, write_page
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def title_of(run: RunMetrics, console: Console) -> str:
 
 def rows_of(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
     """Its figures: name, value, and what it is made of."""
-    yield from _times(run, console)
-    yield from _rest(run, console)
+    yield from _time_rows(run, console)
+    yield from _other_rows(run, console)
 
 
 def _show_run(run: RunMetrics, console: Console) -> None:
     console.write(title_of(run, console))
-    _write(rows_of(run, console), console)
+    _write_rows(rows_of(run, console), console)
     _show_problems(run.problems, console)
     console.write("")
 
 
-def _write(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
+def _write_rows(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
     """Names in one column, values and what they are made of behind."""
     kept = list(rows)
     width = max((text_width(name) for name, _, _ in kept), default=0)
@@ -77,54 +77,56 @@ def _write(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
         console.write(f"  {pad(name, width)}  {value}" + (f"   ({made_of})" if made_of else ""))
 
 
-def _times(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+def _time_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
     times = run.times
     if times.median is not None:
         interval = ""
         if times.low is not None:
-            interval = console.text("metrics.show.interval", low=_seconds(times.low), high=_seconds(times.high))
+            interval = console.text(
+                "metrics.show.interval", low=_seconds_text(times.low), high=_seconds_text(times.high)
+            )
         yield (
             console.text("metrics.show.step"),
-            console.text("metrics.show.step.value", median=_seconds(times.median), mad=_seconds(times.mad)),
+            console.text("metrics.show.step.value", median=_seconds_text(times.median), mad=_seconds_text(times.mad)),
             console.text(
                 "metrics.show.step.of",
                 count=times.count,
                 interval=interval,
-                shortest=_seconds(times.shortest),
-                longest=_seconds(times.longest),
-                mean=_seconds(times.mean),
+                shortest=_seconds_text(times.shortest),
+                longest=_seconds_text(times.longest),
+                mean=_seconds_text(times.mean),
             ),
         )
-    first = console.text("metrics.show.first.value", first=_seconds(times.first))
+    first = console.text("metrics.show.first.value", first=_seconds_text(times.first))
     if times.median:
         first += console.text("metrics.show.first.times", times=f"{times.first / times.median:.1f}")
     yield console.text("metrics.show.first"), first, ""
     for place, one in enumerate(times.outliers[:_SHOWN]):
-        yield console.text("metrics.show.outliers") if not place else "", _outlier(one, console), ""
+        yield console.text("metrics.show.outliers") if not place else "", _outlier_text(one, console), ""
     if times.outlier_count > _SHOWN:
         yield "", console.text("metrics.show.outliers.more", count=times.outlier_count - _SHOWN), ""
     if run.ranks.fastest is not None:
         value = console.text(
             "metrics.show.ranks.value",
-            fastest=_seconds(run.ranks.fastest),
-            slowest=_seconds(run.ranks.slowest),
+            fastest=_seconds_text(run.ranks.fastest),
+            slowest=_seconds_text(run.ranks.slowest),
             rank="?" if run.ranks.slowest_rank is None else run.ranks.slowest_rank,
         )
         yield console.text("metrics.show.ranks"), value, ""
 
 
-def _outlier(one: Outlier, console: Console) -> str:
+def _outlier_text(one: Outlier, console: Console) -> str:
     kinds = [console.text(f"metrics.show.kind.{kind}") for kind in one.kinds]
     names = kinds[0] if kinds else ""
     for other in kinds[1:]:
         names = console.text("metrics.show.kind.and", one=names, other=other)
     beside = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
-    return console.text("metrics.show.outlier", number=one.number, seconds=_seconds(one.seconds), beside=beside)
+    return console.text("metrics.show.outlier", number=one.number, seconds=_seconds_text(one.seconds), beside=beside)
 
 
-def _rest(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
     for figure in run.figures:
-        yield _row(figure, console)
+        yield _figure_row(figure, console)
         if figure.name in ("mfu", "hfu"):
             for one in run.counted_otherwise:
                 share = one.mfu if figure.name == "mfu" else one.hfu
@@ -144,7 +146,7 @@ def _rest(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
         yield console.text("metrics.show.memory"), value, ""
 
 
-def _row(figure: Figure, console: Console) -> tuple[str, str, str]:
+def _figure_row(figure: Figure, console: Console) -> tuple[str, str, str]:
     name = console.text(f"metrics.show.figure.{figure.name}")
     if figure.value is None:
         options = ", ".join(figure.missing)
@@ -173,7 +175,7 @@ def _show_comparison(comparison: RunComparison, console: Console) -> None:
     console.write(title)
     for line in lines:
         console.write(f"  {line}")
-    _write([_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
+    _write_rows([_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
 
 
 def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
@@ -183,13 +185,13 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
     yield console.text(
         "metrics.show.ratio",
         ratio=f"{comparison.ratio:.3f}",
-        seconds=_seconds(run.times.median),
-        before=_seconds(baseline.times.median),
+        seconds=_seconds_text(run.times.median),
+        before=_seconds_text(baseline.times.median),
     )
     if comparison.low is None or comparison.high is None:
         yield console.text("metrics.show.ratio.few")
         return
-    word = "same" if not comparison.told else "slower" if comparison.ratio > 1 else "faster"
+    word = "same" if not comparison.is_told_apart else "slower" if comparison.ratio > 1 else "faster"
     yield console.text(
         "metrics.show.ratio.interval",
         low=f"{comparison.low:.3f}",
@@ -198,7 +200,7 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
     )
 
 
-def _seconds(value: float | None) -> str:
+def _seconds_text(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - digits that tell
 
 
@@ -206,14 +208,14 @@ def report_json(report: MetricsReport, console: Console) -> dict[str, object]:
     """The whole object."""
     return {
         "version": VERSION,
-        "runs": [_run(run, console) for run in report.runs],
-        "baseline": [_run(run, console) for run in report.baseline],
-        "comparison": _comparison(report.comparison, console) if report.comparison else None,
-        "problems": [_problem(problem, console) for problem in report.problems],
+        "runs": [_run_json(run, console) for run in report.runs],
+        "baseline": [_run_json(run, console) for run in report.baseline],
+        "comparison": _comparison_json(report.comparison, console) if report.comparison else None,
+        "problems": [_problem_json(problem, console) for problem in report.problems],
     }
 
 
-def _run(run: RunMetrics, console: Console) -> dict[str, object]:
+def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
     return {
         "source": str(run.source),
         "run": run.number,
@@ -232,7 +234,7 @@ def _run(run: RunMetrics, console: Console) -> dict[str, object]:
         **{figure.name: figure.value for figure in run.figures},
         "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
         "hfu_counted_otherwise": {one.convention.value: one.hfu for one in run.counted_otherwise},
-        "figures": [_figure(figure, console) for figure in run.figures],
+        "figures": [_figure_json(figure, console) for figure in run.figures],
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [
             {
@@ -244,7 +246,7 @@ def _run(run: RunMetrics, console: Console) -> dict[str, object]:
             }
             for one in run.memory
         ],
-        "problems": [_problem(problem, console) for problem in run.problems],
+        "problems": [_problem_json(problem, console) for problem in run.problems],
         "curve": {
             "step": list(run.curve.number),
             "seconds": list(run.curve.seconds),
@@ -273,7 +275,7 @@ def _times_json(times: StepTimes) -> dict[str, object]:
     }
 
 
-def _figure(figure: Figure, console: Console) -> dict[str, object]:
+def _figure_json(figure: Figure, console: Console) -> dict[str, object]:
     return {
         "name": figure.name,
         "value": figure.value,
@@ -283,7 +285,7 @@ def _figure(figure: Figure, console: Console) -> dict[str, object]:
     }
 
 
-def _problem(problem: Diagnostic, console: Console) -> dict[str, object]:
+def _problem_json(problem: Diagnostic, console: Console) -> dict[str, object]:
     return {
         "id": problem.id,
         "serious": problem.severity is Severity.ERROR,
@@ -293,17 +295,17 @@ def _problem(problem: Diagnostic, console: Console) -> dict[str, object]:
     }
 
 
-def _comparison(comparison: RunComparison, console: Console) -> dict[str, object]:
+def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, object]:
     return {
         "run": {"source": str(comparison.run.source), "run": comparison.run.number},
         "baseline": {"source": str(comparison.baseline.source), "run": comparison.baseline.number},
         "ratio": comparison.ratio,
         "interval": None if comparison.low is None else [comparison.low, comparison.high],
         "confidence": 0.95,
-        "told_apart": comparison.told,
+        "told_apart": comparison.is_told_apart,
         "linearity": comparison.linearity.value if comparison.linearity else None,
         "linearity_guide": comparison.guide.value if comparison.guide else None,
-        "figures": [_figure(one, console) for one in (comparison.linearity, comparison.guide) if one],
+        "figures": [_figure_json(one, console) for one in (comparison.linearity, comparison.guide) if one],
     }
 
 
@@ -311,40 +313,39 @@ def report_html(report: MetricsReport, language: Language) -> str:
     """The page in one language."""
     console = Console(language)
     sources = dict.fromkeys(run.source for run in (*report.runs, *report.baseline))
-    return page(console.text("metrics.show.title"), sources, _parts(report, console), language)
+    return write_page(console.text("metrics.show.title"), sources, _page_parts(report, console), language)
 
 
-def _parts(report: MetricsReport, console: Console) -> Iterator[str]:
+def _page_parts(report: MetricsReport, console: Console) -> Iterator[str]:
     if report.comparison:
         yield '<div class="verdict">'
         yield from (f"<p>{html.escape(line)}</p>" for line in comparison_lines(report.comparison, console))
         yield "</div>"
     for run in (*report.runs, *report.baseline):
         yield f"<h2>{html.escape(title_of(run, console))}</h2>"
-        yield from _curves(run, console)
+        yield from _html_curves(run, console)
         yield from table_html("", [console.text("metrics.show.figure"), "", ""], list(rows_of(run, console)), 0)
-        yield from _list(problem_line(problem, console) for problem in run.problems)
-    yield from _list(problem_line(problem, console) for problem in report.problems)
+        yield from _html_list(problem_line(problem, console) for problem in run.problems)
+    yield from _html_list(problem_line(problem, console) for problem in report.problems)
 
 
-def _list(lines: Iterator[str]) -> Iterator[str]:
+def _html_list(lines: Iterator[str]) -> Iterator[str]:
     items = [f"<li>{html.escape(line)}</li>" for line in lines]
     if items:
         yield "<ul>" + "".join(items) + "</ul>"
 
 
-def _curves(run: RunMetrics, console: Console) -> Iterator[str]:
-    """Step times without the first step, and losses, each with its own scale."""
+def _html_curves(run: RunMetrics, console: Console) -> Iterator[str]:
     curve = run.curve
     steps = list(zip(curve.number, curve.seconds, strict=True))[1:]
     losses = [(step, loss) for step, loss in zip(curve.number, curve.loss, strict=True) if loss is not None]
     for name, points, colour in (("step", steps, _TIME), ("loss", losses, _LOSS)):
         if len(points) > 1:
             label = console.text(f"metrics.show.{name}")
-            yield _curve(points, label, colour)
+            yield _svg_curve(points, label, colour)
 
 
-def _curve(points: Sequence[tuple[int, float]], label: str, colour: str) -> str:
+def _svg_curve(points: Sequence[tuple[int, float]], label: str, colour: str) -> str:
     low, high = min(value for _, value in points), max(value for _, value in points)
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
     span = high - low or abs(high) or 1.0

@@ -26,7 +26,7 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 """
 
 
-def page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
+def write_page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
     """The whole page.
 
     Args:

@@ -9,7 +9,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 from ms_tune.report.console import Console
-from ms_tune.report.page import page, table_html
+from ms_tune.report.page import table_html, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def tables_of(
             rank_name(rank.rank),
             f"{rank.whole / rank.steps / 1000:,.2f}",
             rank.level or "-",
-            *(f"{rank.share(cause):.1%}" for cause in causes),
+            *(f"{rank.share_of(cause):.1%}" for cause in causes),
         ]
         for rank in report.ranks[:_MOST_RANKS]
     ]
@@ -106,19 +106,19 @@ def tables_of(
             f"{gap.microseconds / 1000:,.3f}",
             gap.start,
             console.text(f"profile.short.{gap.cause.value}"),
-            " … ".join(name or "-" for name in gap.between),
+            " … ".join(name or "-" for name in gap.kernels_around),
             gap.host or "-",
         ]
         for gap in report.gaps
     ]
     columns = heads("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host")
     yield console.text("profile.show.gaps"), columns, gaps, 3
-    yield _collectives(report, console)
-    yield _operators(report, top, console)
-    yield _layers(report, console)
+    yield _collectives_table(report, console)
+    yield _operators_table(report, top, console)
+    yield _layers_table(report, console)
 
 
-def _collectives(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
+def _collectives_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
     rows: list[Sequence[str]] = [
         [
             f"{one.count:,}",
@@ -134,13 +134,13 @@ def _collectives(report: ProfileReport, console: Console) -> tuple[str, list[str
 
 
 def _longest_computing(report: ProfileReport) -> Kernels | None:
-    """The kernels of the rank that computes longest."""
     able = [rank.kernels for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
     return max(able, key=lambda kernels: kernels.microseconds, default=None)
 
 
-def _operators(report: ProfileReport, top: int, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
-    """The operators of the rank that computes longest."""
+def _operators_table(
+    report: ProfileReport, top: int, console: Console
+) -> tuple[str, list[str], list[Sequence[str]], int]:
     kernels = _longest_computing(report)
     rows: list[Sequence[str]] = []
     if kernels is not None:
@@ -151,7 +151,7 @@ def _operators(report: ProfileReport, top: int, console: Console) -> tuple[str, 
                 f"{one.microseconds / kernels.microseconds:.1%}",
                 one.name,
                 one.core,
-                _short(one.shapes[0].inputs) if one.shapes else "",
+                _shorten_shapes(one.shapes[0].inputs) if one.shapes else "",
             ]
             for one in kernels.types[:top]
         ]
@@ -159,11 +159,11 @@ def _operators(report: ProfileReport, top: int, console: Console) -> tuple[str, 
     return console.text("profile.show.operators"), [console.text(f"profile.show.{name}") for name in names], rows, 3
 
 
-def _short(shapes: str) -> str:
+def _shorten_shapes(shapes: str) -> str:
     return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
 
 
-def _layers(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
+def _layers_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
     """The layers of the rank that computes longest, the slowest first where there are many."""
     kernels = _longest_computing(report)
     layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
@@ -195,7 +195,7 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
         "shares": {cause.value: share for cause, share in report.shares.items()},
         "identity_error_us": report.identity_error_us,
         "imbalance": report.imbalance,
-        "ranks": [_rank(rank, top) for rank in report.ranks],
+        "ranks": [_rank_json(rank, top) for rank in report.ranks],
         "gaps": [
             {
                 "rank": gap.rank,
@@ -231,7 +231,7 @@ def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, 
     }
 
 
-def _rank(rank: RankTimes, top: int) -> dict[str, object]:
+def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
     return {
         "rank": rank.rank,
         "folder": str(rank.folder),
@@ -242,11 +242,11 @@ def _rank(rank: RankTimes, top: int) -> dict[str, object]:
         "identity_error_us": rank.error,
         "queues": {name: {"kernels": count, "busy": share} for name, (count, share) in rank.queues.items()},
         "idle_linked": rank.linked,
-        "kernels": _kernels(rank.kernels, top) if rank.kernels else None,
+        "kernels": _kernels_json(rank.kernels, top) if rank.kernels else None,
     }
 
 
-def _kernels(kernels: Kernels, top: int) -> dict[str, object]:
+def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
     return {
         "count": kernels.count,
         "microseconds": kernels.microseconds,
@@ -281,38 +281,37 @@ def report_html(report: ProfileReport, top: int, language: Language) -> str:
     """The page in one language."""
     console = Console(language)
     parts = [
-        *_verdict(report, console),
-        *_bars(report, console),
+        *_verdict_html(report, console),
+        *_bars_html(report, console),
         *(part for one in tables_of(report, top, console) for part in table_html(*one)),
-        *_doubts(report, console),
+        *_doubts_html(report, console),
     ]
-    return page(console.text("profile.show.title"), report.sources, parts, language)
+    return write_page(console.text("profile.show.title"), report.sources, parts, language)
 
 
-def _verdict(report: ProfileReport, console: Console) -> Iterator[str]:
-    yield f'<div class="verdict"><p class="word">{_text(console, f"profile.bound.{report.verdict.bound.value}")}</p>'
+def _verdict_html(report: ProfileReport, console: Console) -> Iterator[str]:
+    yield f'<div class="verdict"><p class="word">{_escaped_text(console, f"profile.bound.{report.verdict.bound.value}")}</p>'
     for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
-        yield f"<p>{_text(console, f'profile.show.{label}')}</p><ul>"
+        yield f"<p>{_escaped_text(console, f'profile.show.{label}')}</p><ul>"
         yield from (f"<li>{html.escape(console.say(line))}</li>" for line in lines)
         yield "</ul>"
     yield "</div>"
 
 
-def _bars(report: ProfileReport, console: Console) -> Iterator[str]:
-    """A bar for each rank, of one length for the longest step."""
+def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
     ranks = [rank for rank in report.ranks if rank.whole][:_MOST_BARS]
     if not ranks:
         return
     longest = max(rank.whole / rank.steps for rank in ranks)
     mean = sum(rank.whole / rank.steps for rank in ranks) / len(ranks) / 1000
-    yield f"<h2>{_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
+    yield f"<h2>{_escaped_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT * len(ranks)}" role="img">'
     for row, rank in enumerate(ranks):
         yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{rank_name(rank.rank)}</text>'
         at = float(_NAME)
         for cause in report.shares:
             width = rank.times.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)
-            tip = console.labelled(console.text(f"profile.cause.{cause.value}"), f"{rank.share(cause):.1%}")
+            tip = console.labelled(console.text(f"profile.cause.{cause.value}"), f"{rank.share_of(cause):.1%}")
             if width > 0:
                 yield (
                     f'<rect x="{at:.2f}" y="{row * _HEIGHT + 2}" width="{width:.2f}" height="{_HEIGHT - 5}" '
@@ -322,19 +321,21 @@ def _bars(report: ProfileReport, console: Console) -> Iterator[str]:
     yield '</svg><ul class="legend">'
     for cause, share in report.shares.items():
         box = f'<svg viewBox="0 0 8 8"><rect width="8" height="8" fill="{_COLOURS[cause.value]}"/></svg>'
-        yield f"<li>{box}{_text(console, f'profile.cause.{cause.value}')} {share:.1%}</li>"
+        yield f"<li>{box}{_escaped_text(console, f'profile.cause.{cause.value}')} {share:.1%}</li>"
     yield "</ul>"
 
 
-def _doubts(report: ProfileReport, console: Console) -> Iterator[str]:
+def _doubts_html(report: ProfileReport, console: Console) -> Iterator[str]:
     yield "<ul>"
     if report.identity_error_us is not None:
-        yield f"<li>{_text(console, 'profile.show.identity', error=f'{report.identity_error_us:,.3f}')}</li>"
+        yield f"<li>{_escaped_text(console, 'profile.show.identity', error=f'{report.identity_error_us:,.3f}')}</li>"
     for problem in report.problems:
-        label = _text(console, "profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
+        label = _escaped_text(
+            console, "profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem"
+        )
         yield f"<li>{label}: {html.escape(console.say(problem.message))}</li>"
     yield "</ul>"
 
 
-def _text(console: Console, text_id: str, **params: object) -> str:
+def _escaped_text(console: Console, text_id: str, **params: object) -> str:
     return html.escape(console.text(text_id, **params))

@@ -37,23 +37,23 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "unknown_actions": dict(report.device.events.unknown),
         "timed": report.snapshot.timed,
         "replay": replay_json(report, console),
-        **_peaks(report),
+        **_peaks_json(report),
         "event": report.event,
-        "contents": [_place(place) for place in report.contents],
+        "contents": [_place_json(place) for place in report.contents],
         "cached_bytes": report.cached_bytes,
-        "survivors": [_survivors(each, top) for each in report.survivors[:top]],
-        "remedies": [_remedy(remedy, console) for remedy in remedies],
+        "survivors": [_survivors_json(each, top) for each in report.survivors[:top]],
+        "remedies": [_remedy_json(remedy, console) for remedy in remedies],
         "step_ends": list(report.step_ends),
         "step_growth": [
             {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
             for each in report.step_growth
         ],
-        **_growths(report.causes, top),
-        "out_of_memory": [_shortage(each) for each in report.shortages[:top]],
+        **_growths_json(report.causes, top),
+        "out_of_memory": [_shortage_json(each) for each in report.shortages[:top]],
     }
 
 
-def _peaks(report: TorchReport) -> dict[str, object]:
+def _peaks_json(report: TorchReport) -> dict[str, object]:
     return {
         "peak_bytes": report.peak_bytes,
         "peak_event": report.peak_event,
@@ -64,7 +64,7 @@ def _peaks(report: TorchReport) -> dict[str, object]:
     }
 
 
-def _survivors(each: Survivors, top: int) -> dict[str, object]:
+def _survivors_json(each: Survivors, top: int) -> dict[str, object]:
     return {
         "where": each.where or None,
         "bytes": each.bytes,
@@ -74,7 +74,7 @@ def _survivors(each: Survivors, top: int) -> dict[str, object]:
     }
 
 
-def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
+def _remedy_json(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     return {
         "name": remedy.name,
         "of": "reserved" if remedy.held else "used",
@@ -86,18 +86,18 @@ def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     }
 
 
-def _growths(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
-    fragments = [cause for cause in causes if cause.fragments]
+def _growths_json(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
+    fragments = [cause for cause in causes if cause.is_fragmentation]
     largest = sorted(causes, key=lambda cause: (-cause.taken, cause.event))
     return {
         "growths": len(causes),
         "growths_by_fragments": len(fragments),
         "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
-        "largest_growths": [_cause(cause) for cause in largest[:top]],
+        "largest_growths": [_cause_json(cause) for cause in largest[:top]],
     }
 
 
-def _shortage(each: OomReport) -> dict[str, object]:
+def _shortage_json(each: OomReport) -> dict[str, object]:
     return {
         "event": each.event,
         "wanted_bytes": each.wanted,
@@ -124,18 +124,18 @@ def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
     }
 
 
-def _cause(cause: GrowthCause) -> dict[str, object]:
+def _cause_json(cause: GrowthCause) -> dict[str, object]:
     return {
         "event": cause.event,
         "taken_bytes": cause.taken,
         "wanted_bytes": cause.wanted,
         "free_bytes": cause.free,
         "largest_free_bytes": cause.largest,
-        "fragments": cause.fragments,
+        "fragments": cause.is_fragmentation,
     }
 
 
-def _place(place: CodeLocation) -> dict[str, object]:
+def _place_json(place: CodeLocation) -> dict[str, object]:
     return {
         "where": place.where or None,
         "before_recording": place.before,
@@ -157,11 +157,11 @@ def what_if_json(result: TorchWhatIf, console: Console) -> dict[str, object]:
         "reserved_peak_bytes": report.reserved_peak_bytes,
         "error_of_start_bytes": result.error_bytes,
         "limit_bytes": result.limit,
-        "outcomes": [_outcome(outcome) for outcome in result.outcomes],
+        "outcomes": [_outcome_json(outcome) for outcome in result.outcomes],
     }
 
 
-def _outcome(outcome: TorchOutcome) -> dict[str, object]:
+def _outcome_json(outcome: TorchOutcome) -> dict[str, object]:
     settings = outcome.settings
     return {
         "recorded": outcome.recorded,
@@ -189,7 +189,7 @@ def comparison_json(
             "source": str(report.snapshot.path),
             "device": report.device.number,
             "replay": replay_json(report, console),
-            "compared": report.measure,
+            "compared": report.content_measure,
             "compared_bytes": report.content_bytes,
             "compared_event": report.event if len(report.device.events) else None,
             "peak_bytes": report.peak_bytes,
@@ -208,7 +208,7 @@ def comparison_json(
                 "before_recording": change.earlier,
                 "before_bytes": change.before,
                 "after_bytes": change.after,
-                "change_bytes": change.bytes,
+                "change_bytes": change.change_bytes,
             }
             for change in changes
         ],

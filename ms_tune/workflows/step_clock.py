@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
 from ms_tune.metrics.result import MetricsRequest
-from ms_tune.metrics.run import measured
+from ms_tune.metrics.run import measure_runs
 from ms_tune.planning.time_scale import Clock, SeenLayer
-from ms_tune.profile.run import profiled
+from ms_tune.profile.run import analyse_profiles
 from ms_tune.readers.profile_export import holds_profile
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.text import msg
@@ -37,8 +37,8 @@ def clock_of(source: Path) -> Clock:
         UsageError: It tells no step, or none that is to be believed.
     """
     if holds_profile(source):
-        return _of_profile(profiled([source], 0))
-    logs = measured([source], MetricsRequest())
+        return _of_profile(analyse_profiles([source], 0))
+    logs = measure_runs([source], MetricsRequest())
     run = max(logs.runs, key=lambda one: one.times.count)
     _refuse([*logs.problems, *run.about_steps])
     if run.times.median is None:

@@ -33,7 +33,7 @@ HELD = dict.fromkeys(CONTENTS, 10)
 
 
 def reading(size: int) -> Any:  # noqa: ANN401 - what stands for a reading
-    report = SimpleNamespace(at=lambda _tick: SimpleNamespace(contents=HELD))
+    report = SimpleNamespace(breakdown_at=lambda _tick: SimpleNamespace(contents=HELD))
     peaks = {None: SimpleNamespace(bytes=1, tick=0), Phase.BACKWARD: SimpleNamespace(bytes=size, tick=5)}
     return SimpleNamespace(report=report, phase_peaks=peaks, footprint_bytes=size + 1)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.breakdown import PeakBreakdown, breakdown
+from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
 from ms_tune.readers.memory_block import Block, Frame
@@ -38,7 +38,7 @@ def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = N
     """What is held at a tick, or at the peak."""
     table = table_of(rows)
     curve = curve_of(table)
-    return breakdown(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
+    return break_down_memory(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
 
 
 def of_run(run: str) -> PeakBreakdown:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.footprint.judgement import communicators_in
-from ms_tune.footprint.report import analyse
+from ms_tune.footprint.report import analyse_run
 from ms_tune.footprint.request import MemoryRequest
 from ms_tune.readers.communicators import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def judged(place: Path, **asked: object) -> RankReport:
-    return analyse(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
+    return analyse_run(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
 
 
 def log(run: Path, device: int, used: int) -> None:
@@ -169,11 +169,11 @@ class TestDoubts:
 
 class TestCommunicators:
     def order(self, *groups: tuple[str, int]) -> CommunicationOrder:
-        ops = [CollectiveLaunch(name, tuple(range(size)), "AllReduce") for name, size in groups]
+        ops = [CollectiveLaunch(name, tuple(range(size))) for name, size in groups]
         return CommunicationOrder(tuple(ops), (), 0)
 
     def log(self, *processes: ProcessGroups) -> RuntimeLog:
-        return RuntimeLog(None, None, 0, processes=processes)
+        return RuntimeLog(None, None, processes=processes)
 
     def test_nothing_tells_and_none_are_two_answers(self) -> None:
         assert communicators_in(None, None, 0) is None

@@ -21,7 +21,7 @@ from ms_tune.footprint.remedies import (
     ContentBytes,
     RemedyFacts,
     held_at_peak,
-    methods,
+    load_methods,
     moments_of,
     remedies_of,
 )
@@ -59,7 +59,7 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     known = known_of([*layers, backward, *update])
     assert known.curve.peak_bytes == 9000
     assert remedies_of(known) == ()
-    rows = known.curve.rows[known.table.live(known.curve.peak_tick)[known.curve.rows]]
+    rows = known.curve.rows[known.table.live_at(known.curve.peak_tick)[known.curve.rows]]
     assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
@@ -82,9 +82,9 @@ def test_remedies_of_real_runs(run: str) -> None:
     assert freed == sorted(freed, reverse=True)
     for remedy in rank.remedies:
         assert 0 < remedy.bytes_freed == peak - remedy.peak_after
-        assert remedy.title(Language.ZH) != remedy.title(Language.EN)
-        assert remedy.how(Language.EN)
-        assert remedy.how(Language.ZH)
+        assert remedy.title_text(Language.ZH) != remedy.title_text(Language.EN)
+        assert remedy.how_text(Language.EN)
+        assert remedy.how_text(Language.ZH)
     names = {remedy.method.name: remedy for remedy in rank.remedies}
     static = "weight-sharding" in names
     shared = [MemoryCategory.OPTIMIZER_STATE, *([MemoryCategory.WEIGHTS] if static else [])]
@@ -98,9 +98,9 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 
 def test_the_file_of_methods_is_sound() -> None:
-    names = [method.name for method in methods()]
+    names = [method.name for method in load_methods()]
     assert len(names) == len(set(names)) == 11
-    for method in methods():
+    for method in load_methods():
         assert method.takes or method.method in {
             "recompute",
             "selective",
@@ -116,7 +116,7 @@ def test_the_file_of_methods_is_sound() -> None:
         ]
         assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
         assert set(method.at) <= {*STATIC, *DYNAMIC, *TORCH}
-        assert any(method.how(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
+        assert any(method.how_text(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
@@ -323,7 +323,7 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
         found = {remedy.method.name: remedy for remedy in remedies_of(known_of(rows))}
         assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
         for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
-            assert (words in found["recompute"].price(language)) == rough
+            assert (words in found["recompute"].price_text(language)) == rough
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.phases import Phase, number
+from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import StepEvidence, peaks_by_phase, phase_at, spans_of, steps_of
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.task import read_tasks
@@ -98,7 +98,7 @@ def test_operators_tell_the_phase_where_no_stack_does() -> None:
     ]
     table = table_from([eager(at, name) for at, name in enumerate(names, start=1)])
     settled = Contents(table, None).phases.settled
-    backward, update = number(Phase.BACKWARD), number(Phase.UPDATE)
+    backward, update = phase_code(Phase.BACKWARD), phase_code(Phase.UPDATE)
     # Between two phases, and before the first and after the last, nothing tells.
     assert settled.tolist() == [0, backward, backward, backward, 0, update, update, update, 0]
     assert phase_at(table, settled, 3) is Phase.BACKWARD

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.breakdown import Theory, breakdown, theory_of
+from ms_tune.footprint.breakdown import Theory, break_down_memory, theory_of
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.phases import Phase, number
+from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tracker_graph import TensorType
@@ -36,7 +36,7 @@ def kernel(start: int, end: int, path: str, size: int) -> Block:
 def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) -> Theory:
     table = table_from(blocks)
     contents, curve = Contents(table, None), curve_of(table)
-    parts = breakdown(table, contents, curve, curve.peak_tick)
+    parts = break_down_memory(table, contents, curve, curve.peak_tick)
     return theory_of(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
 
 
@@ -107,7 +107,7 @@ def test_the_peak_that_recompute_leaves() -> None:
 def test_the_peak_of_each_phase() -> None:
     curve = curve_of(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
     table = table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)])
-    phases = np.array([number(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
+    phases = np.array([phase_code(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
     assert peaks_by_phase(curve, table, phases) == {
         Phase.FORWARD: (100, 1),
         Phase.BACKWARD: (150, 5),

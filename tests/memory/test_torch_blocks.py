@@ -97,9 +97,9 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     blocks = blocks_of(device, replayed)
     columns = (blocks.start, blocks.end, blocks.size, blocks.address)
     found = sorted(zip(*(column.tolist() for column in columns), strict=True))
-    if replayed.exact:  # its sizes are the allocator's
+    if replayed.is_exact:  # its sizes are the allocator's
         assert [(start, end, address) for start, end, _, address in found] == [(s, e, a) for s, e, _, a in rows]
-        sizes = [*blocks.size[blocks.live(-1)].tolist(), *replayed.sizes[replayed.sizes > 0].tolist()]
+        sizes = [*blocks.size[blocks.live_after(-1)].tolist(), *replayed.sizes[replayed.sizes > 0].tolist()]
         assert blocks.size.tolist() == sizes
     else:
         assert found == rows
@@ -117,7 +117,7 @@ def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now
     for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
         snapshot = read_torch_snapshot(path)
         blocks = blocks_of(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
-        live = blocks.live(at)
+        live = blocks.live_after(at)
         assert {where_of(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
         assert {kept, old} == set(blocks.address[live].tolist())
 
@@ -151,10 +151,10 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
     assert (curve is None) == (min(held) < 0)
     assert curve is None or curve.tolist() == held[::-1]
     if wrong is None:
-        assert set(start_of(device, NPU.rounded).live) == live
+        assert set(start_of(device, NPU.round_request).live) == live
     else:
         with pytest.raises(RecordingError) as error:
-            start_of(device, NPU.rounded)
+            start_of(device, NPU.round_request)
         assert (error.value.reason, error.value.event) == wrong
 
 

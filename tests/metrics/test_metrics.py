@@ -190,7 +190,7 @@ class TestComparison:
         assert found is not None
         assert found.ratio == pytest.approx(1.1)
         assert found.low == found.high == pytest.approx(1.1)
-        assert found.told
+        assert found.is_told_apart
         assert found.linearity is not None
         assert found.guide is not None
         assert found.linearity.value == pytest.approx(1 / 1.1)
@@ -203,7 +203,7 @@ class TestComparison:
         other.write_text(megatron_log([900, 200, 201, 202]), "utf-8")
         found = api.metrics(other, baseline=one).comparison
         assert found is not None
-        assert (found.low, found.told) == (None, False)
+        assert (found.low, found.is_told_apart) == (None, False)
         assert found.ratio == pytest.approx(201 / 101)
 
     def test_noise_is_no_difference(self, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ class TestComparison:
         found = api.metrics(files[0], baseline=files[1]).comparison
         assert found is not None
         assert found.low is not None
-        assert not found.told
+        assert not found.is_told_apart
 
 
 class TestInterval:
@@ -300,4 +300,4 @@ def test_determinism_costs_what_it_did(test: str, ratio: float) -> None:
     found = api.metrics(names[0], baseline=names[1]).comparison
     assert found is not None
     assert round(found.ratio, 2) == ratio
-    assert found.told
+    assert found.is_told_apart

@@ -393,7 +393,7 @@ class TestPublic:
         assert report.identity_error_us < 1
         first, second = report.ranks
         assert (first.rank, second.rank, first.level) == (0, 1, "1")
-        assert first.share(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
+        assert first.share_of(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
         assert first.times[QueueState.HOST] + first.times[QueueState.DEPENDENCY] == pytest.approx(25744, abs=1)
         assert first.linked > 0.99
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import replay
-from ms_tune.pools.workload import Request, Workload, free_order_variants, workload
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.workload import Request, Workload, free_order_variants, make_workload
 
 GIB = 2**30
 
 
 def asked(*lives: tuple[int, int, int | None]) -> Workload:
     """Requests of these sizes, each with its start and its end."""
-    return workload(Request(size, start, end) for size, start, end in lives)
+    return make_workload(Request(size, start, end) for size, start, end in lives)
 
 
 def test_either_of_two_alike_blocks_may_live_longer() -> None:
@@ -32,7 +32,7 @@ def test_what_is_not_alike_stays() -> None:
         Request(512, 1, 9, persistent=True),
         Request(512, 1, 3),  # freed together
     ):
-        assert list(free_order_variants(workload([Request(512, 0, 3), second]))) == []
+        assert list(free_order_variants(make_workload([Request(512, 0, 3), second]))) == []
     apart = asked((512, 0, 2), (1024, 1, 3), (512, 4, 9))
     assert list(free_order_variants(apart)) == []
 
@@ -42,7 +42,7 @@ def test_a_pair_alone_decides_what_is_lost() -> None:
     half = GIB // 2
     work = asked((half, 0, 4), (GIB, 1, 5), (GIB, 2, None), (half, 3, None), (GIB + half, 6, None))
     pool = MindSporeSettings(init=3 * GIB, increase=GIB)
-    sizes = {replay(order, MindSporePool(pool)).actual_peak for order in (work, *free_order_variants(work))}
+    sizes = {replay_workload(order, MindSporePool(pool)).actual_peak for order in (work, *free_order_variants(work))}
     assert sizes == {3 * GIB, 4 * GIB + half}
 
 

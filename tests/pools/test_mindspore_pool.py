@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
-from ms_tune.pools.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm, aligned
-from ms_tune.pools.replay import replay
+from ms_tune.pools.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm, align_up
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.settings import pool_for
 from ms_tune.pools.workload import Request, Workload
 from ms_tune.units import GIB, MIB
@@ -71,7 +71,7 @@ class TestUnits:
             for taken in (GIB, 2 * GIB):
                 part.allocate(ask(GIB))
                 assert (part.state.reserved, part.state.over) == (taken, False)
-            assert part._expand(part._common, GIB, 0) is simulated
+            assert part._try_to_expand(part._common, GIB, 0) is simulated
             assert (part.state.reserved, part.state.over) == (reserved, True)
 
     def test_a_device_tries_the_persistent_part_before_it_gives_up(self) -> None:
@@ -84,7 +84,7 @@ class TestUnits:
         assert pool.state.over
 
     def test_sizes_written_with_a_point_are_rounded_up(self) -> None:
-        assert aligned(int(0.3 * GIB)) == 322122752
+        assert align_up(int(0.3 * GIB)) == 322122752
         pool = MindSporePool(MindSporeSettings(init=GIB, increase=int(0.3 * GIB)))
         assert [unit.size for unit in pool.state.units] == [GIB, 2 * 322122752]
 
@@ -282,7 +282,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: b
     for chosen in EVERY_SETTING:
         if older and chosen.vmm is Vmm.ON:
             continue
-        check_invariants(work, replay(work, pool_for(chosen, older=older)))
+        check_invariants(work, replay_workload(work, pool_for(chosen, older=older)))
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_what_is_told_is_the_same(
 
     def results() -> list[tuple[object, ...]]:
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
-        if not report.replay.exact:
+        if not report.replay.is_exact:
             return [(report.replay.first, report.replay.differences, report.contents)]
         return [
             told(report, outcome_of(report.recording, tried, cache, recorded=False))
@@ -136,7 +136,7 @@ def test_few_are_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         path.write_bytes(pickle.dumps(program(NPU, 3, emptied=False, leaks=leaks).snapshot()))
         served = 0
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
-        assert report.replay.exact
+        assert report.replay.is_exact
         numbers.append(served / report.replay.allocations)
     assert numbers[0] < 1 <= numbers[1]
 

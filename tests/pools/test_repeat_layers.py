@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.replay import replay
-from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import MIB
 
 
@@ -62,7 +62,7 @@ def trained(  # noqa: C901 - the shape of a training step
                 make("state", 60)
             free(make("update", 31))
     done = [request._replace(end=ends.get(number)) for number, request in enumerate(requests)]
-    return workload(done), names
+    return make_workload(done), names
 
 
 def lives(work: Workload) -> list[tuple[int, int | None]]:
@@ -82,7 +82,7 @@ def test_what_is_made_is_the_run_with_all_layers(
     assert made is not None
     work = made.work
     settings = MindSporeSettings()
-    one, other = replay(work, MindSporePool(settings)), replay(whole, MindSporePool(settings))
+    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
     assert len(work.requests) == len(whole.requests)
     assert one.used_peak == other.used_peak
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
@@ -122,7 +122,7 @@ def swapped(work: Workload, ticks: list[int]) -> Workload:
         request._replace(start=order[request.start], end=None if request.end is None else order[request.end])
         for request in work.requests
     ]
-    return workload(moved)
+    return make_workload(moved)
 
 
 @settings(max_examples=20)
@@ -133,7 +133,7 @@ def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]
     assert made is not None
     work = made.work
     settings = MindSporeSettings()
-    one, other = replay(work, MindSporePool(settings)), replay(whole, MindSporePool(settings))
+    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
     assert one.used_peak == pytest.approx(other.used_peak, rel=0.02)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.pools.initial_state import Ranges
-from ms_tune.pools.torch_replay import _tried, replay_recording
+from ms_tune.pools.torch_replay import _try_settings, replay_recording
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
@@ -59,9 +59,9 @@ def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: in
     for first in starts[:: max(1, len(starts) // 6)]:
         found = replayed(program.snapshot(first=first + 1), tmp_path)
         # A block of before that was freed later tells only what was asked for, not what was not split off.
-        assert found.exact or not settings.expandable
-        exact += found.exact
-        if found.exact and len(found.reserved):
+        assert found.is_exact or not settings.expandable
+        exact += found.is_exact
+        if found.is_exact and len(found.reserved):
             assert found.reserved[-1] == program.pool.state.reserved
     assert exact > 0
 
@@ -154,9 +154,9 @@ def test_ranges_are_a_set(seed: int) -> None:
         else:
             ranges.remove(start, end)
             plain -= set(range(start, end))
-        inside = [at for low, high in ranges.between(start, end + 9) for at in range(low, high)]
+        inside = [at for low, high in ranges.ranges_between(start, end + 9) for at in range(low, high)]
         assert inside == [at for at in range(start, end + 9) if at in plain]
-        outside = [at for low, high in ranges.missing(start, end + 9) for at in range(low, high)]
+        outside = [at for low, high in ranges.missing_between(start, end + 9) for at in range(low, high)]
         assert outside == [at for at in range(start, end + 9) if at not in plain]
 
 
@@ -165,5 +165,5 @@ def test_how_far_a_replay_is_is_told_now_and_then(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(Program(SETTINGS[0], seed=5).run(emptied=False).snapshot(), protocol=4))
     device = read_torch_snapshot(path).devices[0]
     assert 1 < len(device.events) < 4096
-    _tried(device, TorchSettings(), told.append, stop=False)
+    _try_settings(device, TorchSettings(), told.append, stop=False)
     assert told == [0.0]

@@ -9,11 +9,18 @@ from functools import cache
 import pytest
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporePool, MindSporeSettings, Vmm
-from ms_tune.pools.replay import replay
-from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
-from ms_tune.pools.settings import infer
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.scenarios import (
+    TraceFacts,
+    free_after_last_use,
+    layers_with,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
+)
+from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.what_if import Lines, WhatIf, causes_of, lines_for, used_pages, what_if
-from ms_tune.pools.workload import Request, workload
+from ms_tune.pools.workload import Request, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded
 from tests.pools.strategies import as_recorded
@@ -26,7 +33,7 @@ LLAMA = "llama4L_pynative_launch_blocking"
 @cache
 def result_of(run: str, total: int | None = None) -> WhatIf:
     pool, work = recorded(run)
-    return what_if(pool, infer(work, pool), total)
+    return what_if(pool, infer_settings(work, pool), total)
 
 
 def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
@@ -38,16 +45,16 @@ def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
 def test_the_table_of_a_large_run() -> None:
     """Of Qwen3-8B, last stage; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
     result = result_of(QWEN_8B)
-    assert (result.recorded.used // MIB, result.recorded.actual // MIB) == (16_371, 17_398)
+    assert (result.recorded_outcome.used // MIB, result.recorded_outcome.actual // MIB) == (16_371, 17_398)
     assert gibs(result, "recorded") == gibs(result, "increase_size=2GB") == (15.987, 16.991, 17.0)
     assert gibs(result, "increase_size=1GB") == (15.987, 17.977, 18.0)
     assert gibs(result, "increase_size=8GB") == (15.987, 16.202, 17.0)
     assert gibs(result, "increase_size=32GB") == (15.987, 16.217, 33.0)
     assert gibs(result, "vmm")[1] == 16.217  # one unit of no end: as with units that are never used up
-    assert result.wasteful
+    assert result.is_wasteful
     assert result.best is not None
     assert result.best.name == "vmm"
-    assert result.best_without_vmm is result.recorded
+    assert result.best_without_vmm is result.recorded_outcome
 
 
 @pytest.mark.slow
@@ -69,7 +76,7 @@ def test_figures_are_in_order(run: str) -> None:
 
 def test_what_does_not_fit_is_told_and_never_the_best() -> None:
     result = result_of("packed/limit_6gb")
-    assert not result.recorded.fits
+    assert not result.recorded_outcome.fits
     assert result.best is None
     roomy = result_of("packed/limit_6gb", 8 * GIB)
     assert roomy.best is not None
@@ -97,19 +104,23 @@ def test_each_setting_is_changed_alone_within_the_limit() -> None:
 
 
 def test_waste_is_what_is_reserved_and_never_in_use() -> None:
-    full = infer(as_recorded(workload([Request(GIB, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL)
-    half = infer(as_recorded(workload([Request(GIB // 2, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL)
+    full = infer_settings(
+        as_recorded(make_workload([Request(GIB, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
+    )
+    half = infer_settings(
+        as_recorded(make_workload([Request(GIB // 2, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
+    )
     for inferred, waste in ((full, 0.0), (half, 0.5)):
         result = what_if(NEWER_POOL, inferred)
-        assert (result.recorded.waste, result.wasteful) == (waste, waste > 0)
+        assert (result.recorded_outcome.waste_share, result.is_wasteful) == (waste, waste > 0)
 
 
 def test_pages_at_the_peak_are_counted_once() -> None:
-    work = workload([Request(512, 1, None), Request(512, 2, None), Request(2 * PAGE, 3, None), Request(512, 4, 5)])
-    result = replay(work, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))
+    work = make_workload([Request(512, 1, None), Request(512, 2, None), Request(2 * PAGE, 3, None), Request(512, 4, 5)])
+    result = replay_workload(work, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))
     assert used_pages(work, result) == 3
-    gone = workload([Request(PAGE, 1, 2), Request(PAGE // 2, 3, None)])
-    assert used_pages(gone, replay(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
+    gone = make_workload([Request(PAGE, 1, 2), Request(PAGE // 2, 3, None)])
+    assert used_pages(gone, replay_workload(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
 
 
 class TestCauses:
@@ -121,8 +132,8 @@ class TestCauses:
             Request(GIB // 4, 4, 20),
             Request(3 * GIB // 4, 11, None),  # half a GiB is free: no hole is large enough
         ]
-        work = workload(requests)
-        result = replay(work, MindSporePool(MindSporeSettings()))
+        work = make_workload(requests)
+        result = replay_workload(work, MindSporePool(MindSporeSettings()))
         causes = causes_of(work, result)
         assert causes.spilled == GIB // 4
         assert [growth.request for growth in causes.growths] == [0, 1, 4]
@@ -138,8 +149,8 @@ class TestCauses:
             *(Request(GIB // 4, number, 10 if number % 2 else None) for number in range(1, 5)),
             Request(GIB // 2, 11, None),
         ]
-        work = workload(requests)
-        causes = causes_of(work, replay(work, MindSporePool(MindSporeSettings())))
+        work = make_workload(requests)
+        causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
         (missed,) = causes.missed
         assert (missed.request, missed.largest_hole, missed.free_bytes) == (4, GIB // 4, GIB // 2)
 
@@ -218,39 +229,39 @@ class TestScenarios:
         forward=[False, False, True, True, True, True, False, False],
         backward=[False, False, False, False, False, False, True, True],
     )
-    WORK = workload(REQUESTS)
+    WORK = make_workload(REQUESTS)
 
     def peak(self, requests: tuple[Request, ...]) -> int:
         ticks = {request.start for request in requests}
         return max(sum(r.size for r in requests if r.start <= t and (r.end is None or r.end > t)) for t in ticks)
 
     def test_freed_after_the_last_use(self) -> None:
-        change = freed_after_last_use(self.WORK, self.FACTS)
+        change = free_after_last_use(self.WORK, self.FACTS)
         assert [request.end for request in change.work.requests] == [None, None, 58, 21, 45, 31, 43, 57]
         assert change.changed == 6
         assert self.peak(change.work.requests) < self.peak(self.REQUESTS)
 
     def test_a_category_taken_away_or_sharded(self) -> None:
-        gone = sharded(self.WORK, self.FACTS, "optimizer_state", 0)
+        gone = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 0)
         assert (gone.name, gone.changed, len(gone.work.requests)) == ("remove", 1, 7)
         assert self.peak(gone.work.requests) == self.peak(self.REQUESTS) - 128 * MIB
-        eighth = sharded(self.WORK, self.FACTS, "optimizer_state", 8)
+        eighth = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 8)
         assert (eighth.name, eighth.by_content, eighth.work.requests[1].size) == ("shard", True, 16 * MIB)
-        odd = sharded(self.WORK, self.FACTS, "optimizer_state", 3)
+        odd = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 3)
         assert odd.work.requests[1].size % 512 == 0
         assert 3 * odd.work.requests[1].size >= 128 * MIB
 
     def test_a_group_by_name(self) -> None:
-        change = sharded(self.WORK, self.FACTS, "adam_*", 2)
+        change = shard_blocks(self.WORK, self.FACTS, "adam_*", 2)
         assert (change.changed, change.by_content, change.work.requests[1].size) == (1, False, 64 * MIB)
-        assert sharded(self.WORK, self.FACTS, "nothing.*", 2).changed == 0
+        assert shard_blocks(self.WORK, self.FACTS, "nothing.*", 2).changed == 0
 
     def test_layers_are_those_with_activations(self) -> None:
         assert layers_with(self.WORK, self.FACTS, "activations") == ["layers.0", "layers.1"]
         assert layers_with(self.WORK, self.FACTS, "communication") == []
 
     def test_recomputed_activations_are_gone_between_forward_and_backward(self) -> None:
-        change = recomputed(self.WORK, self.FACTS, "activations", {"layers.0"})
+        change = recompute_layers(self.WORK, self.FACTS, "activations", {"layers.0"})
         lives = sorted((r.size, r.start, r.end) for r in change.work.requests if r.size in (10 * MIB, 20 * MIB))
         # Layer 0's inner activation leaves as layer 1 begins and is back as its backward pass does; its output stays.
         assert lives == [
@@ -264,13 +275,13 @@ class TestScenarios:
 
     def test_the_pool_of_the_run_serves_the_changed_workload(self) -> None:
         pool, work = recorded("packed/graph_set_memory")
-        inferred = infer(work, pool)
+        inferred = infer_settings(work, pool)
         rows = len(work.requests)
         nothing, no = [""] * rows, [False] * rows
         facts = TraceFacts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
-        same = outcome_of(sharded(inferred.work, facts, "all", 1), inferred, 60 * GIB)
+        same = replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, 60 * GIB)
         assert same.used == inferred.replay.used_peak
-        half = outcome_of(sharded(inferred.work, facts, "all", 2), inferred, 60 * GIB)
+        half = replay_change(shard_blocks(inferred.work, facts, "all", 2), inferred, 60 * GIB)
         assert half.used < 0.51 * same.used
         assert half.fits
-        assert not outcome_of(sharded(inferred.work, facts, "all", 1), inferred, GIB).fits
+        assert not replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, GIB).fits

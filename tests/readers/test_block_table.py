@@ -25,7 +25,9 @@ def assert_same(one: Table, other: Table) -> None:
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     for name in (*TEXTS, "stack"):
         mine, theirs = getattr(one, name), getattr(other, name)
-        assert [mine.at(row) for row in range(len(one))] == [theirs.at(row) for row in range(len(one))], name
+        assert [mine.value_at(row) for row in range(len(one))] == [theirs.value_at(row) for row in range(len(one))], (
+            name
+        )
     assert one.users == other.users
     assert (one.dropped, one.dropped_count, one.columns, one.truncated) == (
         other.dropped,
@@ -49,7 +51,7 @@ def test_columns_hold_what_the_row_reader_reads(run: str) -> None:
 
 @pytest.mark.parametrize("run", SMALL_RUNS)
 def test_without_polars(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "polars", lambda: None)
+    monkeypatch.setattr(columns, "load_polars", lambda: None)
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
 
 

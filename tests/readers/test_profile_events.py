@@ -37,7 +37,7 @@ def process(pid: object, name: object) -> dict[str, Any]:
 
 def rows(found: ProfileEvents, kind: str) -> list[tuple[float, float]]:
     one = found.overlap[kind]
-    assert one.total == sum(one.length)
+    assert one.total_length == sum(one.length)
     assert len(one) == len(one.length)
     return list(zip(one.start, one.length, strict=True))
 

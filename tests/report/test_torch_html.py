@@ -41,10 +41,10 @@ def report(tmp_path: Path) -> TorchReport:
 def test_the_blocks_add_up_to_the_allocators_own_curve(settings: TorchSettings, tmp_path: Path) -> None:
     report = report_of(saved(Program(settings, seed=3).run(), tmp_path / "s.pickle"))
     lives = lives_of_snapshot(report)
-    assert report.replay.exact
+    assert report.replay.is_exact
     for event in range(-1, len(report.device.events), 37):
         used = report.replay.used[event] if event >= 0 else sum(report.replay.start.live.values())
-        assert int(lives.size[lives.live(event)].sum()) == used
+        assert int(lives.size[lives.live_after(event)].sum()) == used
     assert lives.curve.peak_bytes == report.peak_bytes
     assert lives.curve.footprint_bytes == report.reserved_peak_bytes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
-from ms_tune.memory.diff import surpluses
+from ms_tune.memory.diff import find_surpluses
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.proof import parameters
 
@@ -144,7 +144,7 @@ def _explained(old: StageResult, new: StageResult) -> DifferenceReason:
         old.run.layers,
         (old.reading.peak_bytes, new.reading.peak_bytes),
         (_phase(old), _phase(new)),
-        surpluses(old.reading.report, new.reading.report),
+        find_surpluses(old.reading.report, new.reading.report),
         (derived[0].layer_bytes, derived[1].layer_bytes) if len(derived) == len((old, new)) else None,
     )
 
