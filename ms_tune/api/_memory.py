@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ms_tune.memory.diff import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
     from ms_tune.memory.request import PlanRequest, TorchWhatIfRequest, WhatIfRequest
-    from ms_tune.memory.snapshot_what_if import TorchWhatIf
-    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.packing.plan import PackingProgress
     from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.text import Message
@@ -283,7 +282,7 @@ def memory_snapshot_what_if(
 
     need("ms-tune memory what-if", "report", "numpy")
     from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.snapshot_what_if import replay_snapshot  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - start-up time
 
     return replay_snapshot(Path(path), request or TorchWhatIfRequest(), on_progress)
 

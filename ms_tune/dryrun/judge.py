@@ -145,11 +145,11 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
     A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator
     at one place are more in number. Other layers keep blocks of many.
     """
-    before = {(one.operator, one.where): one.bytes for one in first.holders if one.content is _KEPT}
+    before = {(one.operator, one.location): one.bytes for one in first.holders if one.content is _KEPT}
     grown = [
-        one.bytes - before.get((one.operator, one.where), 0)
+        one.bytes - before.get((one.operator, one.location), 0)
         for one in last.holders
-        if one.content is _KEPT and one.bytes > before.get((one.operator, one.where), 0)
+        if one.content is _KEPT and one.bytes > before.get((one.operator, one.location), 0)
     ]
     return sum(grown) if len(grown) > 1 else 0
 
@@ -174,7 +174,7 @@ def largest_layer(report: RankReport) -> int:
         layer = report.layer_of(row)
         if layer.rpartition(".")[2].isdigit():
             sizes[layer] = sizes.get(layer, 0) + int(report.table.size[row])
-            kinds.setdefault(layer, set()).add((report.operator_of(row), report.where_of(row)))
+            kinds.setdefault(layer, set()).add((report.operator_of(row), report.location_of(row)))
     return max((size for layer, size in sizes.items() if len(kinds[layer]) > 1), default=0)
 
 

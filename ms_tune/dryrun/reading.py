@@ -168,7 +168,7 @@ def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
     """The most memory in each phase."""
     curve = report.curve
     # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
-    found = peaks_by_phase(curve, report.table, report.contents.phases.around)
+    found = peaks_by_phase(curve, report.table, report.contents.phases.guessed_codes)
     return {phase: PhasePeak(*peak) for phase, peak in found.items()} or {
         None: PhasePeak(curve.peak_bytes, curve.peak_tick)
     }

@@ -40,7 +40,7 @@ def operator_at(table: Table, row: int) -> str:
     return PARAMETER if is_named(table, row) else operator_of(table.node.value_at(row))
 
 
-def where_at(table: Table, row: int) -> str:
+def location_at(table: Table, row: int) -> str:
     """``file:line`` of the script; in graph mode the scope path or the parameter's name without the layer's number."""
     node = table.node.value_at(row)
     if is_named(table, row):
@@ -59,13 +59,7 @@ def line_of(stack: tuple[Frame, ...]) -> str:
 
 
 def layer_at(table: Table, row: int, name: str | None) -> str:
-    """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown.
-
-    Args:
-        table: The trace.
-        row: The block's row.
-        name: The parameter's name, if the block holds one.
-    """
+    """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
     if name is not None:
         return layer_of_name(name)
     return "" if table.task.value_at(row) == EAGER else layer_of_scope(table.node.value_at(row))

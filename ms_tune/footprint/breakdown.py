@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import layer_at, operator_at, parameter_of, where_at, without_layer
+from ms_tune.footprint.attribution import layer_at, location_at, operator_at, parameter_of, without_layer
 from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.units import whole_number
 
@@ -49,7 +49,7 @@ class Holder:
     """Blocks of one content that one operator at one place allocated, the layer's number left out."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     bytes: int
     count: int
@@ -74,15 +74,7 @@ class PeakBreakdown:
 def break_down_memory(
     table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
 ) -> PeakBreakdown:
-    """The memory at a tick, taken apart.
-
-    Args:
-        table: The trace.
-        contents: What its rows hold.
-        curve: Its curve.
-        tick: The tick.
-        tensor_of: Tells number format and shape of a row's tensor; empty if unknown.
-    """
+    """The memory at a tick, taken apart."""
     alive = table.live_at(tick)
     rows = curve.rows[alive[curve.rows]]
     codes = contents.codes[rows]
@@ -99,7 +91,7 @@ def break_down_memory(
         holders=_find_holders(table, contents, rows, tensor_of),
         parameters=_group_blocks(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
         operators=grouped(lambda row: operator_at(table, row)),
-        lines=grouped(lambda row: where_at(table, row)),
+        lines=grouped(lambda row: location_at(table, row)),
         layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
     )
 
@@ -123,7 +115,7 @@ def _find_holders(
 ) -> tuple[Holder, ...]:
     found: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for row in rows.tolist():
-        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         found.setdefault(key, []).append(row)
     holders = []
     for key, members in found.items():
@@ -131,7 +123,7 @@ def _find_holders(
         tensors = {tensor_of(row) for row in members} if tensor_of else set()
         tensor = tensors.pop() if len(tensors) == 1 else ""
         holders.append(Holder(*key, int(table.size[members].sum()), len(members), tensor, tuple(members)))
-    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.where, holder.content)))
+    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.location, holder.content)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +191,7 @@ class Theory:
 def theory_of(
     table: Table, contents: Contents, parts: PeakBreakdown, tensor_of: Callable[[int], TensorType | None]
 ) -> Theory:
-    """The theory of what is held at the peak.
-
-    Args:
-        table: The trace.
-        contents: What its rows hold.
-        parts: The memory at the peak.
-        tensor_of: Number format and shape of a row's tensor, if known.
-    """
+    """The theory of what is held at the peak."""
     weights = parts.contents[MemoryCategory.WEIGHTS]
     rows = _rows_with(table, contents, parts, MemoryCategory.WEIGHTS)
     if not weights:

@@ -235,7 +235,7 @@ class Contents:
 
     def _guess_phases(self) -> NDArray[np.int8]:
         """The phase that made each block, guessed from those before it where it does not tell itself."""
-        own, around = self.phases.own, self.phases.around
+        own, around = self.phases.own_codes, self.phases.guessed_codes
         # Eager code between backward pass and update, such as clipping, belongs to the step.
         start = self._table.start
         backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
@@ -291,13 +291,7 @@ def _set_category(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: Mem
 
 
 def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
-    """The content of a parameter by its name.
-
-    Args:
-        name: The name.
-        weights: The names of all parameters of graphs.
-        unnamed: Whether there are parameters without a name.
-    """
+    """The content of a parameter by its name."""
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
         return MemoryCategory.GRADIENTS

@@ -154,13 +154,13 @@ def _about_the_memory(report: RankReport) -> Iterator[Diagnostic]:
             "size": size_text(growth.bytes_per_step),
             "content": msg(f"memory.content.{growth.content.value}"),
             "operator": growth.operator or "?",
-            "where": growth.where or "?",
+            "where": growth.location or "?",
         }
         yield _make_diagnostic("growth", growth.bytes_per_step, report.rank, growth.stack, **params)
     saved = peak - lives.peak_if_prompt
     if lives.late and saved / peak > known["late-free"].limit:
         worst = lives.late[0]
-        what = {"operator": worst.operator or "?", "where": worst.where or "?"}
+        what = {"operator": worst.operator or "?", "where": worst.location or "?"}
         yield _rank_diagnostic(report, "late-free", saved, saved=size_text(saved), share=f"{saved / peak:.0%}", **what)
     saved = peak - lives.peak_without_spikes
     if saved / peak > known["spike"].limit:

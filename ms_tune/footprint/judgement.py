@@ -104,7 +104,7 @@ def communicators_in(
     """
     used = {one.group: len(one.ranks) for one in order.collectives if len(one.ranks) > 1} if order is not None else {}
     processes = log.processes if log is not None else ()
-    made = [one.own for one in processes if one.rank == rank] or [one.own for one in processes]
+    made = [one.ranks_by_group for one in processes if one.rank == rank] or [one.ranks_by_group for one in processes]
     if not made:
         return None if order is None else {WORLD: used.get(WORLD, 0), **used} if used else {}
     most = max(made, key=len)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import operator_at, where_at
+from ms_tune.footprint.attribution import location_at, operator_at
 from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.footprint.curve import peak_if
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -33,7 +33,7 @@ class Waste:
     """Blocks that one operator at one place holds after their last use."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     count: int
     bytes: int
@@ -45,7 +45,7 @@ class BlockGrowth:
     """Blocks of which every step leaves some behind."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     bytes_per_step: int  # what each of the last steps added
     stack: tuple[Frame, ...]  # the Python stack, as far as there is one
@@ -105,7 +105,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     for place in _largest_sums(sums):
         row = int(keys[place])
-        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         total = merged.setdefault(key, [0, 0, 0])
         for at, value in enumerate((counts[place], sizes[place], sums[place])):
             total[at] += int(value)
@@ -174,7 +174,7 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         row = int(keys[place])
         per_step = int(added[:, place].min())
         stack = table.stack.value_at(row)
-        what = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        what = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         found.append(BlockGrowth(*what, per_step, stack))
-    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
+    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.location))
     return tuple(found[:_TOLD])

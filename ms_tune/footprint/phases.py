@@ -95,9 +95,9 @@ class Phases:
     stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
 
     Attributes:
-        own: The phase that allocated each block, by its own stack, scope or operator.
-        around: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
-        settled: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
+        own_codes: The phase that allocated each block, by its own stack, scope or operator.
+        guessed_codes: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
+        sure_codes: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
 
     Args:
         table: The trace.
@@ -114,17 +114,17 @@ class Phases:
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
-        self.own: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
-        self.own = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own).astype(np.int8)
+        self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
+        self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_of_operator(name) for name in table.node.values])[table.node.codes]
-        self.own = np.where((self.own == 0) & eager, by_operator, self.own).astype(np.int8)
+        self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._compiled_optimizers(table, state & ~eager, in_graphs)
-        self.around = self._by_those_before(table)
-        self.settled = self._by_both_sides(table)
+        self.guessed_codes = self._by_those_before(table)
+        self.sure_codes = self._by_both_sides(table)
 
     def rows_of(self, phase: Phase) -> NDArray[np.bool_]:
         """Which blocks tell themselves that they are of this phase."""
-        return np.asarray(self.own == phase_code(phase), np.bool_)
+        return np.asarray(self.own_codes == phase_code(phase), np.bool_)
 
     def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
         """MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer."""
@@ -134,13 +134,13 @@ class Phases:
         graph = np.array([names[name] for name in by_graph] or [0], np.int32)[table.graph.codes]
         task = np.array([names[name] for name in by_task] or [0], np.int32)[table.task.codes]
         graph = np.where(graph == names[""], task, graph)
-        scoped = set(np.unique(graph[in_graphs & (self.own > 0)]).tolist())
+        scoped = set(np.unique(graph[in_graphs & (self.own_codes > 0)]).tolist())
         updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
-        self.own[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
+        self.own_codes[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
 
     def _by_those_before(self, table: Table) -> NDArray[np.int8]:
         order = np.argsort(table.start, kind="stable")
-        own = self.own[order]
+        own = self.own_codes[order]
         around = np.zeros(len(own), np.int8)
         compiled = ~table.task.rows_in([EAGER])[order]
         around[order] = _without_strays(_last_told(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
@@ -149,7 +149,7 @@ class Phases:
     def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
         """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
         order = np.argsort(table.start, kind="stable")
-        own = self.own[order]
+        own = self.own_codes[order]
         for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):
             before, after = _last_told(own, telling), _last_told(own[::-1], telling[::-1])[::-1]
             own = np.where((own == 0) & (before == after), before, own)

@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import operator_at, where_at
+from ms_tune.footprint.attribution import location_at, operator_at
 from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.scoped_layers import of_weights_alone
@@ -74,7 +74,7 @@ class Method:
     takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
     title: Text
     price: Text
-    at: Mapping[str, Text]
+    how_by_dialect: Mapping[str, Text]
     command: str
     rough: Text | None
     early: bool
@@ -91,7 +91,7 @@ class Method:
 
     def texts_by_dialect(self, language: Language) -> dict[str, str]:
         """How it is written in each dialect."""
-        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.at.items()}
+        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.how_by_dialect.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Dead:
     """Blocks of one operator and place that are alive at a moment though their last use is past."""
 
     operator: str
-    where: str
+    location: str
     bytes: int
 
 
@@ -177,7 +177,7 @@ def load_methods() -> tuple[Method, ...]:
             takes=tuple(_parse_selection(selection) for selection in entry.get("takes", ())),
             title=_parse_text(entry["title"]),
             price=_parse_text(entry["price"]),
-            at={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
+            how_by_dialect={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
             rough=_parse_text(entry["rough"]) if "rough" in entry else None,
             early=entry.get("early", False),
@@ -226,7 +226,7 @@ def remedies_of(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
 
 
 def _is_dynamic(known: RemedyFacts) -> bool:
-    own = known.contents.phases.own
+    own = known.contents.phases.own_codes
     passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
     return 2 * int((passes & known.table.task.rows_in([EAGER])).sum()) > int(passes.sum())
 
@@ -287,7 +287,7 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
     if key == "contents" and isinstance(wanted, list):
         return np.isin(contents.codes, [category_code(MemoryCategory(name)) for name in wanted])
     if key == "phases" and isinstance(wanted, list):
-        return np.isin(contents.phases.settled, [phase_code(Phase(name)) for name in wanted])
+        return np.isin(contents.phases.sure_codes, [phase_code(Phase(name)) for name in wanted])
     if key == "of_weights_alone":
         return np.asarray(of_weights_alone(table) == wanted, np.bool_)
     pattern = re.compile(str(wanted))
@@ -297,12 +297,7 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
 
 
 class _Resized:
-    """The peak of the same allocations and releases with other sizes.
-
-    Args:
-        table: The trace.
-        curve: Its curve.
-    """
+    """The peak of the same allocations and releases with other sizes."""
 
     def __init__(self, table: Table, curve: Curve) -> None:
         rows = curve.rows
@@ -320,7 +315,7 @@ class _Resized:
 def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
     """What the peak is made of, by phase and content; it adds up to the peak."""
     table, contents = known.table, known.contents
-    key = contents.phases.settled[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
+    key = contents.phases.sure_codes[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
     totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
     np.add.at(totals, key, table.size[rows])
     found = [
@@ -335,13 +330,13 @@ def moments_of(known: RemedyFacts) -> tuple[PeakMoment, ...]:
     """The highest moment of each phase, and what is dead then."""
     table, curve = known.table, known.curve
     found = []
-    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.settled).items():
+    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.sure_codes).items():
         alive = curve.rows[table.live_at(tick)[curve.rows]]
         last = table.last_user[alive]
         dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
         kinds: dict[tuple[str, str], int] = {}
         for row in dead.tolist():
-            kind = (operator_at(table, row), where_at(table, row))
+            kind = (operator_at(table, row), location_at(table, row))
             kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
         most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
             :_DEAD

@@ -133,7 +133,7 @@ def _add_advice(report: RankReport) -> RankReport:
     """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
     known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
     held = held_at_peak(known, report.peak.rows)
-    report = replace(report, held=held, moments=moments_of(known), remedies=remedies_of(known))
+    report = replace(report, held_at_peak=held, moments=moments_of(known), remedies=remedies_of(known))
     return replace(report, findings=findings_of(report))
 
 

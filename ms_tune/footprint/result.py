@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.attribution import layer_at, operator_at, where_at
+from ms_tune.footprint.attribution import layer_at, location_at, operator_at
 from ms_tune.footprint.breakdown import break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import address_map
@@ -64,7 +64,7 @@ class RankReport:
     host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
     # Why files that help the analysis, but that it can do without, could not be read.
     unread: tuple[TraceError, ...] = ()
-    held: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
+    held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
     remedies: tuple[MemoryRemedy, ...] = ()  # what would lower the peak, what frees most first
     findings: tuple[Diagnostic, ...] = ()  # what is worth saying
@@ -86,9 +86,9 @@ class RankReport:
         """The operator that allocated a row."""
         return operator_at(self.table, row)
 
-    def where_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """Where in the script or the model a row was allocated."""
-        return where_at(self.table, row)
+        return location_at(self.table, row)
 
     def content_of(self, row: int) -> MemoryCategory:
         """What a row holds."""
@@ -120,11 +120,11 @@ class RankReport:
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""
-        return phase_at(self.table, self.contents.phases.settled, self.curve.peak_tick)
+        return phase_at(self.table, self.contents.phases.sure_codes, self.curve.peak_tick)
 
     def peak_by_phase(self) -> dict[Phase | None, int]:
         """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
-        found = peaks_by_phase(self.curve, self.table, self.contents.phases.settled)
+        found = peaks_by_phase(self.curve, self.table, self.contents.phases.sure_codes)
         return {phase: used for phase, (used, _) in found.items()}
 
     def padding_at_peak(self) -> int | None:

@@ -49,7 +49,7 @@ def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
     MindFormers 1.9 on MindSpore 2.9).
     """
     phases = contents.phases
-    forward = np.where(phases.own > 0, phases.own, phases.around) == phase_code(Phase.FORWARD)
+    forward = np.where(phases.own_codes > 0, phases.own_codes, phases.guessed_codes) == phase_code(Phase.FORWARD)
     forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_once_more(table, contents)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
@@ -61,7 +61,7 @@ def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
     """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
     told = table.node.rows_matching(lambda path: pass_of(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
-    own = np.where(told, 0, contents.phases.own)[order]
+    own = np.where(told, 0, contents.phases.own_codes)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
     found = np.zeros(len(table), np.bool_)
     found[order] = own[before] == phase_code(Phase.BACKWARD)

@@ -78,7 +78,7 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
     """
     if not eager.any():
         return False
-    own = contents.phases.own
+    own = contents.phases.own_codes
     passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
     compiled = in_graph & passes
     if not compiled.any():
@@ -92,7 +92,7 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
 
     An optimizer that works in place allocates nothing once its state exists, but it touches that state.
     """
-    own = contents.phases.own
+    own = contents.phases.own_codes
     update = own == phase_code(Phase.UPDATE)
     other = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD)) | (eager & ~update & (own == 0))
     others = table.start[other & (table.start >= 0)]
@@ -140,13 +140,7 @@ def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
 
 
 def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
-    """The phase of the last block that was allocated up to a tick; None if nothing tells.
-
-    Args:
-        table: The trace.
-        phase: The phases of its rows, as :class:`Phases` writes them.
-        tick: The tick.
-    """
+    """The phase of the last block that was allocated up to a tick; None if nothing tells."""
     started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
     if not len(started):
         return None
@@ -159,11 +153,6 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
     """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
 
     A release counts for the phase that allocated last.
-
-    Args:
-        curve: The curve of the trace.
-        table: The trace.
-        phase: The phases of its rows, as :class:`Phases` writes them.
     """
     rows = np.flatnonzero(table.start >= 0)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
@@ -179,7 +168,7 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
 
 def spans_of(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
-    settled = contents.phases.settled
+    settled = contents.phases.sure_codes
     rows = np.flatnonzero(table.start >= 0)
     if not (settled[rows] > 0).any():
         return ()

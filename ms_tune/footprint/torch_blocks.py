@@ -51,12 +51,7 @@ class TorchBlocks:
 
 
 def blocks_of(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
-    """The blocks of a device.
-
-    Args:
-        device: The device.
-        replayed: Its replay.
-    """
+    """The blocks of a device."""
     events = device.events
     before = replayed.start.live if replayed.is_exact else before_recording(device)
     old = sorted(before)
@@ -114,7 +109,7 @@ def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
 
 
 @lru_cache(maxsize=65536)
-def where_of(stack: tuple[Frame, ...]) -> str:
+def script_location(stack: tuple[Frame, ...]) -> str:
     """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
     python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
     own = (frame for frame in python if origin_of(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
@@ -129,9 +124,9 @@ def where_of(stack: tuple[Frame, ...]) -> str:
 class StepGrowth:
     """A line of the script that holds more after each step."""
 
-    where: str  # `file:line`; empty for blocks without a frame of Python
+    location: str  # `file:line`; empty for blocks without a frame of Python
     bytes_per_step: int  # what it holds more after a step, on average, from the second step to the last
-    held: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
+    bytes_after_steps: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
 
 
 def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
@@ -139,10 +134,6 @@ def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple
 
     A step is a backward pass and the optimizer after it: blocks that the backward pass makes have no frame of Python, those
     of the optimizer have its ``step`` in their stacks. The step ends before the first block that neither of them makes.
-
-    Args:
-        device: The device.
-        stacks: The snapshot's stacks.
     """
     kinds = np.array(
         [2 * _is_optimizer(stack) + (not any(frame.file.endswith(".py") for frame in stack)) for stack in stacks]
@@ -192,4 +183,4 @@ def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]
     for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
         if all(after > before for before, after in pairwise(held[1:])):
             found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
-    return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.where)))
+    return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.location)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.footprint.curve import Curve
-from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve, where_of
+from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve, script_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
     used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
     again = np.zeros(len(names), np.int64)
     again[used] = np.arange(len(used))
-    lines = tuple(where_of(each) for each in report.snapshot.stacks)
+    lines = tuple(script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     return TorchLives(
         report=report,
@@ -81,7 +81,7 @@ def _list_contents(
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     held: dict[str, int] = defaultdict(int)
     for place in report.contents:
-        held[place.where] += place.bytes
+        held[place.location] += place.bytes
     lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
     names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
     code = {name: place for place, name in enumerate(names)}

@@ -20,8 +20,8 @@ from ms_tune.footprint.torch_blocks import (
     grown_by_step,
     held_curve,
     requested_curve,
+    script_location,
     step_ends,
-    where_of,
 )
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
@@ -53,7 +53,7 @@ _LEAST = 1000  # a remedy that frees less than this part of the peak is none
 class CodeLocation:
     """Blocks that one line of the script allocated."""
 
-    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    location: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
     before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
     bytes: int  # their sizes
     count: int  # how many they are
@@ -65,22 +65,22 @@ class GrowthCause:
     """Why memory was taken from the device."""
 
     event: int  # the event that asked
-    taken: int  # bytes taken
-    wanted: int  # bytes asked for, rounded
-    free: int  # free bytes of the same pool
-    largest: int  # the largest free block there
+    taken_bytes: int  # bytes taken
+    wanted_bytes: int  # bytes asked for, rounded
+    free_bytes: int  # free bytes of the same pool
+    largest_hole: int  # the largest free block there
 
     @property
     def is_fragmentation(self) -> bool:
         """Whether enough was free, and no hole was large enough."""
-        return self.free >= self.wanted
+        return self.free_bytes >= self.wanted_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
 
-    where: str  # `file:line`
+    location: str  # `file:line`
     bytes: int  # their sizes
     count: int  # how many they are
     events: tuple[int, ...]  # the events that allocated them
@@ -92,7 +92,7 @@ class OomReport:
     """The allocator's report of an OOM."""
 
     event: int  # its place
-    wanted: int  # bytes asked of the device
+    wanted_bytes: int  # bytes asked of the device
     device_free: int  # what the device still had; 0 if the file does not tell
     reserved: int | None  # what the allocator held; None if the replay is not exact
     used: int | None  # what of it was in use; None likewise
@@ -235,7 +235,7 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
     used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
     reserved = held_curve(device, exact=exact)
     event = int(used.argmax()) - 1 if at is None else at
-    lines = [where_of(stack) for stack in snapshot.stacks]
+    lines = [script_location(stack) for stack in snapshot.stacks]
     blocks = blocks_of(device, replayed)
     ends = step_ends(device, snapshot.stacks)
     return TorchReport(
@@ -270,7 +270,7 @@ def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
         if first is None:
             cause = GrowthCause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
         else:
-            cause = replace(first, taken=first.taken + growth.unit_bytes)
+            cause = replace(first, taken_bytes=first.taken_bytes + growth.unit_bytes)
         found[event] = cause
     return tuple(found.values())
 
@@ -295,7 +295,7 @@ def _contents_by_line(
     places = [
         CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
     ]
-    return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
+    return tuple(sorted(places, key=lambda place: (-place.bytes, place.location, place.category)))
 
 
 def _sum_by_kind(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
@@ -315,7 +315,7 @@ def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[st
         spread = (places[-1] - places[0]) / len(device.events)
         leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
         found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
-    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
+    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.location)))
 
 
 def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
@@ -335,7 +335,7 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
 class PlaceChange:
     """What one line of the script holds at the moments that two reports are about."""
 
-    where: str
+    location: str
     earlier: bool  # as `before` of `Place`
     before: int
     after: int
@@ -351,9 +351,9 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
-            totals[place.where, place.before][number] += place.bytes
+            totals[place.location, place.before][number] += place.bytes
     found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
-    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
+    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.location)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,7 @@ class TorchRemedy:
     """A way to need less."""
 
     name: str  # how scripts know it
-    held: bool  # whether it is about what is held of the device; else about live blocks
+    lowers_reserved: bool  # whether it is about what is held of the device; else about live blocks
     bytes_freed: int  # by how much the peak is lower
     peak_after: int  # the peak that is left, wherever it is then
     # What it is, what it costs.
@@ -376,7 +376,7 @@ def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
     if peak is None or held is None:
         return ()
     found = [*_without_leaks(report, peak), *_other_segments(report, held)]
-    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.held else peak)]
+    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.lowers_reserved else peak)]
     return tuple(sorted(found, key=lambda remedy: (-remedy.bytes_freed, remedy.title.params.get("where", ""))))
 
 
@@ -389,8 +389,8 @@ def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
         gone = np.zeros(len(used), np.int64)
         gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
         after = int((used - np.cumsum(gone)).max())
-        texts = (msg("snapshot.remedy.leak", where=each.where), msg("snapshot.remedy.leak.price"))
-        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.where}", held=False))
+        texts = (msg("snapshot.remedy.leak", where=each.location), msg("snapshot.remedy.leak.price"))
+        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.location}", held=False))
     return found
 
 

@@ -46,10 +46,6 @@ class ChangedLives:
 
     Attributes:
         start, end: The ticks of each block, as in the trace to begin with.
-
-    Args:
-        table: The trace.
-        curve: Its curve.
     """
 
     def __init__(self, table: Table, curve: Curve) -> None:
@@ -130,7 +126,7 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     eager = table.task.rows_in([EAGER])
     lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _last_use(table)
     dynamic = np.flatnonzero(
-        activations & eager & ~_is_recomputed(table) & (contents.phases.settled == phase_code(Phase.FORWARD))
+        activations & eager & ~_is_recomputed(table) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
     )
     dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
     for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
@@ -160,12 +156,7 @@ def _last_use(table: Table) -> NDArray[np.int64]:
 
 
 class _TensorRead:
-    """What layers begin with.
-
-    Args:
-        table: The trace.
-        counted: Which rows take memory of the device.
-    """
+    """What layers begin with."""
 
     def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
         self._table = table
@@ -253,17 +244,11 @@ def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[in
 
 
 def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
-    """The peak, wherever it is then, if some cells of every layer of a static graph are recomputed. O(blocks log blocks).
+    """The peak, wherever it is then, if the cells of a pattern of scopes are recomputed in a static graph. O(blocks log blocks).
 
     As simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9 show it, operators of a marked cell are computed once more
     for their gradients: of the cell only what another cell reads is kept, and what the cell reads is kept for as long. The
     second run is right before the first of its gradients.
-
-    Args:
-        table: The trace.
-        contents: What its blocks hold.
-        curve: Its curve.
-        cells: A pattern of scopes: the cells that are recomputed.
     """
     marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
     activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
@@ -292,13 +277,7 @@ def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) 
     a cell to be swapped holds as its own primitive, if the backward pass reads that output itself: it is gone once the
     forward pass has read it, and is copied back an operator ahead of the first that reads it again (``backward_prefetch:
     1``). Of an operator of several outputs only what its own gradient reads is moved. All of this happens in cells with
-    ``lazy_inline`` only.
-
-    Args:
-        table: The trace.
-        contents: What its blocks hold.
-        curve: Its curve.
-        cells: A pattern of scopes: cells whose operators are all their own primitives.
+    ``lazy_inline`` only: the pattern of scopes names those whose operators are all their own primitives.
     """
     moved = np.flatnonzero(_swapped_blocks(table, contents, cells) & curve.counted_rows(table))
     operators, lives = _operator_ticks(table), ChangedLives(table, curve)
@@ -315,7 +294,7 @@ def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.
     paths = table.node.values
     inside = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
     moved = inside & table.kind.rows_in(KINDS) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
-    moved &= (contents.phases.own == phase_code(Phase.FORWARD)) & (table.first_user != NONE) & (table.last_user != NONE)
+    moved &= contents.phases.rows_of(Phase.FORWARD) & (table.first_user != NONE) & (table.last_user != NONE)
     rows = np.flatnonzero(moved)
     last = table.last_user[rows]
     pairs = zip(table.node.codes[_last_row_begun(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
@@ -331,7 +310,7 @@ def _last_row_begun(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.asarray(contents.phases.own[_last_row_begun(table, ticks)] == phase_code(Phase.BACKWARD), np.bool_)
+    return np.asarray(contents.phases.own_codes[_last_row_begun(table, ticks)] == phase_code(Phase.BACKWARD), np.bool_)
 
 
 def _several_outputs(table: Table) -> NDArray[np.bool_]:
@@ -359,7 +338,7 @@ def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> i
     Where there are not three in flight, as far as the trace tells, it is today's peak.
     """
     forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
-    forward &= ~table.task.rows_in([EAGER]) & (contents.phases.settled == phase_code(Phase.FORWARD))
+    forward &= ~table.task.rows_in([EAGER]) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
     kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
     runs = [(run, _most_alive(table, run)) for run in _by_operator(table, forward & kept)]
     sizes = Counter[int]()

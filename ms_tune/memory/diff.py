@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import operator_at, where_at, without_layer
+from ms_tune.footprint.attribution import location_at, operator_at, without_layer
 from ms_tune.footprint.category import CONTENTS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class SizeChange:
     """Blocks of one content, operator and place in both traces; zero where a trace has none."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     before: int  # bytes at the peak of the first trace
     after: int  # bytes at the peak of the second trace
@@ -87,13 +87,13 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
         counts = (one.count if one else 0, other.count if other else 0)
         if sizes[0] != sizes[1]:
             changes.append(SizeChange(operator, where, content, *sizes, *counts))
-    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.where))
+    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.location))
     contents = {content: after.peak.contents[content] - before.peak.contents[content] for content in CONTENTS}
     return RankComparison(before, after, contents, tuple(changes))
 
 
 def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
-    return {(holder.operator, holder.where, holder.content): holder for holder in rank.peak.holders}
+    return {(holder.operator, holder.location, holder.content): holder for holder in rank.peak.holders}
 
 
 class BlockKind(str, Enum):
@@ -121,7 +121,7 @@ class Surplus:
     kind: BlockKind  # what they hold
     in_new: bool  # whether the second run holds them
     operator: str  # the operator that allocated them; of parameters the parameter's name without its layer's number
-    where: str  # the line or the scope that did; empty if nothing tells
+    location: str  # the line or the scope that did; empty if nothing tells
     bytes: int  # the sum of their sizes
     count: int  # how many they are
 
@@ -136,7 +136,7 @@ class _Block:
     kind: BlockKind
     size: int
     operator: str
-    where: str
+    location: str
 
     @property
     def partner_key(self) -> str:
@@ -155,10 +155,6 @@ def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
     Their signed bytes add up to the difference of the peaks. Of several blocks of one size, those of the same parameter
     (by the last two parts of its name) or operator cancel first.
 
-    Args:
-        old: A rank of the first run.
-        new: The same rank of the second.
-
     Returns:
         By kind, the largest first.
     """
@@ -174,12 +170,12 @@ def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
         in_new = len(news) > len(olds)
         more, fewer = (news, olds) if in_new else (olds, news)
         for block in _without_partner(more, fewer):
-            key = (block.kind, in_new, block.operator, block.where)
+            key = (block.kind, in_new, block.operator, block.location)
             found[key] += block.size
             counts[key] += 1
     rows = [Surplus(*key, size, counts[key]) for key, size in found.items()]
     order = tuple(BlockKind)
-    return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.where)))
+    return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.location)))
 
 
 def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
@@ -188,7 +184,7 @@ def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
         kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
         name = contents.names.get(row)
         operator = operator_at(table, row) if name is None else without_layer(name)
-        yield _Block(kind, int(table.size[row]), operator, where_at(table, row))
+        yield _Block(kind, int(table.size[row]), operator, location_at(table, row))
 
 
 def _without_partner(more: list[_Block], fewer: list[_Block]) -> list[_Block]:

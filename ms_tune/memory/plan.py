@@ -167,7 +167,7 @@ class PlanReport:
     faults: tuple[PackingFault, ...]  # what the independent check found; empty if the plan is valid
     recorded: int | None = None  # bytes of the footprint that the run had; None if nothing tells
     rank: int | None = None  # the rank of the run; None if there is none
-    asked: int | None = None  # the capacity that the user asked for; None if they did not
+    asked_capacity: int | None = None  # the capacity that the user asked for; None if they did not
     slow: Message | None = None  # why the compiled engine could not be used; None if it was
 
     @property
@@ -178,7 +178,7 @@ class PlanReport:
     @property
     def fits_capacity(self) -> bool | None:
         """Whether the plan is within the capacity that was asked for; None if none was."""
-        return None if self.asked is None else self.plan.height <= self.asked
+        return None if self.asked_capacity is None else self.plan.height <= self.asked_capacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +216,7 @@ def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[Packing
     else:
         problem, recorded, rank = problem_of_trace(path, request.rank, request.capacity)
     made = _plan_problem(problem, path, request, on_progress)
-    return replace(made, recorded=recorded, rank=rank, asked=request.capacity)
+    return replace(made, recorded=recorded, rank=rank, asked_capacity=request.capacity)
 
 
 def analyse_memlog(

@@ -41,11 +41,6 @@ def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_b
 
     The passes of the schedule are played with equal micro-batches: a backward pass takes two forward passes, sending takes
     no time, and chunks take what their layers do. What is left is the schedule's own, and the least that a run can have.
-
-    Args:
-        schedule: The schedule.
-        placement: Layers of each chunk on each stage.
-        micro_batches: Micro-batches of a step.
     """
     chunks, stages = len(placement), len(placement[0])
     if chunks * stages * micro_batches > MOST_PASSES or why_refused(schedule, stages, chunks, micro_batches):

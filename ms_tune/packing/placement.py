@@ -149,7 +149,7 @@ class PackingFault(NamedTuple):
 
     kind: str  # `overlap`, `alignment` or `negative`
     block: int
-    other: int | None  # the block that it overlaps; None for other kinds
+    other_block: int | None  # the block that it overlaps; None for other kinds
 
 
 class Placed(NamedTuple):

@@ -149,11 +149,11 @@ class StaticBlocks(NamedTuple):
     # Those that get a place, as numbers of `sizes`; the others outlive the iteration that makes them anew.
     planned: tuple[int, ...]
     problem: PackingProblem  # the planned ones, to be placed
-    once: int  # how many come before iteration 1, and only once
+    count_once: int  # how many come before iteration 1, and only once
     allocated: int  # bytes: the largest live sum of those that get a place
     small: int  # bytes: that of all blocks up to 512 bytes, which have a pool of their own
-    later: int  # allocations of the iterations after iteration 1
-    other: int  # those of them whose size is not what the plan has at their turn
+    later_count: int  # allocations of the iterations after iteration 1
+    later_of_other_size: int  # those of them whose size is not what the plan has at their turn
 
 
 def static_blocks(log: MemLog) -> StaticBlocks | None:
@@ -186,13 +186,13 @@ def static_blocks(log: MemLog) -> StaticBlocks | None:
         sizes=tuple(block.size for block in rows),
         planned=planned,
         problem=problem,
-        once=len(once),
+        count_once=len(once),
         allocated=_live_peak(log, [rows[number] for number in planned]),
         small=_live_peak(
             log, [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
         ),
-        later=len(later),
-        other=_count_other_sizes(later, [block.size for block in again]),
+        later_count=len(later),
+        later_of_other_size=_count_other_sizes(later, [block.size for block in again]),
     )
 
 

@@ -51,11 +51,7 @@ class _BestFitPart:
 
 
 class MindSporeBestFitPool:
-    """The older pool as a state machine; it knows no small pool.
-
-    Args:
-        settings: What the user can set.
-    """
+    """The older pool as a state machine; it knows no small pool."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         self.state = PoolSnapshot()
@@ -142,7 +138,7 @@ class MindSporeBestFitPool:
         settings, state = self._settings, self.state
         left = settings.total - state.reserved
         if left < size:
-            state.over = True
+            state.is_over = True
             if not (settings.simulated or beyond):
                 return False
             left = size

@@ -70,11 +70,7 @@ class _PoolPart:
 
 
 class MindSporePool:
-    """The pool as a state machine.
-
-    Args:
-        settings: What the user can set.
-    """
+    """The pool as a state machine."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         self.state = PoolSnapshot()
@@ -143,7 +139,7 @@ class MindSporePool:
             other = self._parts.get((True, stream, False))
             address = None if other is None else self._fit_buffer(other, size)
         if address is None:
-            self.state.over = True
+            self.state.is_over = True
             self._try_to_expand(part, size, beyond=True)
             address = self._fit_buffer(part, size)
             assert address is not None  # noqa: S101 - a unit of at least this size was added
@@ -196,7 +192,7 @@ class MindSporePool:
             state.actual += extent - before
             if self._settings.vmm is Vmm.ON:
                 state.reserved += (-(-extent // PAGE) - mapped) * PAGE
-                state.over = state.over or state.reserved > self._settings.total
+                state.is_over = state.is_over or state.reserved > self._settings.total
 
     def _try_to_expand(self, part: _PoolPart, size: int, *, beyond: bool = False) -> bool:
         settings, state = self._settings, self.state
@@ -205,7 +201,7 @@ class MindSporePool:
             return True
         left = settings.total - state.reserved
         if left < size:
-            state.over = True
+            state.is_over = True
             if not (settings.simulated or beyond):
                 return False
             left = size

@@ -55,7 +55,7 @@ class PoolSnapshot:
     # calls "actual peak".
     actual: int = 0
     reserved: int = 0  # bytes taken from the device
-    over: bool = False  # whether it needed more than the device has
+    is_over: bool = False  # whether it needed more than the device has
     spilled: int = 0
     request: int | None = None  # position of the request being served, None before the first
     units: list[PoolUnit] = field(default_factory=list)

@@ -266,9 +266,6 @@ class _RepeatedRequests:
         """Find the blocks that the layers make alike and that are not freed where they are made.
 
         The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
-
-        Args:
-            layers: Layers before a stretch, at most.
         """
         for stretch in self._stretches:
             for place in range(stretch.first, stretch.end):

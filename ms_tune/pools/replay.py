@@ -27,7 +27,7 @@ class Replay:
     used_peak: int
     actual_peak: int
     reserved_peak: int
-    over: bool  # whether the pool needed more than the device has
+    is_over: bool  # whether the pool needed more than the device has
     spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
     units: tuple[PoolUnit, ...]  # what the pool took from the device, in that order
     growths: tuple[PoolGrowth, ...]  # when and why it took it
@@ -74,7 +74,7 @@ def replay_workload(work: Workload, pool: Pool) -> Replay:
         used_peak=max(used, default=0),
         actual_peak=max(actual, default=0),
         reserved_peak=max(reserved, default=0),
-        over=state.over,
+        is_over=state.is_over,
         spilled=state.spilled,
         units=tuple(state.units),
         growths=tuple(state.growths),

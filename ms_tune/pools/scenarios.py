@@ -148,7 +148,7 @@ def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenar
         used=result.used_peak,
         actual=result.actual_peak,
         reserved=result.reserved_peak,
-        fits=not result.over and result.reserved_peak <= total,
+        fits=not result.is_over and result.reserved_peak <= total,
     )
 
 

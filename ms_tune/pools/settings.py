@@ -52,7 +52,7 @@ class Inferred:
     first_difference: int | None  # the first row that differs; None if none does
     # The settings that made no difference in this run, so that others explain it as well: `init_size`, `increase_size`,
     # `set_memory` (whether it was called).
-    open: tuple[str, ...]
+    undecided: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _SettingSearch:
             replay=result,
             mismatches=mismatches,
             first_difference=self._replay_guess(guess, placing)[0].row if mismatches.total else None,
-            open=() if mismatches.total else tuple(self._open_settings(guess, placing)),
+            undecided=() if mismatches.total else tuple(self._open_settings(guess, placing)),
         )
 
     def _open_settings(self, guess: _Guess, placing: Placing) -> Iterator[str]:

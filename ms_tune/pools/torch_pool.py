@@ -210,7 +210,7 @@ class TorchPool:
             if self._give_oversize(size, pool) and self.state.reserved + wanted <= total:
                 return
             self.release()
-            self.state.over |= self.state.reserved + wanted > total
+            self.state.is_over |= self.state.reserved + wanted > total
 
     def _record_growth(self, pool: BlockPool, taken: int, wanted: int) -> None:
         state = self.state

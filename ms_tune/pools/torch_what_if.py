@@ -48,7 +48,7 @@ class TorchOutcome:
     start_bytes: int  # what is held once the blocks that were there before the recording have been allocated again
     peak_bytes: int  # the most that is held
     end_bytes: int  # what is held at the end
-    over: bool  # whether it needs more than the limit
+    is_over: bool  # whether it needs more than the limit
     curve: tuple[tuple[int, int], ...]  # what is held after an event (-1: before the first), wherever that changes
 
 
@@ -70,7 +70,7 @@ def outcome_of(recording: Recording, settings: TorchSettings, cache: Cache, *, r
         start_bytes=begun,
         peak_bytes=max(held for _, held in run.curve),
         end_bytes=run.pool.state.reserved,
-        over=run.pool.state.over,
+        is_over=run.pool.state.is_over,
         curve=tuple(run.curve),
     )
 

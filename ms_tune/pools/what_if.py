@@ -243,7 +243,7 @@ def _settings_to_try(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[
 def _make_outcome(
     name: str, result: Replay, settings: MindSporeSettings, limit: int, *, recorded: bool = False
 ) -> ReplayOutcome:
-    fits = not result.over and result.reserved_peak <= limit
+    fits = not result.is_over and result.reserved_peak <= limit
     return ReplayOutcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
 
 

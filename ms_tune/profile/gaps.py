@@ -99,20 +99,20 @@ def _make_gap(
 
 
 def _launch_time(events: ProfileEvents, moment: float) -> float | None:
-    wanted, starts = round(moment * 1000), events.launches.at
+    wanted, starts = round(moment * 1000), events.launches.times
     near = range(bisect_left(starts, wanted - _NEAR), bisect_right(starts, wanted + _NEAR))
     nearest = min(near, key=lambda place: abs(starts[place] - wanted), default=None)
-    return None if nearest is None else events.launches.told[nearest]
+    return None if nearest is None else events.launches.values[nearest]
 
 
 def _name_before(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.at, round(moment * 1000)) - 1
-    return _first_kernel(events.names.told[max(place - 49, 0) : place + 1][::-1])
+    place = bisect_left(events.names.times, round(moment * 1000)) - 1
+    return _first_kernel(events.names.values[max(place - 49, 0) : place + 1][::-1])
 
 
 def _name_at(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.at, round(moment * 1000) - _NEAR)
-    return _first_kernel(events.names.told[place : place + 50])
+    place = bisect_left(events.names.times, round(moment * 1000) - _NEAR)
+    return _first_kernel(events.names.values[place : place + 50])
 
 
 def _first_kernel(names: Sequence[str]) -> str:

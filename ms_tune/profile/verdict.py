@@ -51,14 +51,7 @@ def judge_profile(
     imbalance: float | None,
     gaps: Sequence[Gap],
 ) -> ProfileVerdict:
-    """The verdict on a profile.
-
-    Args:
-        ranks: Its ranks.
-        shares: Their mean.
-        imbalance: The longest computing rank, of the mean.
-        gaps: Its longest gaps.
-    """
+    """The verdict on a profile."""
     cut = any(rank.cut_off for rank in ranks)
     if not shares or cut:
         return ProfileVerdict(

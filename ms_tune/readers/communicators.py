@@ -44,14 +44,14 @@ class ProcessGroups:
     rank: int  # the rank that it runs as
     # Those on the device in which it exchanges something with others, the world's included: how many ranks each has, at
     # least, by its name.
-    own: dict[str, int] = field(default_factory=dict)
+    ranks_by_group: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class GroupLines:
     """The processes met so far, by their ids: several may write to one log."""
 
-    found: dict[str, ProcessGroups] = field(default_factory=dict)
+    processes: dict[str, ProcessGroups] = field(default_factory=dict)
     count: int = 0
 
     def take(self, line: str) -> None:
@@ -63,13 +63,13 @@ class GroupLines:
         if match := _WORLD_MADE.search(line):
             self.count += 1
             size, rank = int(match[1]), int(match[2])
-            self.found[pid] = ProcessGroups(rank, {WORLD: size} if size > 1 else {})
-        elif pid in self.found and (match := _GROUP_MADE.search(line)) and not match["name"].startswith(_ON_HOST):
+            self.processes[pid] = ProcessGroups(rank, {WORLD: size} if size > 1 else {})
+        elif pid in self.processes and (match := _GROUP_MADE.search(line)) and not match["name"].startswith(_ON_HOST):
             self.count += 1
-            ranks, one = set(map(int, _RANK.findall(match["ranks"]))), self.found[pid]
+            ranks, one = set(map(int, _RANK.findall(match["ranks"]))), self.processes[pid]
             is_in = one.rank in ranks or not match["end"]
             if is_in and len(ranks) > 1:
-                one.own[match["name"]] = len(ranks)
+                one.ranks_by_group[match["name"]] = len(ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         out_of_memory=requests.found(),
         pools=tuple(pools.values()),
         cut_off=writes_blocks,
-        processes=tuple(groups.found.values()),
+        processes=tuple(groups.processes.values()),
     )
 
 

@@ -76,11 +76,11 @@ class Intervals:
 class Moments(Generic[_T]):
     """What is known of some moments on the device."""
 
-    at: array[int]  # the moments, in nanoseconds since the trace's base, rising
-    told: Sequence[_T]  # what is known of each
+    times: array[int]  # the moments, in nanoseconds since the trace's base, rising
+    values: Sequence[_T]  # what is known of each
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def largest(reading: Reading) -> list[dict[str, object]]:
             "count": holder.count,
             "operator": holder.operator,
             "category": holder.content.value,
-            "where": holder.where,
+            "where": holder.location,
             "name": _shared_name(reading, holder.rows),
         }
         for holder in reading.report.peak.holders[:_LARGEST]

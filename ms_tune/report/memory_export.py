@@ -162,7 +162,12 @@ def _torch_events(lives: TorchLives) -> Iterator[dict[str, object]]:
     )
     yield from counter_events(process, drawn, "held of the device")
     for cause in report.causes:
-        grown = {"taken": cause.taken, "wanted": cause.wanted, "free": cause.free, "largest hole": cause.largest}
+        grown = {
+            "taken": cause.taken_bytes,
+            "wanted": cause.wanted_bytes,
+            "free": cause.free_bytes,
+            "largest hole": cause.largest_hole,
+        }
         name = "though enough was free" if cause.is_fragmentation else "more was needed"
         yield slice_of((process, _CAUSES), name, cause.event, cause.event + 1, grown)
     begin = 0
@@ -309,7 +314,7 @@ def write_blocks(file: TextIO, rank: RankReport, parts: PeakBreakdown, *, header
             cells = (
                 *("" if rank.rank is None else rank.rank, holder.content.value, int(table.size[row])),
                 *(int(table.start[row]), "" if end == NEVER_FREED else end, last if last >= 0 else ""),
-                *(holder.operator, holder.where, rank.layer_of(row), rank.contents.names.get(row, "")),
+                *(holder.operator, holder.location, rank.layer_of(row), rank.contents.names.get(row, "")),
                 *(rank.tensor_of(row), f"0x{int(table.address[row]):x}", int(table.stream[row])),
                 *(table.kind.value_at(row), stack),
             )

@@ -288,7 +288,7 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
         "layers": [_group_data(group) for group in rank.peak.layers[:_TOP]],
         "parameters": [_group_data(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
-        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held],
+        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held_at_peak],
         "remedies": [_remedy_data(remedy) for remedy in rank.remedies],
         "promptPeak": lives.peak_if_prompt,
         "neverFreed": lives.never_freed_bytes,
@@ -301,7 +301,7 @@ def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dic
             "states": [[each.content.value, each.measured, each.expected, each.shards] for each in rank.theory.states],
         },
         "late": [
-            [waste.content.value, waste.operator, waste.where, waste.count, waste.bytes, waste.byte_ticks]
+            [waste.content.value, waste.operator, waste.location, waste.count, waste.bytes, waste.byte_ticks]
             for waste in lives.late
         ],
         "blocks": packed,
@@ -359,7 +359,7 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
         "after": pair.after.curve.peak_bytes,
         "curve": {"tick": before.tick, "used": total},
         "changes": [
-            [change.operator, change.where, change.content.value, change.before, change.after]
+            [change.operator, change.location, change.content.value, change.before, change.after]
             for change in pair.changes[: 5 * _TOP]
         ],
     }

@@ -132,7 +132,8 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
             for remedy in rank.remedies
         ],
         "held_at_peak": [
-            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes} for held in rank.held
+            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes}
+            for held in rank.held_at_peak
         ],
         "highest": [
             {
@@ -140,7 +141,9 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
                 "tick": moment.tick,
                 "bytes": moment.bytes,
                 "dead_bytes": moment.dead_bytes,
-                "dead": [{"operator": dead.operator, "where": dead.where, "bytes": dead.bytes} for dead in moment.dead],
+                "dead": [
+                    {"operator": dead.operator, "where": dead.location, "bytes": dead.bytes} for dead in moment.dead
+                ],
             }
             for moment in rank.moments
         ],
@@ -178,7 +181,7 @@ def _lifetimes_json(rank: RankReport) -> dict[str, object]:
         "late_frees": [
             {
                 "operator": waste.operator,
-                "where": waste.where,
+                "where": waste.location,
                 "category": waste.content.value,
                 "count": waste.count,
                 "bytes": waste.bytes,
@@ -189,7 +192,7 @@ def _lifetimes_json(rank: RankReport) -> dict[str, object]:
         "growth": [
             {
                 "operator": growth.operator,
-                "where": growth.where,
+                "where": growth.location,
                 "category": growth.content.value,
                 "bytes_per_step": growth.bytes_per_step,
                 "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in growth.stack],
@@ -209,7 +212,7 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
                 "bytes": holder.bytes,
                 "count": holder.count,
                 "operator": holder.operator,
-                "where": holder.where,
+                "where": holder.location,
                 "category": holder.content.value,
                 "tensor": holder.tensor or None,
             }
@@ -257,7 +260,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "changes": [
                     {
                         "operator": change.operator,
-                        "where": change.where,
+                        "where": change.location,
                         "category": change.content.value,
                         "before_bytes": change.before,
                         "after_bytes": change.after,
@@ -374,7 +377,7 @@ def _settings_json(inferred: Inferred) -> dict[str, object]:
         "vmm": settings.vmm.value == "on",
         "older_pool": inferred.older,
         "empty_cache_calls": len(inferred.work.releases),
-        "made_no_difference": list(inferred.open),
+        "made_no_difference": list(inferred.undecided),
     }
 
 

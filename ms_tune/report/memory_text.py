@@ -98,7 +98,7 @@ def _write_line(console: Console, name: str, amount: str, note: str) -> None:
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     """One line about what holds the peak, and the remedies by what they free."""
-    parts = [_content_text(held, console) for held in rank.held[:_HELD]]
+    parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
     console.write("")
     comma = ", " if console.language is Language.EN else "，"
     console.write(console.text("remedies.held", parts=comma.join(parts)))
@@ -167,7 +167,7 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
                 what,
                 holder.operator or "–",
                 *tensor,
-                shorten_place(holder.where),
+                shorten_place(holder.location),
             ]
         )
     console.write("")
@@ -312,7 +312,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
             size_text(change.after),
             console.text(f"memory.content.{change.content.value}"),
             change.operator or "–",
-            shorten_place(change.where),
+            shorten_place(change.location),
         ]
         for change in pair.changes[:top]
     ]

@@ -102,7 +102,7 @@ def _phase(found: DifferenceReason, side: int, console: Console) -> str:
 def _held(rows: list[Surplus], least: int, console: Console) -> None:
     shown = [one for one in rows if one.bytes >= least][:_MOST]
     for one in shown:
-        place = "" if one.where == one.operator else _short(one.where)
+        place = "" if one.location == one.operator else _short(one.location)
         _line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
     for in_new in (False, True):
         rest = [one for one in rows if one not in shown and one.in_new is in_new]

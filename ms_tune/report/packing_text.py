@@ -184,10 +184,10 @@ def _served_json(served: StallocPlan) -> dict[str, object]:
         "reserved_bytes": served.plan.plan.height,
         "lower_bound_bytes": served.plan.plan.lower_bound,
         "allocations": len(blocks.sizes),
-        "once": blocks.once,
+        "once": blocks.count_once,
         "without_place": len(blocks.sizes) - len(blocks.planned),
-        "later_allocations": blocks.later,
-        "later_of_other_size": blocks.other,
+        "later_allocations": blocks.later_count,
+        "later_of_other_size": blocks.later_of_other_size,
     }
 
 
@@ -200,7 +200,13 @@ def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
     blocks, offsets = served.blocks, [-1] * len(served.blocks.sizes)
     for number, address in zip(blocks.planned, served.plan.plan.address.tolist(), strict=True):
         offsets[number] = address
-    head = (blocks.allocated, served.plan.plan.height, blocks.once, len(blocks.sizes) - blocks.once, blocks.small)
+    head = (
+        blocks.allocated,
+        served.plan.plan.height,
+        blocks.count_once,
+        len(blocks.sizes) - blocks.count_once,
+        blocks.small,
+    )
     rows = "".join(f"{offset} {size}\n" for offset, size in zip(offsets, blocks.sizes, strict=True))
     layers = f"output/activations_memlog/dynamic_intervals/dev{device}"
     return {
@@ -248,7 +254,7 @@ def show_memlog(
     if served is not None:
         blocks = served.blocks
         counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
-        counts |= {"later": blocks.later, "other": blocks.other}
+        counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
         told = {name: f"{count:,}" for name, count in counts.items()}
         console.write("")
         console.write(console.text("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told))

@@ -27,14 +27,7 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 
 
 def write_page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
-    """The whole page.
-
-    Args:
-        title: Its title.
-        sources: The files that it is about.
-        parts: Its body, escaped.
-        language: Its language.
-    """
+    """The whole page."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     about = ", ".join(map(str, sources))

@@ -192,8 +192,8 @@ def _facts_data(report: TorchReport, blocks: int) -> list[dict[str, object]]:
 
 
 def _group_data(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
-    where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
-    return [where, place.bytes, place.count, {_line_key(place.where, place.before, lives, keys): place.bytes}]
+    where = f"{place.location} [{place.category}]" if place.category and place.location else place.location
+    return [where, place.bytes, place.count, {_line_key(place.location, place.before, lives, keys): place.bytes}]
 
 
 def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
@@ -206,20 +206,24 @@ def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) 
 def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
     """Cards: what ran out, what looks like a leak, what fragments took."""
     for shortage in report.shortages[:_CARDS]:
-        sizes = {"event": shortage.event, "wanted": size_text(shortage.wanted), "free": size_text(shortage.device_free)}
-        yield _make_card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted)
+        sizes = {
+            "event": shortage.event,
+            "wanted": size_text(shortage.wanted_bytes),
+            "free": size_text(shortage.device_free),
+        }
+        yield _make_card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted_bytes)
     for each in [each for each in report.survivors if each.leak][:_CARDS]:
-        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
+        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
         events = ", ".join(str(event) for event in each.events[:5])
         stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
         yield _make_card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
     for growth in report.step_growth[:_CARDS]:
-        sizes = {"where": growth.where or "?", "size": size_text(growth.bytes_per_step)}
+        sizes = {"where": growth.location or "?", "size": size_text(growth.bytes_per_step)}
         yield _make_card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
     fragments = [cause for cause in report.causes if cause.is_fragmentation]
     if fragments:
-        lost = sum(cause.taken for cause in fragments)
-        sizes = {"all": len(report.causes), "taken": size_text(sum(cause.taken for cause in report.causes))}
+        lost = sum(cause.taken_bytes for cause in fragments)
+        sizes = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
         yield _make_card(
             "info",
             "fragments",
@@ -281,7 +285,7 @@ def _comparison_data(
     def held(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
-            key = _line_key(place.where, place.before, lives, keys)
+            key = _line_key(place.location, place.before, lives, keys)
             found[key] += place.bytes
         return found
 
@@ -294,7 +298,7 @@ def _comparison_data(
         "after": sum(now.values()),
         "curve": {"tick": curve.tick, "used": total},
         "changes": [
-            ["", change.where, _line_key(change.where, change.earlier, lives, keys), change.before, change.after]
+            ["", change.location, _line_key(change.location, change.earlier, lives, keys), change.before, change.after]
             for change in changes[: 5 * _TOP]
         ],
     }

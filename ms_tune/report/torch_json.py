@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TorchRemedy,
         TorchReport,
     )
-    from ms_tune.memory.snapshot_what_if import TorchWhatIf
+    from ms_tune.memory.what_if import TorchWhatIf
     from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
 
@@ -45,7 +45,11 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "remedies": [_remedy_json(remedy, console) for remedy in remedies],
         "step_ends": list(report.step_ends),
         "step_growth": [
-            {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
+            {
+                "where": each.location or None,
+                "bytes_per_step": each.bytes_per_step,
+                "bytes": list(each.bytes_after_steps),
+            }
             for each in report.step_growth
         ],
         **_growths_json(report.causes, top),
@@ -66,7 +70,7 @@ def _peaks_json(report: TorchReport) -> dict[str, object]:
 
 def _survivors_json(each: Survivors, top: int) -> dict[str, object]:
     return {
-        "where": each.where or None,
+        "where": each.location or None,
         "bytes": each.bytes,
         "count": each.count,
         "events": list(each.events[:top]),
@@ -77,7 +81,7 @@ def _survivors_json(each: Survivors, top: int) -> dict[str, object]:
 def _remedy_json(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     return {
         "name": remedy.name,
-        "of": "reserved" if remedy.held else "used",
+        "of": "reserved" if remedy.lowers_reserved else "used",
         "title": console.say(remedy.title),
         "bytes_freed": remedy.bytes_freed,
         "peak_after_bytes": remedy.peak_after,
@@ -88,11 +92,11 @@ def _remedy_json(remedy: TorchRemedy, console: Console) -> dict[str, object]:
 
 def _growths_json(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
     fragments = [cause for cause in causes if cause.is_fragmentation]
-    largest = sorted(causes, key=lambda cause: (-cause.taken, cause.event))
+    largest = sorted(causes, key=lambda cause: (-cause.taken_bytes, cause.event))
     return {
         "growths": len(causes),
         "growths_by_fragments": len(fragments),
-        "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
+        "growths_by_fragments_bytes": sum(cause.taken_bytes for cause in fragments),
         "largest_growths": [_cause_json(cause) for cause in largest[:top]],
     }
 
@@ -100,7 +104,7 @@ def _growths_json(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
 def _shortage_json(each: OomReport) -> dict[str, object]:
     return {
         "event": each.event,
-        "wanted_bytes": each.wanted,
+        "wanted_bytes": each.wanted_bytes,
         "device_free_bytes": each.device_free,
         "reserved_bytes": each.reserved,
         "used_bytes": each.used,
@@ -127,17 +131,17 @@ def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
 def _cause_json(cause: GrowthCause) -> dict[str, object]:
     return {
         "event": cause.event,
-        "taken_bytes": cause.taken,
-        "wanted_bytes": cause.wanted,
-        "free_bytes": cause.free,
-        "largest_free_bytes": cause.largest,
+        "taken_bytes": cause.taken_bytes,
+        "wanted_bytes": cause.wanted_bytes,
+        "free_bytes": cause.free_bytes,
+        "largest_free_bytes": cause.largest_hole,
         "fragments": cause.is_fragmentation,
     }
 
 
 def _place_json(place: CodeLocation) -> dict[str, object]:
     return {
-        "where": place.where or None,
+        "where": place.location or None,
         "before_recording": place.before,
         "category": place.category or None,
         "bytes": place.bytes,
@@ -174,7 +178,7 @@ def _outcome_json(outcome: TorchOutcome) -> dict[str, object]:
         "reserved_start_bytes": outcome.start_bytes,
         "reserved_peak_bytes": outcome.peak_bytes,
         "reserved_end_bytes": outcome.end_bytes,
-        "over_limit": outcome.over,
+        "over_limit": outcome.is_over,
         "reserved_curve": [list(point) for point in outcome.curve],
     }
 
@@ -204,7 +208,7 @@ def comparison_json(
         "after": short(after),
         "changes": [
             {
-                "where": change.where or None,
+                "where": change.location or None,
                 "before_recording": change.earlier,
                 "before_bytes": change.before,
                 "after_bytes": change.after,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
-    from ms_tune.memory.snapshot_what_if import TorchWhatIf
+    from ms_tune.memory.what_if import TorchWhatIf
     from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
     from ms_tune.text import Message
@@ -33,14 +33,14 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     _show_figures(report, console)
     for remedy in remedies[:top]:
         sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after)}
-        name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
+        name = f"snapshot.show.remedy.{'held' if remedy.lowers_reserved else 'used'}"
         console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
     _show_contents(report, console, top)
     _show_growth(report, console, top)
     _show_survivors(report, console, top)
     _show_causes(report, console)
     for shortage in report.shortages[:top]:
-        wanted, free = size_text(shortage.wanted), size_text(shortage.device_free)
+        wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free)
         console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
     console.write("")
     name = "next" if report.refused_because is None else "no-next"
@@ -96,7 +96,7 @@ def _write_line(console: Console, name: str, amount: int, note: str) -> None:
 
 
 def _line_name(place: CodeLocation, console: Console) -> str:
-    where = _place_text(place.where, place.before, console)
+    where = _place_text(place.location, place.before, console)
     return f"{where} [{place.category}]" if place.category else where
 
 
@@ -125,14 +125,14 @@ def _show_growth(report: TorchReport, console: Console, top: int) -> None:
         console.write("")
         console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
     for growth in report.step_growth[:top]:
-        where = _place_text(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
+        where = _place_text(growth.location, False, console)  # noqa: FBT003 - what grows was recorded
         console.write(console.text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step)))
 
 
 def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
     for each in [each for each in report.survivors if each.leak][:top]:
         console.write("")
-        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.where}
+        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
         events = ", ".join(str(event) for event in each.events[:5])
         console.write(console.text("snapshot.show.leak", **params, events=events))
 
@@ -142,8 +142,8 @@ def _show_causes(report: TorchReport, console: Console) -> None:
         return
     fragments = [cause for cause in report.causes if cause.is_fragmentation]
     console.write("")
-    params = {"all": len(report.causes), "taken": size_text(sum(cause.taken for cause in report.causes))}
-    lost = size_text(sum(cause.taken for cause in fragments))
+    params = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
+    lost = size_text(sum(cause.taken_bytes for cause in fragments))
     console.write(console.text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost))
 
 
@@ -158,7 +158,7 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
     rows = []
     for outcome in result.outcomes:
         change = signed_text(outcome.peak_bytes - result.outcomes[0].peak_bytes)
-        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.over else 'within'}")
+        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.is_over else 'within'}")
         sizes = [size_text(outcome.start_bytes), size_text(outcome.peak_bytes), change, size_text(outcome.end_bytes)]
         rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
@@ -220,7 +220,7 @@ def show_comparison(
             signed_text(change.change_bytes),
             size_text(change.before),
             size_text(change.after),
-            _place_text(change.where, change.earlier, console),
+            _place_text(change.location, change.earlier, console),
         ]
         for change in changes[:top]
     ]

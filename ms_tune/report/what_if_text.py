@@ -53,8 +53,8 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
         settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
     _write_wrapped(console, console.text("allocator.show.inferred", settings=settings))
     _show_proof(report, console)
-    if inferred.open:
-        _write_wrapped(console, console.text("allocator.show.open", names=", ".join(inferred.open)), indent=2)
+    if inferred.undecided:
+        _write_wrapped(console, console.text("allocator.show.open", names=", ".join(inferred.undecided)), indent=2)
     first, *grounds = verdict_lines(report.verdict, console)
     _write_wrapped(console, first)
     for line in grounds:

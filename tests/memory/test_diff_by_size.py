@@ -38,7 +38,7 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
     old = held(weight("a.layers.0.w", 64), weight("adam_m.a.layers.0.w", 64), other("MatMul", 32))
     new = held(weight("main.w", 64), weight("moment.w", 64), weight("b.layers.3.w", 16), other("Dense", 32))
     assert find_surpluses(old, new) == (
-        Surplus(BlockKind.KEPT, in_new=True, operator="b.layers.*.w", where="b.layers.*.w", bytes=16, count=1),
+        Surplus(BlockKind.KEPT, in_new=True, operator="b.layers.*.w", location="b.layers.*.w", bytes=16, count=1),
     )
     (back,) = find_surpluses(new, old)
     assert (back.in_new, back.signed_bytes) == (False, -16)
@@ -53,7 +53,7 @@ def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
     old = held(other("MatMul", 64), other("Add", 64))
     new = held(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))
     assert find_surpluses(old, new) == (
-        Surplus(BlockKind.OTHER, in_new=True, operator="Mul", where="Default/mlp-MLP", bytes=128, count=2),
+        Surplus(BlockKind.OTHER, in_new=True, operator="Mul", location="Default/mlp-MLP", bytes=128, count=2),
     )
 
 
@@ -77,7 +77,9 @@ def test_the_largest_comes_first_and_places_are_told_apart() -> None:
     new = held(
         other("MatMul", 8), other("MatMul", 16, "Default/attention-A"), other("MatMul", 24, "Default/attention-A")
     )
-    assert [(one.where, one.bytes, one.count) for one in find_surpluses(held(other("Add", 1)), new) if one.in_new] == [
+    assert [
+        (one.location, one.bytes, one.count) for one in find_surpluses(held(other("Add", 1)), new) if one.in_new
+    ] == [
         ("Default/attention-A", 40, 2),
         ("Default/mlp-MLP", 8, 1),
     ]

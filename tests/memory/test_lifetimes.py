@@ -52,7 +52,7 @@ def test_growth_needs_three_steps_and_every_one_of_them() -> None:
     last = block(43, None, 2048, node_name="Div")
     lives = lives_of([*kept, once, *per_step, *replaced, last], (9, 19, 29, 39, 49))
     (growth,) = lives.growth
-    assert (growth.operator, growth.where, growth.bytes_per_step, growth.stack) == (
+    assert (growth.operator, growth.location, growth.bytes_per_step, growth.stack) == (
         "Add",
         "/workspace/train.py:9",
         64,

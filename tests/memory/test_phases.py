@@ -23,7 +23,9 @@ BPROP = Frame(f"{SITE}/mindspore/common/recompute.py", 400, "bprop")
 
 def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) -> list[Phase | None]:
     phases = Phases(table_from(blocks), np.array([any(row is block for block in state) for row in blocks]))
-    return [ORDER[found - 1] if found else None for found in (phases.around if around else phases.own).tolist()]
+    return [
+        ORDER[found - 1] if found else None for found in (phases.guessed_codes if around else phases.own_codes).tolist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_what_is_dead_at_a_moment() -> None:
 def test_remedies_of_real_runs(run: str) -> None:
     rank = rank_of(run)
     peak = rank.curve.peak_bytes
-    assert sum(held.bytes for held in rank.held) == peak
+    assert sum(held.bytes for held in rank.held_at_peak) == peak
     freed = [remedy.bytes_freed for remedy in rank.remedies]
     assert freed == sorted(freed, reverse=True)
     for remedy in rank.remedies:
@@ -110,12 +110,14 @@ def test_the_file_of_methods_is_sound() -> None:
             "second-gradients",
         }
         assert "ms-tune" in method.command
-        assert all((*method.title, *method.price, *(text for pair in method.at.values() for text in pair)))
+        assert all((*method.title, *method.price, *(text for pair in method.how_by_dialect.values() for text in pair)))
         prose = [
-            pair for pair in method.at.values() if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
+            pair
+            for pair in method.how_by_dialect.values()
+            if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
         ]
         assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
-        assert set(method.at) <= {*STATIC, *DYNAMIC, *TORCH}
+        assert set(method.how_by_dialect) <= {*STATIC, *DYNAMIC, *TORCH}
         assert any(method.how_text(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
 
 

@@ -16,8 +16,8 @@ from ms_tune.footprint.torch_blocks import (
     grown_by_step,
     held_curve,
     requested_curve,
+    script_location,
     step_ends,
-    where_of,
 )
 from ms_tune.pools.initial_state import RecordingError, start_of
 from ms_tune.pools.torch_replay import replay_recording
@@ -118,7 +118,7 @@ def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now
         snapshot = read_torch_snapshot(path)
         blocks = blocks_of(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
         live = blocks.live_after(at)
-        assert {where_of(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
+        assert {script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
         assert {kept, old} == set(blocks.address[live].tolist())
 
 
@@ -205,4 +205,4 @@ def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
             if len(steps) > 2 and all(after > before for before, after in pairwise(amounts[1:]))
         }
         grown = grown_by_step(blocks_of(device, replay_recording(device, TorchSettings())), lines, steps)
-        assert {growth.where: growth.held for growth in grown} == expected
+        assert {growth.location: growth.bytes_after_steps for growth in grown} == expected

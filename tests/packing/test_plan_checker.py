@@ -26,9 +26,9 @@ def overlaps(a: Placed, b: Placed) -> bool:
 def test_it_agrees_with_looking_at_every_pair(blocks: list[Placed]) -> None:
     pairs = {(i, j) for i in range(len(blocks)) for j in range(i) if overlaps(blocks[i], blocks[j])}
     found = {
-        (max(fault.block, fault.other), min(fault.block, fault.other))
+        (max(fault.block, fault.other_block), min(fault.block, fault.other_block))
         for fault in faults_of(blocks)
-        if fault.other is not None
+        if fault.other_block is not None
     }
     assert bool(found) == bool(pairs)
     assert found <= pairs

@@ -106,11 +106,11 @@ def test_the_limit_of_a_run_that_needed_more_comes_back() -> None:
 def test_what_made_no_difference_is_told() -> None:
     few = make_workload([Request(MIB, 1, None), Request(MIB, 2, None)])
     never = infer_settings(as_recorded(few, MindSporePool(MindSporeSettings())), NEWER_POOL)
-    assert never.open == ("set_memory",)
+    assert never.undecided == ("set_memory",)
     pool, work = recorded("packed/graph_set_memory")
-    assert "increase_size" not in infer_settings(work, pool).open
+    assert "increase_size" not in infer_settings(work, pool).undecided
     pool, work = recorded("packed/limit_6gb")
-    assert infer_settings(work, pool).open == ()
+    assert infer_settings(work, pool).undecided == ()
 
 
 def anywhere(requests: list[Request], truth: MindSporeSettings) -> Workload:
@@ -181,7 +181,7 @@ def test_what_no_pool_of_mindspore_did_is_not_explained() -> None:
     found = infer_settings(make_workload(requests)._replace(recorded=rows), NEWER_POOL)
     assert found.mismatches.total > 0
     assert found.settings.vmm is Vmm.OFF
-    assert found.open == ()
+    assert found.undecided == ()
     assert found.first_difference == 0
 
 

@@ -114,9 +114,9 @@ def test_cached_segments_are_released_before_it_gives_up() -> None:
     pool = TorchPool(TorchSettings(total=60 * MIB))
     pool.free(pool.allocate(ask(40 * MIB)))
     pool.allocate(ask(50 * MIB))
-    assert (pool.state.reserved, pool.state.over) == (50 * MIB, False)
+    assert (pool.state.reserved, pool.state.is_over) == (50 * MIB, False)
     pool.allocate(ask(20 * MIB))
-    assert pool.state.over
+    assert pool.state.is_over
 
 
 def test_empty_cache_keeps_segments_in_use() -> None:
@@ -290,7 +290,7 @@ def test_a_second_pass_takes_the_younger_ones() -> None:
     pool = aged(0.2)  # 52 MiB are wanted, and the first pass takes 30
     pool.allocate(ask(60 * MIB))
     assert pool.state.reserved == 62 * MIB
-    assert not pool.state.over
+    assert not pool.state.is_over
 
 
 def test_too_large_to_split_is_given_back_first_and_alone() -> None:

@@ -90,7 +90,7 @@ def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
 
 def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
     from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - beside its use
-    from ms_tune.memory.snapshot_what_if import replay_snapshot  # noqa: PLC0415 - beside its use
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - beside its use
 
     programs = {}
     for name, settings in (("classic", NPU), ("expandable", NPU_EXPANDABLE)):

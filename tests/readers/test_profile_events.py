@@ -43,7 +43,7 @@ def rows(found: ProfileEvents, kind: str) -> list[tuple[float, float]]:
 
 
 def told(moments: Moments[Any]) -> dict[int, Any]:
-    return dict(zip(moments.at, moments.told, strict=True))
+    return dict(zip(moments.times, moments.values, strict=True))
 
 
 def test_what_the_device_did_is_in_order_of_time(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_real_logs_of_good_runs(run: str, expected: tuple[int, int, int, int]) -
     # Each has harmless errors: no CANN, NumPy 2.
     log = read_runtime_log(path)
     assert log == RuntimeLog(MemoryStatistics(*expected), None, processes=log.processes)
-    assert [one.own for one in log.processes] == ([{"hccl_world_group": 8}] if "comm" in run else [])
+    assert [one.ranks_by_group for one in log.processes] == ([{"hccl_world_group": 8}] if "comm" in run else [])
 
 
 @pytest.mark.parametrize("run", LARGE_RUNS)

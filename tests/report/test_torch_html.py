@@ -125,7 +125,7 @@ def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
     assert (max(used), max(held)) == (report.peak_bytes, report.reserved_peak_bytes)
     grown = [event["args"]["taken"] for event in events if "taken" in event.get("args", {})]
-    assert grown == [cause.taken for cause in report.causes]
+    assert grown == [cause.taken_bytes for cause in report.causes]
     blocks = [event for event in events if "address" in event.get("args", {})]
     assert len(blocks) == len(lives_of_snapshot(report).start)
     busy: dict[int, int] = {}
