@@ -14,8 +14,7 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune import api
     from ms_tune.diagnostics import Diagnostic, Severity
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Setting
     from ms_tune.dryrun.result import DryrunResult, SweepResult
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
-    from ms_tune.lint.report import LintReport
-    from ms_tune.lint.run import LintRequest
-    from ms_tune.lint.selection import Selection
+    from ms_tune.lint.result import LintReport, LintRequest
+    from ms_tune.lint.settings import Selection
     from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
@@ -46,14 +44,14 @@ _MODULES = {
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
     "LayerPlan": "dialects.layer_plan",
-    "LayerSpec": "dialects.plan_result",
-    "LintReport": "lint.report",
-    "LintRequest": "lint.run",
+    "LayerSpec": "dialects.layer_plan",
+    "LintReport": "lint.result",
+    "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",
     "MemoryRequest": "footprint.request",
     "MsTuneError": "errors",
     "PlanRequest": "memory.request",
-    "Selection": "lint.selection",
+    "Selection": "lint.settings",
     "Setting": "dryrun.request",
     "Severity": "diagnostics",
     "SweepResult": "dryrun.result",

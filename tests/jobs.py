@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import CheckContext
 from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
-from ms_tune.lint.context import Context
 from ms_tune.normalize import against, expand, run
 from ms_tune.workflows.migrate.run import migrate_config
 
@@ -82,10 +82,10 @@ def compare(
     return against.compare(Job(source, version=version, layers=layers), paths)
 
 
-def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> Context:
+def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> CheckContext:
     """A config in front of a check."""
     release = Release("", version or default_release(dialect))
-    return Context(Job(source, dialect=dialect, release=release), options)
+    return CheckContext(Job(source, dialect=dialect, release=release), options)
 
 
 def migrate_source(  # noqa: PLR0913 - settings with defaults

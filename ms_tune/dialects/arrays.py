@@ -2,7 +2,7 @@
 
 MindFormers and MindSpeed-Core-MS need NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself
 does without NumPy, so that a config can be normalised without it. What MindSpeed-Core-MS does with arrays beyond that is in
-:mod:`ms_tune.dialects.mindspeed_ms.count_array`.
+:mod:`ms_tune.dialects.mindspeed_ms.placement`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.plan_result import stop
+from ms_tune.dialects.layer_plan import stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

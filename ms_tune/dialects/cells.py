@@ -11,8 +11,7 @@ from ms_tune.enums import RecomputeMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
 
 
 @dataclass(frozen=True, slots=True)

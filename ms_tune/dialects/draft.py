@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.cells import Cells, run_length
-from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.layer_plan import write_specs
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterable, MutableMapping, Sequence
 
-    from ms_tune.dialects.operator_names import Choices, Side
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects.operators import ByName, Choices, Side
 
 _SHOWN = 8  # layers or names in one message
 # The keys that an attribute of a layer goes to in the static graph.
-KEYS = {
+LISTS = {
     "select_patterns": "select_recompute",
     "comm_patterns": "select_comm_recompute",
     "select_excludes": "select_recompute_exclude",
@@ -111,3 +111,53 @@ def never(_: LayerSpec) -> bool:
 def has(layers: Container[int], layer: LayerSpec) -> bool:
     """Whether a layer is one of those."""
     return layer.layer in layers
+
+
+def _problem(name: str, severity: Severity, /, **params: object) -> Diagnostic:
+    return Diagnostic(f"convert-{name}", severity, msg(f"plans.convert.{name}", **params))
+
+
+def swap_static(
+    groups: ByName,
+    sections: Iterable[str],
+    values: MutableMapping[str, object],
+    problems: list[Diagnostic],
+    spelled: Callable[[str], str],
+) -> None:
+    """Entries for whole layers and for operators, each with its own prefetch. Lists of recompute then hold layers."""
+    whole: list[object] = []
+    operators: list[object] = []
+    for (name, prefetch), layers in groups.items():
+        entry = {"backward_prefetch": prefetch, "layers": layers}
+        if name:
+            operators.append({"op_name": spelled(name), **entry})
+        else:
+            whole.append(entry)
+    for section in sections:
+        values[f"{section}.swap"] = True
+        values[f"{section}.layer_swap"] = whole
+        values[f"{section}.op_swap"] = operators
+    problems.append(_problem("swap-numbers", Severity.INFO))
+
+
+def swap_dynamic(groups: ByName, cells: Cells, values: MutableMapping[str, object], problems: list[Diagnostic]) -> None:
+    """One prefetch for all, one pipeline stage, and never a layer so close to the end that nothing is left to run."""
+    if not groups:
+        return
+    total = len(cells.layers) + len(cells.behind)
+    prefetches = {prefetch for _, prefetch in groups}
+    prefetch = next(iter(prefetches))
+    last = max(layer for layers in groups.values() for layer in layers)
+    if len(prefetches) > 1 or isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+        shown = ", ".join(sorted(map(str, prefetches)))
+        problems.append(_problem("one-prefetch", Severity.ERROR, prefetches=shown))
+    elif cells.stages > 1:
+        problems.append(_problem("swap-pipeline", Severity.ERROR))
+    elif last + prefetch >= total:
+        problems.append(_problem("swap-last", Severity.ERROR, layer=last, limit=total - prefetch - 1))
+    else:
+        values["swap.enable"] = True
+        values["swap.default_prefetch"] = prefetch
+        named = [(name, write_specs(layers)) for (name, _), layers in groups.items()]
+        values["swap.layer_swap"] = [{"layers": specs} for name, specs in named if not name]
+        values["swap.op_swap"] = [{"op_name": name, "layers": specs} for name, specs in named if name]

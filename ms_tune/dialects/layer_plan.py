@@ -1,20 +1,217 @@
-"""A normalised plan: the same for every dialect, so that a renderer or a conversion need not know where it came from."""
+"""The plan of a job: where every layer lies, what it recomputes and swaps, and how its framework spells that out.
+
+The same for every dialect, so that a report or a conversion need not know where a plan came from.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, LayerSpec
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.plan_result import FrameworkStop, RecomputePlan
+    from ms_tune.enums import LayerKind
+    from ms_tune.facts.models import ModelConfig
     from ms_tune.text import Message
+
+ENDLESS_LOOP = "endless-loop"
+
+
+class Failure(NamedTuple):
+    """Where the framework does not go on."""
+
+    exception: str  # the class of what it raises, or `ENDLESS_LOOP` when it never comes back
+    text: str  # the exception's own text
+    layer: int | None = None  # the layer it was about to set, if it got that far
+
+
+class FrameworkStop(Exception):  # noqa: N818 - it stands for an exception of the framework, and is none of ours
+    """Carries what the framework raises from the rule that knows it to whoever reports it.
+
+    Args:
+        exception: The class of what it raises, or :data:`ENDLESS_LOOP`.
+        text: The exception's own text.
+        why: What the text leaves unsaid.
+    """
+
+    def __init__(self, exception: str, text: str, why: Message | None) -> None:
+        super().__init__(f"{exception}: {text}")
+        self.exception = exception
+        self.text = text
+        self.why = why
+
+
+def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
+    """The framework raises this exception here."""
+    raise FrameworkStop(exception, text, why)
+
+
+class LayerCell(NamedTuple):
+    """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
+
+    chunk: int
+    column: int
+    rank: int
+    stage: int
+
+
+class Placement(NamedTuple):
+    """How many layers each cell holds, and which."""
+
+    # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
+    # backwards, so the first column of its row is the last stage.
+    counts: tuple[tuple[int, ...], ...]
+    ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
+    cells: tuple[LayerCell, ...]  # the place of every layer
+    offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
+
+    @property
+    def slots(self) -> int:
+        """Layers that the cells hold together; more than there are layers when the offset is spread twice."""
+        return sum(map(sum, self.counts))
+
+    def column_total(self, column: int) -> int:
+        """Layers of one column over all chunks."""
+        return sum(row[column] for row in self.counts)
+
+
+Rows = list[list[int]]
+
+# Which layers, when swap is on: True for all of them, or their numbers.
+LayerIds: TypeAlias = "bool | list[int]"
+
+
+class LayerList(list[int]):
+    """A list of layer numbers that is asked for each layer whether it has it: 10,000 numbers are asked 10,000 times."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__(numbers)
+        self._numbers = frozenset(self)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+
+class Warned(str):
+    """A line that the framework logs as a warning."""
+
+    __slots__ = ()
+
+
+class SwapEntry(NamedTuple):
+    """One entry of a swap list, as the framework keeps it: which layers, and how many operators ahead they come back."""
+
+    prefetch: object
+    layers: LayerIds
+
+    def __repr__(self) -> str:
+        return repr(self.as_dict())
+
+    def as_dict(self) -> dict[str, object]:
+        """The entry by the framework's key names."""
+        return {"backward_prefetch": self.prefetch, "layers": self.layers}
+
+
+class ById(NamedTuple):
+    """Recompute and swap as the framework has them when swap is on: by the numbers of layers."""
+
+    layer_recompute: LayerIds
+    select_recompute: Mapping[object, LayerIds]
+    select_comm_recompute: Mapping[object, LayerIds]
+    layer_swap: Sequence[SwapEntry]
+    op_swap: Mapping[str, Sequence[SwapEntry]]
+
+
+class Formative(NamedTuple):
+    """The values in the framework's own form: layers of each (chunk, stage), plain or for each pattern.
+
+    Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
+    on until it sets a layer that needs them.
+    """
+
+    layer_recompute: Sequence[Sequence[int]]
+    select_recompute: Mapping[object, Sequence[Sequence[int]]]
+    select_comm_recompute: Mapping[object, Sequence[Sequence[int]]]
+    select_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+    select_comm_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
+    # The values when swap is on. Then the first three tables are empty, and the last two without effect.
+    by_id: ById | None = None
+
+    def as_lists(self) -> dict[str, object]:
+        """The values as plain lists, by the names that the framework logs them under.
+
+        With swap on, a value is a list of layer numbers, or True for all layers.
+        """
+        by_id = self.by_id
+        return {
+            "layer_recompute": _plain(by_id.layer_recompute if by_id else self.layer_recompute),
+            "select_recompute": _plain_each(by_id.select_recompute if by_id else self.select_recompute),
+            "select_comm_recompute": _plain_each(by_id.select_comm_recompute if by_id else self.select_comm_recompute),
+            "select_recompute_exclude": _plain_each(self.select_recompute_exclude),
+            "select_comm_recompute_exclude": _plain_each(self.select_comm_recompute_exclude),
+            "layer_swap": [entry.as_dict() for entry in by_id.layer_swap] if by_id else [],
+            "op_swap": {name: [entry.as_dict() for entry in entries] for name, entries in by_id.op_swap.items()}
+            if by_id
+            else {},
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool) or not isinstance(value, int) else int(value)
+
+
+def _plain_each(values: Mapping[object, object]) -> dict[str, object]:
+    return {str(pattern): _plain(value) for pattern, value in values.items()}
+
+
+class SwapPlan(NamedTuple):
+    """What one layer offloads to the host."""
+
+    target: str  # a pattern for its operators; empty for the whole layer
+    prefetch: object  # how many operators ahead of its use it is fetched back
+
+
+class LayerSpec(NamedTuple):
+    """What one layer recomputes and swaps.
+
+    The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
+    for the model to say. ``overridden`` are the patterns that would be on if the layer were not recomputed in full.
+    ``kind`` is what the layer is, if the arguments tell.
+    """
+
+    layer: int
+    stage: int
+    chunk: int
+    recompute: RecomputeMode
+    select_patterns: tuple[str, ...] = ()
+    comm_patterns: tuple[str, ...] = ()
+    select_excludes: tuple[str, ...] = ()
+    comm_excludes: tuple[str, ...] = ()
+    swap: tuple[SwapPlan, ...] = ()
+    overridden: tuple[str, ...] = ()
+    kind: LayerKind | None = None
+
+
+class RecomputePlan(NamedTuple):
+    """The outcome."""
+
+    placement: Placement | None  # none when the framework refuses the placement
+    # None when the framework raises, whether it does so while it reads the values or when it sets a layer.
+    formative: Formative | None
+    layers: tuple[LayerSpec, ...]  # one entry a layer, in order; empty when `formative` is None
+    problems: tuple[Diagnostic, ...]  # everything worth saying, the framework's own failure first
+    log: tuple[str, ...]  # what the framework logs while it formats the values, up to where it raises if it does
+    failure: Failure | None = None  # where the framework stops, if it does
+
 
 MINDFORMERS = "mindformers"
 MINDFORMERS_PYNATIVE = "mindformers-pynative"
@@ -155,3 +352,113 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
     else:
         message = msg("plans.rejected-why", framework=framework, where=where, what=what, why=why)
     return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
+
+
+def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
+    """Second names for a number of layers that the class has in any case: the framework stops when it converts the model's config.
+
+    It has placed nothing by then, so that what layers would do is told all the same. Seen in 1.7 to 2.1 of MindFormers
+    (``parallel_core/config_converter.py``): 'Mapping Conflicts', up to 1.8 'Multiple Config'.
+
+    Args:
+        model: The model of a config of MindFormers.
+    """
+    for name in ("num_layers", "mtp_num_layers"):
+        for own, field in model.clashes_of(name):
+            second = (field.path or (field.name,))[-1]
+            message = msg("normalize.second-name", own=own, second=second)
+            yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
+
+
+_SPEC = re.compile(r"(\d+)(?:-(\d+))?")
+MOST_LAYERS = 100_000  # a range is spread out only up to here
+
+
+def check_specs(specs: Any, label: str, layers: int, prefetch: int = 0) -> None:  # noqa: ANN401 - as the config has it
+    """Check a list of layers, in order and without overlap, and write the plain texts back into it.
+
+    Args:
+        specs: The list; written into, as the framework does, so that what cannot be written into fails here.
+        label: What the framework calls it.
+        layers: Layers of the model, those of multi-token prediction included.
+        prefetch: If not 0, no layer may be so close to the last one that this many layers on there is none.
+
+    Raises:
+        FrameworkStop: The framework raises.
+    """
+    if not specs:
+        return
+    previous = -1
+    try:
+        for index, spec in enumerate(specs):
+            text, first, last = _check_spec(f"{label}[{index}]", spec, layers)
+            specs[index] = text
+            if first <= previous:
+                stop(
+                    "ValueError",
+                    f"{label}: layer specs must be in strictly ascending order; spec[{index}] '{text}' starts at "
+                    f"{first} but previous spec ends at {previous}",
+                )
+            previous = last
+    except (TypeError, RuntimeError) as error:
+        # Not a list: a text cannot be written into, a mapping grows while it is walked.
+        stop(type(error).__name__, str(error))
+    if prefetch and previous + prefetch >= layers:
+        stop(
+            "ValueError",
+            f"{label}: max layer id {previous} plus prefetch {prefetch} exceeds num_layers ({layers}); "
+            f"max allowed layer id is {layers - prefetch - 1}",
+        )
+
+
+def _check_spec(label: str, spec: object, layers: int) -> tuple[str, int, int]:
+    text = str(spec).strip()
+    match = _SPEC.fullmatch(text)
+    if not match:
+        stop(
+            "ValueError",
+            f"{label}: invalid layer spec {spec!r}; expected one non-negative integer or 'start-end' "
+            "(e.g. '5', '0-19')",
+        )
+    try:
+        first, last = int(match[1]), int(match[2] or match[1])
+    except ValueError as error:  # thousands of digits
+        stop("ValueError", str(error))
+    if first > last:
+        stop("ValueError", f"{label}: range start must be <= end, got {spec!r}")
+    if last >= layers:
+        stop("ValueError", f"{label}: layer id {last} out of range [0, {layers - 1}], got {spec!r}")
+    return text, first, last
+
+
+def parse_specs(specs: Any) -> list[int]:  # noqa: ANN401 - as the config has it
+    """The layers of a list that may not have been checked, in ascending order.
+
+    Raises:
+        FrameworkStop: The framework raises.
+    """
+    found: set[int] = set()
+    for spec in specs or ():
+        first, last = _parse_spec(str(spec).strip())
+        # Layers that no model has are dropped later, so there is no need to count up to them.
+        found.update(range(max(first, -MOST_LAYERS), min(last, MOST_LAYERS) + 1))
+    return sorted(found)
+
+
+def _parse_spec(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    try:
+        return int(first.strip()), int((last if dash else first).strip())
+    except ValueError as error:
+        stop("ValueError", str(error))
+
+
+def write_specs(layers: Iterable[int]) -> list[str]:
+    """The shortest list for these layers: ``[0, 1, 2, 5]`` is ``['0-2', '5']``."""
+    runs: list[list[int]] = []
+    for layer in sorted(set(layers)):
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]

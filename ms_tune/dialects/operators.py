@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from ms_tune.facts.names import rows
 from ms_tune.facts.query import all_at, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from ms_tune.dialects.layer_plan import LayerSpec
 
 _INSIDE = "transformer_layer"  # the layer inside a layer that predicts further tokens
 _AHEAD = "mtp"  # marks the layers that predict further tokens, beside each variant
@@ -92,7 +96,7 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
 
     Args:
         name: ``model_type``, or ``arch.type`` of a legacy model.
-        release: One of :data:`~ms_tune.dialects.mindformers.versions.VERSIONS`.
+        release: One of :data:`~ms_tune.dialects.mindformers.inputs.VERSIONS`.
         variant: The variant that the config's settings make; one that is not known leaves only what all may have.
         experts: Which layers have experts, see :func:`expert_layers`; None if that is not known.
 
@@ -130,3 +134,161 @@ def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> La
     kinds = tuple(tree for tree in trees if _INSIDE not in dict(tree.cells))
     found = LayerModel(name, kinds, trees, experts)
     return _predicting(found, trees[-1]) if len(kinds) < len(trees) else found
+
+
+# The attributes of a layer's plan that name operators, and whether a module is as good as an operator there.
+ATTRIBUTES = {"select_patterns": True, "comm_patterns": False, "select_excludes": False, "comm_excludes": False}
+SWAP = "swap"
+
+# A name, and for a swap how soon it is fetched back -> the layers.
+ByName: TypeAlias = "dict[tuple[str, object], list[int]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The layers of the model on one side of a conversion."""
+
+    family: str  # whose names its parts bear
+    model: str  # its name
+    # The dotted paths of everything inside each layer; empty when that is not known.
+    paths: Mapping[int, frozenset[str]]
+    # What a pattern finds in a layer: layer, pattern, whether modules count -> paths.
+    find: Callable[[int, str, bool], Iterable[str]]
+    ahead: int = 0  # how many of the last layers predict further tokens
+
+
+@dataclass(slots=True)
+class Choices:
+    """What the layers do, in the names of the target."""
+
+    # For each of `ATTRIBUTES` and `SWAP` the names and their layers. A swap of a whole layer has the empty name.
+    named: dict[str, ByName] = field(default_factory=lambda: {name: {} for name in (*ATTRIBUTES, SWAP)})
+    # Operators without an equivalent, by attribute and name, with the layers that it costs.
+    lost: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    # Parts that the target cannot leave out, likewise.
+    wider: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def layers(self, attribute: str) -> dict[str, list[int]]:
+        """The names of one attribute with their layers."""
+        return {name: layers for (name, _), layers in self.named[attribute].items()}
+
+    def reached(self, attribute: str) -> set[int]:
+        """The layers that have something of it, with an equivalent in the target or without."""
+        named = list(self.named[attribute].values())
+        lost = [layers for (name, _), layers in self.lost.items() if name == attribute]
+        return {layer for layers in (*named, *lost) for layer in layers}
+
+
+class Translator:
+    """Translates paths between two sides; what it has found once for a kind of layer it keeps."""
+
+    def __init__(self, source: Side, target: Side) -> None:
+        self._source = source
+        self._target = target
+        self._rows = rows(source.family, target.family)
+        self._images: dict[tuple[str, int, int], tuple[str, ...]] = {}
+        self._kept: dict[tuple[object, ...], tuple[list[str], list[str], list[str]]] = {}
+
+    def add(
+        self, choices: Choices, attribute: str, layer: int, chosen: frozenset[str], prefetch: object = None
+    ) -> None:
+        """Enter what a layer does with some of its parts."""
+        key = (chosen, id(self._source.paths.get(layer)), id(self._target.paths.get(layer)))
+        if key not in self._kept:
+            self._kept[key] = self.translate(layer, chosen)
+        names, lost, wider = self._kept[key]
+        for name in names:
+            choices.named[attribute].setdefault((name, prefetch), []).append(layer)
+        for kind, paths in ((choices.lost, lost), (choices.wider, wider)):
+            for path in paths:
+                kind.setdefault((attribute, path), []).append(layer)
+
+    def translate(self, layer: int, chosen: AbstractSet[str]) -> tuple[list[str], list[str], list[str]]:
+        """What some parts of a layer are called in the target.
+
+        Returns:
+            The names; the parts without an equivalent; and the parts that come along though nobody asked for them.
+        """
+        ours = self._source.paths.get(layer, frozenset())
+        theirs = self._target.paths.get(layer, frozenset())
+        found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}
+        names = topmost(name for image in found.values() for name in image)
+        covered = set(names)
+        wider = []
+        for path in sorted(ours - chosen):
+            image = self._image(path, ours, theirs)
+            if any(_inside(name, covered) for name in image) and not _inside(path, chosen):
+                wider.append(path)
+        return names, [path for path, image in found.items() if not image], topmost(wider)
+
+    def _whole(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
+        """The names for a part and for what is inside of it, where that lies elsewhere in the target."""
+        names = list(self._image(path, ours, theirs))
+        for child in sorted(child for child in ours if child.startswith(f"{path}.")):
+            names += [name for name in self._image(child, ours, theirs) if not _inside(name, set(names))]
+        return names
+
+    def _image(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> tuple[str, ...]:
+        key = (path, id(ours), id(theirs))
+        if key not in self._images:
+            self._images[key] = self._look_up(path, theirs)
+        return self._images[key]
+
+    def _look_up(self, path: str, theirs: frozenset[str]) -> tuple[str, ...]:
+        """By the longest part of the path that the table has a row for; a name that both families share is its own."""
+        parts = path.split(".")
+        for length in range(len(parts), 0, -1):
+            head, rest = ".".join(parts[:length]), parts[length:]
+            for here, there in self._rows:
+                names = tuple(".".join((name, *rest)) for name in there)
+                if head in here and (not theirs or theirs.issuperset(names)):
+                    return names
+        return (path,) if path in theirs else ()
+
+
+def topmost(paths: Iterable[str]) -> list[str]:
+    """The paths that lie in none of the others."""
+    chosen: set[str] = set()
+    for path in sorted(set(paths), key=lambda path: (path.count("."), path)):
+        if not _inside(path, chosen):
+            chosen.add(path)
+    return sorted(chosen)
+
+
+def _inside(path: str, chosen: AbstractSet[str]) -> bool:
+    parts = path.split(".")
+    return any(".".join(parts[:length]) in chosen for length in range(1, len(parts) + 1))
+
+
+def translate(layers: Sequence[LayerSpec], source: Side, target: Side) -> Choices:
+    """What the layers do, in the names of the target."""
+    choices = Choices()
+    translator = Translator(source, target)
+    for layer in layers:
+        for attribute, modules in ATTRIBUTES.items():
+            patterns = getattr(layer, attribute)
+            chosen = _found(source, layer.layer, patterns, modules=modules) if patterns else frozenset()
+            translator.add(choices, attribute, layer.layer, chosen)
+        for swap in layer.swap:
+            if not swap.target:
+                choices.named[SWAP].setdefault(("", swap.prefetch), []).append(layer.layer)
+                continue
+            chosen = _found(source, layer.layer, (swap.target,), modules=True)
+            translator.add(choices, SWAP, layer.layer, chosen, swap.prefetch)
+    return choices
+
+
+def _found(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) -> frozenset[str]:
+    return frozenset(path for pattern in patterns for path in source.find(layer, pattern, modules))
+
+
+def as_written(layers: Sequence[LayerSpec]) -> Choices:
+    """What the layers do in the names that they have already: source and target are one dialect."""
+    choices = Choices()
+    for layer in layers:
+        for attribute in ATTRIBUTES:
+            for pattern in getattr(layer, attribute):
+                choices.named[attribute].setdefault((pattern, None), []).append(layer.layer)
+        for swap in layer.swap:
+            choices.named[SWAP].setdefault((swap.target, swap.prefetch), []).append(layer.layer)
+    return choices

@@ -1,7 +1,7 @@
 """What to write so that the framework goes on where it refuses a config.
 
-The dialects' own modules (:mod:`ms_tune.dialects.mindformers.remedies`, :mod:`~ms_tune.dialects.mindspeed_ms.remedies` and
-:mod:`~ms_tune.dialects.mindformers_pynative.remedies`) propose values for the place where the framework stops. A proposal counts only if
+The dialects' own modules (:mod:`ms_tune.dialects.mindformers.write`, :mod:`~ms_tune.dialects.mindspeed_ms.write` and
+:mod:`~ms_tune.dialects.mindformers_pynative.write`) propose values for the place where the framework stops. A proposal counts only if
 the same rules, asked again, go further with it; the remedy is what gets them to the end, without whatever is not needed.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects import dialect_module
-from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.errors import MsTuneError
 from ms_tune.source.edit import ChangeKind, ValueChange, is_merged, same_data, spell
 from ms_tune.source.yaml import MISSING
@@ -47,7 +47,7 @@ def find_remedy(job: JobView) -> tuple[ValueChange, ...]:
         job: A job that the framework refuses.
     """
     plan = job.plan
-    propose: Propose = dialect_module(plan.dialect, "remedies").propose
+    propose: Propose = dialect_module(plan.dialect, "write").propose
     worse = _WORSE - {problem.id for problem in plan.problems}
     current = job
     touched: set[KeyPath] = set()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of
-from ms_tune.dialects.megatron.sizes import shape_of
+from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job

@@ -20,7 +20,7 @@ from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, sc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerSpec
     from ms_tune.estimate.flops import Widths
 
 _FORWARD_AND_BACKWARD = 3

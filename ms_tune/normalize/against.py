@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.job.job import Job
     from ms_tune.normalize.compare_log import Wanted
     from ms_tune.readers.recompute_log import RecomputeLog

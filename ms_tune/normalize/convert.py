@@ -17,8 +17,7 @@ from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
-from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Side, as_written, translate
-from ms_tune.dialects.operators import dynamic_model, layer_model
+from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, as_written, dynamic_model, layer_model, translate
 from ms_tune.dialects.patterns import full_match
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError, closest
@@ -35,9 +34,8 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import LayerModel, Tree
-    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.job.job import Job
 
 

@@ -7,7 +7,7 @@ Three things differ between the dialects (their own modules name the sources):
 - lists: counts from the first layer of a cell on, where full recompute wins (``mindformers``), counts behind the
   layers that are recomputed in full (``mindspeed-ms``), numbers of layers (``mindformers-pynative``);
 - operators: names of one framework's modules, or one operator that cannot be chosen (``mindspeed-ms``). They are
-  translated before (:mod:`ms_tune.dialects.operator_names`).
+  translated before (:mod:`ms_tune.dialects.operators`).
 
 What cannot be said in the other dialect is left out of the values and named in a problem. What is in the values does
 to every layer what the plan says, which :mod:`ms_tune.normalize.convert` proves by the other dialect's own rules.
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.cells import cut
-from ms_tune.dialects.draft import KEYS, SettingsDraft, few, shown, shown_layers
+from ms_tune.dialects.draft import LISTS, SettingsDraft, few, shown, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.megatron.write import to_megatron
 from ms_tune.dialects.mindformers.write import to_mindformers
 from ms_tune.dialects.mindformers_pynative.write import to_pynative
 from ms_tune.dialects.mindspeed_ms.write import to_mindspeed_ms
-from ms_tune.dialects.operator_names import SWAP, Choices, Side, as_written
+from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import default_release
 
@@ -107,7 +107,7 @@ def _tell_names(draft: SettingsDraft, to: str) -> None:
     for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
         rows: dict[tuple[str, str], list[str]] = {}
         for (attribute, path), layers in found.items():
-            rows.setdefault((KEYS.get(attribute, "op_swap"), shown_layers(layers)), []).append(path)
+            rows.setdefault((LISTS.get(attribute, "op_swap"), shown_layers(layers)), []).append(path)
         severity = Severity.ERROR if kind == "lost" and to != MINDSPEED_MS else Severity.WARNING
         name = "own-operators" if kind == "lost" and to == MINDSPEED_MS else kind
         for (key, layers_text), names in rows.items():

@@ -1,7 +1,7 @@
 """A config's lists of layers in their explicit form, written into its text.
 
-What the explicit form of a list is, is for the dialect to say: :mod:`ms_tune.dialects.mindformers.expand`,
-:mod:`~ms_tune.dialects.mindspeed_ms.expand` and :mod:`~ms_tune.dialects.mindformers_pynative.expand`. Only the values themselves are
+What the explicit form of a list is, is for the dialect to say: :mod:`ms_tune.dialects.mindformers.write`,
+:mod:`~ms_tune.dialects.mindspeed_ms.write` and :mod:`~ms_tune.dialects.mindformers_pynative.write`. Only the values themselves are
 replaced, one item at a time where the form is explicit already. What comes out is proved before it is written: it must
 read as the same config but for those values, give the same plan, and be its own explicit form.
 """
@@ -54,7 +54,7 @@ def explicit(job: Job) -> Explicit:
         UsageError: The framework does not get through the config, or the result would not mean the same.
     """
     source = job.source
-    read: Callable[[Job], Reading] = dialect_module(job.dialect.value, "expand").read
+    read: Callable[[Job], Reading] = dialect_module(job.dialect.value, "write").explicit_lists
     plan, wanted = read(job)
     if plan.failure is not None or plan.formative is None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{job.dialect.value}")))

@@ -1,6 +1,6 @@
 """The arguments of a script's programs with nothing in them that is ignored, written into the script's text.
 
-Which arguments those are, :mod:`ms_tune.dialects.megatron.simplify` says; how one is written, :mod:`ms_tune.dialects.megatron.edit_arguments`. After
+Which arguments those are, :mod:`ms_tune.dialects.megatron.recompute` says; how one is written, :mod:`ms_tune.dialects.megatron.edit_arguments`. After
 every single change all programs of the script must still have the layers that they had.
 """
 
@@ -14,7 +14,7 @@ from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import DESTINATIONS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
-from ms_tune.dialects.megatron.simplify import canonical, same_layers
+from ms_tune.dialects.megatron.write import canonical, same_layers
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.normalize.script import release_of_scripts

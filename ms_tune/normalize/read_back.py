@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dialects.operator_names import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
+from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, Side, as_written, topmost
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.job.job import Job
@@ -26,8 +26,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.normalize.convert_layers import Converted
 
 # After these nothing is left that could be compared layer by layer.

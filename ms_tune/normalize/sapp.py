@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.layer_plan import LayerSpec, write_specs
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.recompute import is_patterns
+from ms_tune.dialects.mindformers.inputs import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.plan_result import LayerSpec
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import names_of

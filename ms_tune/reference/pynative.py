@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dialects.layer_plan import on_devices
-from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.layer_plan import on_devices, write_specs
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dialects.job_parts import JobView, ModelShape, TrainingConfig
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message

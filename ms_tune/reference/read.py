@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.job_parts import SettingChange, TrainingConfig
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message

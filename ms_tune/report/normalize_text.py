@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.plan_result import Warned
+from ms_tune.dialects.layer_plan import Warned
 from ms_tune.enums import RecomputeMode
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.report.console import Console
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

@@ -123,6 +123,7 @@ class SourceFile:
     ) -> SourceFile:
         """The same text, with what is named in place of what was known of it."""
         source = copy(self)
+        vars(source).pop("key_names", None)
         source.data = self.data if data is None else data
         source.others = self.others if others is None else others
         source.beside = self.beside if beside is None else beside
@@ -191,6 +192,21 @@ class SourceFile:
         found: list[tuple[KeyPath, Position]] = []
         _collect_written(self._root, (), found)
         return found
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """Every key of a mapping, wherever it stands, as a text."""
+        names: set[str] = set()
+        seen: set[int] = set()
+        todo: list[Any] = [self.data]
+        while todo:
+            value = todo.pop()
+            if isinstance(value, (dict, list)) and id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value, dict):
+                    names.update(map(str, value))
+                todo += value.values() if isinstance(value, dict) else value
+        return frozenset(names)
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""
@@ -369,3 +385,36 @@ def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:
             )
             lines.fail(msg(text_id, name=name, limit=MAX_DEPTH), offset)
     lines.fail(msg("config.syntax", problem=problem or str(error)), offset, msg("config.syntax.hint"))
+
+
+ANY = "*"  # an item of a path pattern that stands for every key or index
+
+
+def is_same(one: object, other: object) -> bool:
+    """Equality that tells ``true`` from ``1``."""
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
+
+
+def find_values(data: object, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every key path that a pattern stands for, with its value."""
+    value: Any = data
+    for at, head in enumerate(pattern):
+        if head == ANY:
+            for item, inner in _children(value):
+                yield from find_values(inner, pattern[at + 1 :], (*path, *pattern[:at], item))
+            return
+        if isinstance(value, dict):
+            if head not in value:
+                return
+        elif not (isinstance(value, list) and isinstance(head, int) and 0 <= head < len(value)):
+            return
+        value = value[head]
+    yield (*path, *pattern), value
+
+
+def _children(data: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield (key if isinstance(key, (str, int)) else str(key)), value
+    elif isinstance(data, list):
+        yield from enumerate(data)

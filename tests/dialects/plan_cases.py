@@ -10,9 +10,9 @@ import yaml
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
-from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
+from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.source.yaml import parse_source
 from tests import jobs

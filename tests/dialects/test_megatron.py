@@ -9,16 +9,13 @@ from random import Random
 
 import pytest
 
+from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
-from ms_tune.dialects.megatron.layouts import parse_table
-from ms_tune.dialects.megatron.placement import _number
+from ms_tune.dialects.megatron.placement import _number, parse_table
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.post_init import check_split
 from ms_tune.dialects.megatron.read import inputs_of
-from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.megatron.remedies import remedy
-from ms_tune.dialects.megatron.simplify import canonical, same_layers
-from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.dialects.megatron.refusals import check_split, validated
+from ms_tune.dialects.megatron.write import canonical, remedy, same_layers
 from ms_tune.enums import LayerKind, RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments

@@ -12,7 +12,7 @@ from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 from ms_tune.dialects.mindformers.plan import normalize
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.plan_result import RecomputePlan
+    from ms_tune.dialects.layer_plan import RecomputePlan
 
 
 def counts(plan: RecomputePlan) -> list[list[int]]:

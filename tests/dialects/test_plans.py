@@ -9,10 +9,11 @@ from ms_tune.dialects.layer_plan import (
     MINDFORMERS_PYNATIVE,
     MINDSPEED_MS,
     LayerPlan,
+    LayerSpec,
+    SwapPlan,
     on_devices,
     recomputes,
 )
-from ms_tune.dialects.plan_result import LayerSpec, SwapPlan
 from ms_tune.enums import RecomputeMode
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan
-from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, SwapPlan, write_specs
+from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
-from ms_tune.dialects.plan_result import SwapPlan
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source

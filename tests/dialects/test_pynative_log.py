@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
 
 MODULES = (

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ms_tune.dialects.layer_plan import FrameworkStop, SwapPlan, Warned
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
-from ms_tune.dialects.plan_result import FrameworkStop, SwapPlan, Warned
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.plan_result import RecomputePlan
+    from ms_tune.dialects.layer_plan import RecomputePlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from ms_tune.enums import RecomputeMode
 from ms_tune.facts.releases import VERSIONS
 

@@ -11,7 +11,7 @@ import pytest
 from ms_tune import api
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.operators import find
-from ms_tune.dialects.operator_names import topmost
+from ms_tune.dialects.operators import topmost
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.names import counterpart
@@ -23,8 +23,7 @@ from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.normalize.convert_layers import Converted
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.mindspeed_ms.literals import MAX_DEPTH, MAX_TEXT, TextTooBigError, literal_list
-from ms_tune.dialects.plan_result import FrameworkStop
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindspeed_ms.read import MAX_DEPTH, MAX_TEXT, TextTooBigError, literal_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.read import ArgumentReader
-from ms_tune.dialects.megatron.sizes import shape_of
+from ms_tune.dialects.megatron.read import ArgumentReader, shape_of
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of_shape
 from ms_tune.source.shell.read import read_launches

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from tests.oracle import wheels
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.plan_result import LayerSpec, RecomputePlan
+    from ms_tune.dialects.layer_plan import LayerSpec, RecomputePlan
     from tests.oracle.layer_setting import Outcome
 
 _MISSING = layer_setting.why_missing()

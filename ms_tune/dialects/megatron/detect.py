@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.parser import refused
+from ms_tune.dialects.megatron.arguments import command_of, refused
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import unregistered
 from ms_tune.facts.releases import release_for, served

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from ms_tune.dialects.layer_plan import stop
+from ms_tune.facts.query import load
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,3 +126,25 @@ class Settled:
     modules: tuple[str, ...]  # what selective recomputation repeats
     spare_last: bool  # whether the last layer of the last chunk is not recomputed (`reduce_recompute_for_last_chunk`)
     in_advance: bool  # `args.recompute_in_advance` after validation
+
+
+def fail(name: str, /, **values: object) -> NoReturn:
+    """The framework raises.
+
+    Args:
+        name: Which of ``facts/data/megatron_refusals.json``: where in its sources, which exception with which text, and the last
+            part of a text ``megatron_layers.why.*``, which says what is to be done, if that is not the name.
+        values: What the words are about.
+    """
+    one = load("megatron_refusals")["refusals"][name]
+    why = msg(f"megatron_layers.why.{one.get('why', name)}")
+    file = one["file"].format(**values)
+    stop(
+        one["error"].format(**values), one["text"].format(**values), msg("megatron_layers.in-file", file=file, why=why)
+    )
+
+
+def require(holds: object, name: str, /, **values: object) -> None:
+    """What has to hold, or else the framework stops as in :func:`fail`."""
+    if not holds:
+        fail(name, **values)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MEGATRON, LayerPlan, failure_of, failure_problem
+from ms_tune.dialects.layer_plan import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem
 from ms_tune.dialects.megatron.ignored import find_traps
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.refusal import fail
+from ms_tune.dialects.megatron.inputs import fail
 
 if TYPE_CHECKING:
     from ms_tune.dialects.megatron.inputs import MegatronInputs, Settled
     from ms_tune.dialects.megatron.placement import StageChunk
 
-NORMS = ("input_layernorm", "pre_mlp_layernorm")
+NORMS: tuple[str, ...] = ("input_layernorm", "pre_mlp_layernorm")
 ACTIVATION = "mlp.activation_func"
 EXPERTS_ACTIVATION = "mlp.experts.activation_func"
 _OF_MODULE = {

@@ -1,23 +1,97 @@
-"""What the frameworks refuse before a layer is built, in their own order: the first refusal is the one that is told.
-
-MindSpeed-LLM 2.2 to 26.1: the features' ``pre_validate_args``, Megatron-LM's ``validate_args`` (core_v0.12.1,
-``megatron/training/arguments.py``), the features' ``post_validate_args`` and ``validate_args`` (MindSpeed and MindSpeed-LLM,
-``features_manager``), and ``TransformerConfig.__post_init__`` (``megatron/core/transformer/transformer_config.py``). Only what
-concerns the layers is here.
-"""
+"""How a rule says that the framework stops: its own words, the file that has them, and why."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.inputs import Settled
-from ms_tune.dialects.megatron.layouts import parse_noop, parse_table
-from ms_tune.dialects.megatron.post_init import check_split, recomputed_modules
-from ms_tune.dialects.megatron.refusal import fail, require
-from ms_tune.dialects.megatron.write_arguments import check_recompute, chunks_of, megatron_chunks
+from ms_tune.dialects.megatron.inputs import Settled, fail, require
+from ms_tune.dialects.megatron.placement import parse_noop, parse_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ms_tune.dialects.megatron.inputs import MegatronInputs
+
+
+def recomputed_modules(
+    inputs: MegatronInputs, granularity: str | None, method: str | None, number: int | None, allowed: Sequence[str]
+) -> tuple[str, ...]:
+    """The settings of recomputation; what selective recomputation repeats.
+
+    Raises:
+        FrameworkStop: They do not go together.
+    """
+    if granularity == "full":
+        if method is None:
+            fail("full-method", granularity=granularity)
+        if number is None:
+            fail("full-number", granularity=granularity, rest=inputs.layers // inputs.stages)
+    elif granularity == "selective" and number is not None:
+        fail("selective-number", granularity=granularity)
+    if granularity is not None and inputs.distributed and inputs.other("sequence_parallel"):
+        fail("distributed-sequence")
+    modules = ("core_attn",) if inputs.modules is None else inputs.modules
+    if granularity == "selective":
+        _check_modules(inputs, modules, allowed)
+    if inputs.whole_experts:
+        if granularity == "full":
+            fail("experts-full")
+        modules = modules if "moe" in modules else (*modules, "moe")
+    return modules
+
+
+def _check_modules(inputs: MegatronInputs, modules: Sequence[str], allowed: Sequence[str]) -> None:
+    unknown = [one for one in modules if one not in allowed]
+    require(not unknown, "modules", unknown=", ".join(unknown))
+    if "moe_act" in modules and not inputs.grouped:
+        fail("module-grouped")
+    if "mla_up_proj" in modules and not inputs.latent:
+        fail("module-latent")
+
+
+def check_split(inputs: MegatronInputs, chunks: int | None) -> None:
+    """Stages of different sizes, and stages that count the embedding or the loss as a layer.
+
+    Raises:
+        FrameworkStop: The layers cannot be shared out so.
+    """
+    uneven = inputs.first is not None or inputs.last is not None
+    accounted = inputs.embedding or inputs.loss
+    if uneven and accounted:
+        fail("uneven-accounted")
+    if uneven:
+        _uneven(inputs, chunks)
+    if accounted:
+        _accounted(inputs, chunks)
+
+
+def _uneven(inputs: MegatronInputs, chunks: int | None) -> None:
+    layers, stages = inputs.layers, inputs.stages
+    for place, number in (("first", inputs.first), ("last", inputs.last)):
+        if number is None:
+            continue
+        if number <= 0:
+            fail("uneven-count", place=place)
+        if chunks is not None and number % chunks:
+            fail("uneven-chunks", place=place, number=number, chunks=chunks)
+        layers -= number
+        stages -= 1
+    if stages == 0:
+        fail("uneven-all")
+    if layers % stages:
+        fail("uneven-middle", layers=layers, stages=stages)
+    if chunks is not None and (layers // stages) % chunks:
+        fail("uneven-middle-chunks", share=layers // stages, chunks=chunks)
+
+
+def _accounted(inputs: MegatronInputs, chunks: int | None) -> None:
+    number = inputs.layers + inputs.embedding + inputs.loss
+    if number % inputs.stages:
+        fail(f"accounted-by-{'' if chunks is None else 'virtual-'}stages", number=number, inputs=inputs)
+    of_stage = number // inputs.stages
+    if chunks is not None and of_stage % chunks:
+        fail("accounted-chunks", of_stage=of_stage, chunks=chunks)
+
 
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
 
@@ -232,3 +306,55 @@ def _counts(inputs: MegatronInputs, text: str | None) -> tuple[int, ...] | None:
     if sum(counts[: inputs.stages]) != inputs.layers:
         fail("list-sum", total=sum(counts), inputs=inputs)
     return counts
+
+
+_ARGUMENTS = "megatron/training/arguments.py"
+
+
+def megatron_chunks(inputs: MegatronInputs) -> int | None:
+    """``validate_args``: how many chunks; MindSpeed-LLM keeps two stages with a virtual pipeline away from it."""
+    bypassed = inputs.stages == 2 and inputs.layers_of_chunk is not None  # noqa: PLR2004 - as the framework has it
+    by_layers = None if bypassed else inputs.layers_of_chunk
+    overlap = inputs.overlap and not bypassed
+    layers = len(inputs.layer_list.split(",")) if inputs.layer_list else inputs.layers
+    both = by_layers is not None and inputs.chunks is not None
+    require(not both, "one-of-both")
+    uneven = inputs.first is not None or inputs.last is not None
+    if by_layers is None and inputs.chunks is None:
+        if not uneven:
+            require((layers + inputs.embedding + inputs.loss) % inputs.stages == 0, "layers-by-stages")
+        return None
+    _interleaved(inputs, overlap=overlap)
+    if inputs.chunks is not None:
+        return inputs.chunks
+    require(not uneven, "uneven-by-ranks")
+    number = layers + inputs.embedding + inputs.loss
+    require(number % inputs.stages == 0, "layers-by-virtual-stages")
+    return chunks_of(number // inputs.stages, by_layers or 0, _ARGUMENTS)
+
+
+def _interleaved(inputs: MegatronInputs, *, overlap: bool) -> None:
+    if overlap:
+        require(inputs.stages > 1, "interleaved-stages")
+    else:
+        require(inputs.stages > 2, "interleaved-stages-without-overlap")  # noqa: PLR2004 - as the framework has it
+
+
+def chunks_of(of_stage: int, of_chunk: int, file: str) -> int:
+    """How many chunks of so many layers a stage has; MindSpeed-LLM asks it, too."""
+    if of_chunk == 0:
+        fail("chunk-of-nothing", file=file)
+    if of_stage % of_chunk:
+        fail("chunks-of-stage", file=file)
+    return of_stage // of_chunk
+
+
+def check_recompute(inputs: MegatronInputs) -> None:
+    """``validate_args``: what recomputation takes beside its granularity."""
+    granularity = "selective" if inputs.activations else inputs.granularity
+    if inputs.distributed:
+        require(inputs.tensor > 1, "distributed-tensor")
+        require(granularity == "full", "distributed-full")
+        require(inputs.method is not None, "distributed-method")
+    if granularity == "selective":
+        require(inputs.method is None, "selective-method")

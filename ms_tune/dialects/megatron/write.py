@@ -9,25 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.draft import KEYS, shown_layers
+from ms_tune.dialects.draft import LISTS, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON
 from ms_tune.dialects.megatron.inputs import ARGUMENTS, MegatronInputs
+from ms_tune.dialects.megatron.placement import parse_noop, parse_table
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS
-from ms_tune.dialects.operator_names import SWAP
+from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.text import Message
 
 # What a layer does: stage and chunk, recomputed in full, parts recomputed.
 Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"
@@ -193,7 +196,9 @@ def to_megatron(draft: SettingsDraft, release: str) -> None:
         draft.say("swap-arguments", Severity.ERROR)
     for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
         for name, chosen in draft.choices.layers(attribute).items():
-            draft.say("lost", Severity.ERROR, key=KEYS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen))
+            draft.say(
+                "lost", Severity.ERROR, key=LISTS[attribute], names=name, to=MEGATRON, layers=shown_layers(chosen)
+            )
     named: dict[int, set[str]] = {}
     for name, chosen in draft.choices.layers("select_patterns").items():
         for layer in chosen:
@@ -203,3 +208,174 @@ def to_megatron(draft: SettingsDraft, release: str) -> None:
     )
     usual = {layer.layer for layer in draft.cells.layers}
     draft.values.update(values_of(arguments_for(draft.cells, named, release, experts & usual)))
+
+
+# What may be left out, the least first.
+_OPTIONAL = (
+    *(
+        "method",
+        "number",
+        "norm_layers",
+        "activation_layers",
+        "layers_of_chunk",
+        "chunks",
+        "dense",
+        "noop",
+        "layer_list",
+    ),
+    *("distributed", "whole_experts", "in_bubble", "in_advance", "swap"),
+)
+_MOST_DIVISORS = 16
+
+
+def remedy(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Message | None:
+    """The first change that is enough, in words; None if none of those that are tried is.
+
+    Args:
+        inputs: Arguments that the frameworks refuse.
+        plan: Their rules.
+    """
+    changes = remedy_changes(inputs, plan)
+    return msg("megatron_layers.write", changes="; ".join(_words(changes))) if changes else None
+
+
+def remedy_changes(inputs: MegatronInputs, plan: Callable[[MegatronInputs], LayerPlan]) -> Mapping[str, object] | None:
+    """The same change as new values of fields; None or False leaves an argument out."""
+    for changes in _candidates(inputs):
+        if plan(replace(inputs, **changes)).failure is None:  # type: ignore[arg-type]  # fields by name
+            return changes
+    return None
+
+
+def _words(changes: Mapping[str, object]) -> Iterator[str]:
+    for field, value in changes.items():
+        name = ARGUMENTS[field]
+        yield f"- {name}" if value in (None, False) else f"{name} {value}"
+
+
+def _candidates(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    """Changes of one argument, then of two: values that stay close to what is written, then leaving it out."""
+    one = list(chain(_values(inputs), _left_out(inputs)))
+    yield from one
+    if inputs.granularity == "full" and inputs.method is None and inputs.number is None:
+        yield {"method": "uniform", "number": 1}
+
+
+def _values(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    if inputs.granularity == "full":
+        yield from ({"method": "block"}, {"number": 1}) if None in (inputs.method, inputs.number) else ()
+    if inputs.number is not None:
+        share = inputs.layers // inputs.stages // (inputs.chunks or 1)
+        share = inputs.layers_of_chunk or share
+        fitting = [number for number in range(1, min(share, _MOST_DIVISORS) + 1) if share % number == 0]
+        yield from ({"number": number} for number in sorted(fitting, key=lambda one: abs(one - (inputs.number or 0))))
+    for field in ("norm_layers", "activation_layers"):
+        if getattr(inputs, field) is not None:
+            yield {field: min(max(getattr(inputs, field), 0), inputs.layers)}
+    if inputs.layers_of_chunk is not None:
+        of_stage = inputs.layers // inputs.stages
+        fitting = [number for number in range(1, min(of_stage, _MOST_DIVISORS)) if of_stage % number == 0]
+        wanted = inputs.layers_of_chunk
+        yield from ({"layers_of_chunk": number} for number in sorted(fitting, key=lambda one: abs(one - wanted)))
+    if inputs.dense:
+        yield {"dense": inputs.layers // inputs.stages - 1}
+    if inputs.layer_list:
+        base, more = divmod(inputs.layers, inputs.stages)
+        yield {"layer_list": ",".join(str(base + (stage < more)) for stage in range(inputs.stages))}
+
+
+def _left_out(inputs: MegatronInputs) -> Iterator[Mapping[str, object]]:
+    for field in _OPTIONAL:
+        if getattr(inputs, field) not in (None, False):
+            yield {field: False if isinstance(getattr(inputs, field), bool) else None}
+
+
+# Settings that may turn out to do nothing, in the order in which they are tried: what needs another one comes behind it.
+_MAY_BE_IDLE: Mapping[str, object] = {
+    "granularity": None,
+    "activations": False,
+    "method": None,
+    "modules": None,
+    "by_rank": False,
+    "activation": False,
+    "norm": False,
+}
+
+_NUMBERS = ("number", "activation_layers", "norm_layers")
+
+
+def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
+    """New values of fields, in the order in which they can be written one by one; None or False leaves an argument out.
+
+    Every layer is the same after each of them. Nothing for arguments that the frameworks refuse.
+    """
+    plan = normalize_megatron(inputs)
+    if plan.failure is not None:
+        return {}
+    found: dict[str, object] = {}
+    for field, value in _of_placement(inputs):
+        inputs = _tried(inputs, field, value, plan, found)
+    if inputs.swap or inputs.in_bubble or inputs.in_advance:
+        return found
+    for field, nothing in _MAY_BE_IDLE.items():
+        spelled_out = field == "modules" and (inputs.activations or inputs.granularity == "selective")
+        if getattr(inputs, field) not in (None, False) and not spelled_out:
+            inputs = _tried(inputs, field, nothing, plan, found)
+    if inputs.modules is not None:
+        for module in inputs.modules:
+            rest = tuple(one for one in inputs.modules or () if one != module)
+            inputs = _tried(inputs, "modules", rest, plan, found) if rest else inputs
+    for field in _NUMBERS:
+        inputs = _clamped(inputs, field, plan, found)
+    return found
+
+
+def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
+    """Whether two plans put every layer at the same place and recompute the same of it."""
+    return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
+
+
+def _tried(
+    inputs: MegatronInputs, field: str, value: object, plan: LayerPlan, found: dict[str, object]
+) -> MegatronInputs:
+    """The arguments with a change, if every layer stays what it is; without it otherwise."""
+    changed: MegatronInputs = replace(inputs, **{field: value})  # type: ignore[arg-type]  # a field by its name
+    if changed == inputs or not same_layers(plan, normalize_megatron(changed)):
+        return inputs
+    found[field] = value
+    return changed
+
+
+def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
+    if inputs.noop:
+        yield "noop", ",".join(map(str, sorted(parse_noop(inputs))))
+    if inputs.layer_list:
+        yield "layer_list", ",".join(str(int(one)) for one in inputs.layer_list.split(",")[: inputs.stages])
+    if inputs.unaligned:
+        rows = (",".join(map(str, row)) for row in parse_table(inputs.unaligned))
+        yield "unaligned", "[" + ",".join(f"[{row}]" for row in rows) + "]"
+
+
+def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
+    """A number of layers as small as it can be; left out where it does nothing."""
+    number = getattr(inputs, field)
+    if number is None:
+        return inputs
+    without = _tried(inputs, field, None, plan, found) if _needless(inputs, field) else inputs
+    if without is not inputs:
+        return without
+    if inputs.method == "uniform" and field == "number":
+        return inputs  # how many layers make one group is no number of layers that are reached
+    low, high = 0, number
+    while low < high:
+        middle = (low + high) // 2
+        again = normalize_megatron(replace(inputs, **{field: middle}))
+        low, high = (low, middle) if same_layers(plan, again) else (middle + 1, high)
+    return _tried(inputs, field, low, plan, found)
+
+
+def _needless(inputs: MegatronInputs, field: str) -> bool:
+    """Whether what a number belongs to is not there; without a number norms and activations of all layers are meant."""
+    if field == "number":
+        return inputs.granularity != "full"
+    return not (inputs.activation if field == "activation_layers" else inputs.norm)

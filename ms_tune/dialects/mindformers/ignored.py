@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.arrays import leaves, to_int32
-from ms_tune.dialects.mindformers.inputs import KEYS
-from ms_tune.dialects.mindformers.recompute import is_counts, is_patterns
-from ms_tune.dialects.mindformers.swap_traps import find_swap_traps
+from ms_tune.dialects.mindformers.inputs import KEYS, is_counts, is_patterns
+from ms_tune.dialects.mindformers.swap import find_swap_traps
 from ms_tune.dialects.patterns import compile_segment, is_risky
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from ms_tune.dialects.layer_plan import Formative, LayerCell, LayerSpec, Placement
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-    from ms_tune.dialects.plan_result import Formative, LayerCell, LayerSpec, Placement
 
 _SHOWN = 4  # examples in one message
 

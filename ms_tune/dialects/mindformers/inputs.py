@@ -1,11 +1,50 @@
-"""What the arithmetic of a recompute plan starts from."""
+"""What differs between the MindFormers releases 1.6 to 2.1, as far as layers are concerned.
+
+Found by comparing the released sources: ``LayerSetting`` is in ``mindformers/models/utils.py`` for legacy models of
+1.6 and, in a reduced form, in ``mindformers/parallel_core/training_graph/transformer/utils.py`` for the others; since
+1.7 the latter file holds one class for both. 1.9, 2.0 and 2.1 have the same class to the letter.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from ms_tune.dialects.mindformers.versions import Rules, rules_of
-from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.dialects.arrays import ArrayRow
+from ms_tune.dialects.layer_plan import stop
+from ms_tune.facts.releases import DEFAULT_VERSION, VERSIONS
+from ms_tune.text import msg
+
+
+class Rules(NamedTuple):
+    """The rules of one release."""
+
+    zero_bubble: bool  # knows `zero_bubble_v`, where the second chunk runs backwards (since 1.7)
+    # Models that are not legacy ones have exclude lists, swap and stricter checks of their own, and their prediction
+    # layers are not counted with the others (since 1.7).
+    one_class: bool
+    copies_lists: bool  # a list of the config is copied before it is written into (since 1.7; rows never are)
+    timed_patterns: bool  # patterns are matched by the module `regex` with a time limit (since 1.7), before by `re`
+    checks_cells: bool  # a cell without layers is refused, and a single cell takes any offset (since 1.8)
+    places_with_swap: bool  # the stage of a layer is set also when swap is on (since 1.8)
+    # Blanks that a line continued in the source leaves in the warning about a layer of a list that is both swapped and
+    # recomputed.
+    warning_gap: int
+
+
+def rules_of(version: str) -> Rules:
+    """The rules of a release in :data:`VERSIONS`."""
+    place = VERSIONS.index(version)
+    since_17, since_18, since_19 = (place >= VERSIONS.index(first) for first in ("1.7", "1.8", "1.9"))
+    return Rules(
+        zero_bubble=since_17,
+        one_class=since_17,
+        copies_lists=since_17,
+        timed_patterns=since_17,
+        checks_cells=since_18,
+        places_with_swap=since_18,
+        warning_gap=31 if since_19 else 35,
+    )
+
 
 # The five values of a recompute plan, in the order in which the framework formats them.
 KEYS = (
@@ -73,7 +112,7 @@ class RecomputeInputs(NamedTuple):
     swap: SwapValues = SwapValues()
     # What such a model gets instead, out of `model.model_config` (since 1.7).
     core_swap: SwapValues = SwapValues()
-    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.dialects.mindformers.versions.VERSIONS`
+    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.dialects.mindformers.inputs.VERSIONS`
 
     @property
     def rules(self) -> Rules:
@@ -106,3 +145,53 @@ class RecomputeInputs(NamedTuple):
     def zero_bubble(self) -> bool:
         """Whether the second chunk runs through the stages backwards."""
         return self.scheduler == "zero_bubble_v" and self.rules.zero_bubble
+
+
+_COMM_PATTERNS = (r".*\.norm",)
+
+_LEGACY_PATTERNS = (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu")
+
+_CORE_PATTERNS = (
+    r"mlp\.shared_experts\.mul",
+    r"mlp\.shared_experts\.activation_func\.silu",
+    r"mlp\.mul",
+    r"mlp\.activation_func\.silu",
+)
+
+
+class WrittenCount(int):
+    """A count that the framework has written back into a list of the config, as a NumPy integer.
+
+    Its own type checks do not take such a count for a whole number when they meet the list again.
+    """
+
+    __slots__ = ()
+
+
+def default_patterns(key: str, *, legacy: bool) -> tuple[str, ...]:
+    """The operators that a value without patterns of its own means."""
+    if key == "select_recompute":
+        return _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
+    return _COMM_PATTERNS if key == "select_comm_recompute" else ()
+
+
+def is_patterns(value: object) -> bool:
+    """Whether the value is a list of patterns and nothing else. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def is_counts(value: object) -> bool:
+    """Whether the value is a list of whole numbers, True and False: one entry a stage. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(is_count(item) for item in value)
+
+
+def is_count(item: object) -> bool:
+    """Whether it is a whole number that the framework has not written itself."""
+    return isinstance(item, int) and not isinstance(item, WrittenCount)
+
+
+def illegal(value: object, item: object = None) -> NoReturn:
+    """The framework does not take this value."""
+    # The framework names select_recompute here whichever value it is about.
+    why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
+    stop("ValueError", f"Illegal input list for select_recompute: {value}", why)

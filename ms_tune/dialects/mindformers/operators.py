@@ -14,24 +14,22 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import as_written, from_recompute_plan, unmatched_cells
-from ms_tune.dialects.mindformers.effect import strongest
+from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, from_recompute_plan, unmatched_cells
+from ms_tune.dialects.mindformers.inputs import default_patterns, is_patterns
 from ms_tune.dialects.mindformers.plan import failure_problem, normalize
-from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns
+from ms_tune.dialects.mindformers.recompute import strongest
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
 from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
-from ms_tune.dialects.plan_result import Failure, FrameworkStop
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import Formative, LayerPlan, LayerSpec, RecomputePlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel, Tree
-    from ms_tune.dialects.plan_result import Formative, LayerSpec, RecomputePlan
 
 
 _TAKE_CELLS = frozenset({"select_recompute", "op_swap"})  # where a cell is as good as an operator

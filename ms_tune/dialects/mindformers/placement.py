@@ -1,6 +1,6 @@
 """Layer -> (stage, chunk): how MindFormers spreads the layers over pipeline stages and interleave chunks.
 
-The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.versions` for where it is), MindFormers 1.6 to 2.1.
+The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is), MindFormers 1.6 to 2.1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.arrays import array_text, to_int32
-from ms_tune.dialects.plan_result import LayerCell, Placement, stop
+from ms_tune.dialects.layer_plan import LayerCell, Placement, stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10):
 
-- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.versions` for where it is)
+- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is)
 - ``_check_recompute`` and ``_check_swap`` in ``mindformers/tools/check_rules.py``
 - ``TransformerConfig.__post_init__`` in ``mindformers/parallel_core/transformer_config.py``
 - ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.mindformers.effect import set_layer
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP, Failure, Formative, FrameworkStop, RecomputePlan, stop
 from ms_tune.dialects.mindformers.ignored import find_traps
+from ms_tune.dialects.mindformers.inputs import is_counts
 from ms_tune.dialects.mindformers.placement import place
-from ms_tune.dialects.mindformers.recompute import Formatter, is_counts, working_copy
+from ms_tune.dialects.mindformers.recompute import Formatter, set_layer, working_copy
 from ms_tune.dialects.mindformers.swap import (
     check_recompute,
     check_swap,
@@ -28,13 +29,12 @@ from ms_tune.dialects.mindformers.swap import (
     read_swap,
 )
 from ms_tune.dialects.patterns import drop_excluded
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Failure, Formative, FrameworkStop, RecomputePlan, stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.layer_plan import LayerSpec, Placement
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
     from ms_tune.dialects.mindformers.swap import SwapConfig
-    from ms_tune.dialects.plan_result import LayerSpec, Placement
 
 _CHECKED_LENGTHS = ("recompute", "select_recompute", "select_comm_recompute")
 _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.counts import second_names
-from ms_tune.dialects.layer_plan import from_recompute_plan
+from ms_tune.dialects.layer_plan import from_recompute_plan, second_names
 from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect
@@ -124,6 +123,13 @@ def splits(source: SourceFile) -> bool:
     """
     mode = source.get((*_PIPELINE[:1], "parallel_mode"))
     return mode is None or mode in mindspore_values("splitting")
+
+
+def parallel_degree(job: JobView, kind: str) -> int:
+    """In how many ways something is split; every size is set back to 1 where the run or the network is not split."""
+    written = job.source.get(("parallel_config", f"{'model' if kind == 'tensor' else kind}_parallel"))
+    split = bool(job.source.get(("use_parallel",), default=True)) and splits(job.source)
+    return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1
 
 
 def passes_over(source: SourceFile, path: KeyPath) -> bool:

@@ -1,70 +1,43 @@
 """Every way to write a recompute value -> layers of each (chunk, stage): the framework's "Formative" lists.
 
-The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.versions` for where it is), MindFormers 1.6 to 2.1,
+The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is), MindFormers 1.6 to 2.1,
 with all that they let through and all that they trip over.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune.dialects.arrays import ArrayRow
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeValues
-from ms_tune.dialects.plan_result import ENDLESS_LOOP, Formative, stop
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP, Formative, LayerSpec, stop
+from ms_tune.dialects.mindformers.inputs import (
+    KEYS,
+    RecomputeValues,
+    WrittenCount,
+    default_patterns,
+    illegal,
+    is_count,
+    is_counts,
+    is_patterns,
+)
+from ms_tune.dialects.mindformers.swap import swap_layer
+from ms_tune.dialects.patterns import check_applied
+from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ms_tune.dialects.layer_plan import ById, LayerCell, LayerIds, Placement, Rows
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-    from ms_tune.dialects.plan_result import Placement, Rows
 
 _ALL_LAYERS = 2**31 - 1  # what True in a list of counts stands for
-
-_COMM_PATTERNS = (r".*\.norm",)
-_LEGACY_PATTERNS = (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu")
-_CORE_PATTERNS = (
-    r"mlp\.shared_experts\.mul",
-    r"mlp\.shared_experts\.activation_func\.silu",
-    r"mlp\.mul",
-    r"mlp\.activation_func\.silu",
-)
-
-
-class _Written(int):
-    """A count that the framework has written back into a list of the config, as a NumPy integer.
-
-    Its own type checks do not take such a count for a whole number when they meet the list again.
-    """
-
-    __slots__ = ()
-
-
-def default_patterns(key: str, *, legacy: bool) -> tuple[str, ...]:
-    """The operators that a value without patterns of its own means."""
-    if key == "select_recompute":
-        return _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
-    return _COMM_PATTERNS if key == "select_comm_recompute" else ()
 
 
 def working_copy(values: RecomputeValues) -> RecomputeValues:
     """A copy to write into, in which lists that are one object still are one object."""
     return RecomputeValues(*copy.deepcopy(tuple(values.get(key) for key in KEYS)))
-
-
-def is_patterns(value: object) -> bool:
-    """Whether the value is a list of patterns and nothing else. An empty list is."""
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
-
-
-def is_counts(value: object) -> bool:
-    """Whether the value is a list of whole numbers, True and False: one entry a stage. An empty list is."""
-    return isinstance(value, (list, tuple)) and all(_is_count(item) for item in value)
-
-
-def _is_count(item: object) -> bool:
-    return isinstance(item, int) and not isinstance(item, _Written)
 
 
 class Formatter:
@@ -167,21 +140,14 @@ class Formatter:
                 return 0
             _check_index(chunk, len(counts), 0)
             _check_index(column, len(counts[chunk]), 0)
-            return _Written(counts[chunk][column])
-        if not _is_count(item):
+            return WrittenCount(counts[chunk][column])
+        if not is_count(item):
             illegal(items, item)
         _check_index(chunk, len(counts), 0)
         _check_index(column, len(counts[chunk]), 1)
         limit = counts[chunk][column]
         count = cast("int", item)
-        return _Written(limit) if limit < count else count
-
-
-def illegal(value: object, item: object = None) -> NoReturn:
-    """The framework does not take this value."""
-    # The framework names select_recompute here whichever value it is about.
-    why = msg("layers.why.written-twice") if isinstance(item, (_Written, ArrayRow)) else None
-    stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
+        return WrittenCount(limit) if limit < count else count
 
 
 def _write(items: list[Any] | tuple[Any, ...], index: int, value: object) -> None:
@@ -206,3 +172,114 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
         stop("TypeError", "unhashable type: 'slice'")
     else:
         stop("TypeError", f"'{type(second).__name__}' object is not subscriptable")
+
+
+def set_layer(layer: int, placement: Placement, formative: Formative, recompute: object, *, timed: bool) -> LayerSpec:
+    """What one layer recomputes. Full recompute wins; excludes are applied to every layer.
+
+    Args:
+        layer: The layer.
+        placement: Where it is.
+        formative: The formatted values.
+        recompute: The value of ``recompute`` as written: the framework asks it, not the formatted one, whether there
+            is full recompute at all.
+        timed: Whether the release matches patterns with ``regex``.
+
+    Raises:
+        FrameworkStop: The framework raises while it sets this layer.
+    """
+    cell = placement.cells[layer]
+    if formative.by_id is not None:
+        return _set_by_id(layer, cell, formative.by_id, recompute, timed=timed)
+    full = bool(recompute) and (isinstance(recompute, bool) or _reaches(formative.layer_recompute, cell))
+    select = () if full else _active(formative.select_recompute, cell, timed=timed)
+    comm = () if full else _active(formative.select_comm_recompute, cell, timed=timed)
+    return LayerSpec(
+        layer=layer,
+        stage=cell.stage,
+        chunk=cell.chunk,
+        recompute=strongest(full=full, select=select, comm=comm),
+        select_patterns=select,
+        comm_patterns=comm,
+        select_excludes=_active(formative.select_recompute_exclude, cell, timed=timed),
+        comm_excludes=_active(formative.select_comm_recompute_exclude, cell, timed=timed),
+        overridden=_hidden(formative, cell) if full else (),
+    )
+
+
+def _set_by_id(layer: int, cell: LayerCell, by_id: ById, recompute: object, *, timed: bool) -> LayerSpec:
+    """The same when swap is on: values name layers. Excludes are without effect then."""
+    full = bool(recompute) and _names(by_id.layer_recompute, layer)
+    select = () if full else _named(by_id.select_recompute, layer, timed=timed)
+    comm = () if full else _named(by_id.select_comm_recompute, layer, timed=timed)
+    return LayerSpec(
+        layer=layer,
+        stage=cell.stage,
+        chunk=cell.chunk,
+        recompute=strongest(full=full, select=select, comm=comm),
+        select_patterns=select,
+        comm_patterns=comm,
+        swap=swap_layer(layer, by_id, timed=timed),
+        overridden=_hidden_by_id(by_id, layer) if full else (),
+    )
+
+
+def _hidden(formative: Formative, cell: LayerCell) -> tuple[str, ...]:
+    """The patterns that full recompute makes needless; the framework does not look at them, so nothing can fail."""
+    chunk, column = cell.chunk, cell.column
+    return tuple(
+        str(pattern)
+        for patterns in (formative.select_recompute, formative.select_comm_recompute)
+        for pattern, rows in patterns.items()
+        if chunk < len(rows) and column < len(rows[chunk]) and 0 <= cell.rank < rows[chunk][column]
+    )
+
+
+def _hidden_by_id(by_id: ById, layer: int) -> tuple[str, ...]:
+    return tuple(
+        str(pattern)
+        for patterns in (by_id.select_recompute, by_id.select_comm_recompute)
+        for pattern, layers in patterns.items()
+        if _names(layers, layer)
+    )
+
+
+def _named(patterns: Mapping[object, LayerIds], layer: int, *, timed: bool) -> tuple[str, ...]:
+    """The patterns whose lists name the layer."""
+    return _applied((pattern for pattern, layers in patterns.items() if _names(layers, layer)), timed=timed)
+
+
+def _names(layers: LayerIds, layer: int) -> bool:
+    return layers if isinstance(layers, bool) else layer in layers
+
+
+def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> RecomputeMode:
+    """The strongest kind of recompute of a layer that does these."""
+    if full:
+        return RecomputeMode.FULL
+    if select:
+        return RecomputeMode.SELECT
+    return RecomputeMode.COMM if comm else RecomputeMode.NONE
+
+
+def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: LayerCell, *, timed: bool) -> tuple[str, ...]:
+    """The patterns that reach the layer at this place."""
+    return _applied((pattern for pattern, rows in patterns.items() if _reaches(rows, cell)), timed=timed)
+
+
+def _applied(patterns: Iterable[object], *, timed: bool) -> tuple[str, ...]:
+    """The patterns as texts, once each has been applied."""
+    applied = []
+    for pattern in patterns:
+        check_applied(pattern, timed=timed)
+        applied.append(str(pattern))
+    return tuple(applied)
+
+
+def _reaches(rows: Sequence[Sequence[int]], cell: LayerCell) -> bool:
+    """The first so many layers of a cell are reached."""
+    try:
+        count = rows[cell.chunk][cell.column]
+    except IndexError as error:  # of a list or of a tuple, as the config has it
+        stop("IndexError", str(error))
+    return 0 <= cell.rank < count

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.convert_swap import swap_static
-from ms_tune.dialects.draft import KEYS, has, never, runs, squeeze
-from ms_tune.dialects.operator_names import SWAP
-from ms_tune.dialects.patterns import drop_excluded
+from ms_tune.dialects.draft import LISTS, has, never, runs, squeeze, swap_static
+from ms_tune.dialects.layer_plan import FrameworkStop, from_recompute_plan
+from ms_tune.dialects.mindformers.inputs import KEYS, is_counts, is_patterns
+from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.mindformers.plan import normalize
+from ms_tune.dialects.mindformers.read import read_inputs
+from ms_tune.dialects.mindformers.recompute import Formatter
+from ms_tune.dialects.operators import SWAP
+from ms_tune.dialects.patterns import compile_segment, drop_excluded
+from ms_tune.facts.models import names_of
+from ms_tune.source.edit import same_data
+from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import Formative, LayerIds, LayerPlan, LayerSpec, Placement, RecomputePlan
+    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.source.yaml import SourceFile, Values
 
 
 def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
@@ -49,7 +63,7 @@ def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
             sections.append("swap_config")
         swap_static(draft.choices.named[SWAP], sections, draft.values, draft.problems, draft.spelled)
     draft.values["recompute_config.recompute"] = False if full is None else full
-    for attribute, key in KEYS.items():
+    for attribute, key in LISTS.items():
         value = _mindformers_patterns(draft, key, attribute, by_id=swapping)
         chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
         # With swap on, exclude lists have no effect; without, they take patterns away that say the same.
@@ -98,3 +112,362 @@ def _listed(
         return chosen
     rows = runs(draft, key, wanted, idle, over=True)
     return None if rows is None else squeeze(draft.cells, rows)
+
+
+_OFFSET: KeyPath = ("model", "model_config", "offset")
+_SECTION = "recompute_config"
+
+
+def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
+    """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
+    inputs = read_inputs(job)
+    plan = normalize(inputs)
+    return from_recompute_plan(plan, inputs.version), dict(_wanted(job.source, inputs, plan))
+
+
+def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: RecomputePlan) -> Iterator[tuple[KeyPath, object]]:
+    """The values to change, and what to."""
+    if plan.formative is None or plan.placement is None:
+        return
+    offset = source.get(_OFFSET)
+    slots_fit = plan.placement.slots == inputs.placed_layers
+    if isinstance(offset, list) and slots_fit and len(plan.placement.offset) * len(plan.placement.offset[0]) > 1:
+        yield from _changed(_OFFSET, offset, _shaped(plan.placement.offset))
+    for key in KEYS:
+        value = source.get((_SECTION, key))
+        for path, old, new in _explicit_values(key, value, inputs, plan.formative):
+            yield from _changed(path, old, new)
+
+
+def _changed(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath, object]]:
+    if not same_data(old, new):
+        yield path, new
+
+
+def _explicit_values(
+    key: str, value: object, inputs: RecomputeInputs, formative: Formative
+) -> Iterator[tuple[KeyPath, object, object]]:
+    """The parts of one value with their explicit forms. False and empty lists are explicit already."""
+    path: KeyPath = (_SECTION, key)
+    if not value:
+        return
+    if key == "recompute":
+        # A list takes no account of recompute_slice_activation, so True must stay True with it.
+        if value is not True or not (inputs.legacy and inputs.slice_activation):
+            yield from _single(path, value, _form(key, None, inputs, formative))
+        return
+    forms = {str(pattern): _form(key, pattern, inputs, formative) for pattern in _patterns(key, formative)}
+    if isinstance(value, dict):
+        for pattern, old in value.items():
+            if str(pattern) in forms:  # an exclude list may have taken it out
+                yield from _single((*path, str(pattern)), old, forms[str(pattern)])
+    elif is_patterns(value):
+        if forms.keys() == set(value if isinstance(value, (list, tuple)) else ()):
+            yield path, value, forms
+    elif forms:
+        yield from _single(path, value, next(iter(forms.values())))
+
+
+def _single(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath, object, object]]:
+    if old is not False and new is not None:
+        yield path, old, new
+
+
+def _patterns(key: str, formative: Formative) -> Sequence[object]:
+    by_id = formative.by_id
+    if by_id is not None and not key.endswith("exclude"):
+        return list(getattr(by_id, key))
+    return list(getattr(formative, key))
+
+
+def _form(key: str, pattern: object, inputs: RecomputeInputs, formative: Formative) -> object:
+    """The explicit form: counts, or with swap on the numbers of layers; None if there is none."""
+    by_id = formative.by_id
+    if by_id is not None and not key.endswith("exclude"):
+        ids: LayerIds = by_id.layer_recompute if pattern is None else getattr(by_id, key)[pattern]
+        if isinstance(ids, bool):
+            return None
+        return sorted({int(layer) for layer in ids if 0 <= layer < inputs.placed_layers})
+    rows = formative.layer_recompute if pattern is None else getattr(formative, key)[pattern]
+    return _shaped(rows, backwards=inputs.zero_bubble)
+
+
+def _shaped(rows: Sequence[Sequence[int]], *, backwards: bool = False) -> list[object]:
+    """Rows for several chunks, one flat list for one. ``zero_bubble_v`` reads its second row from the last stage."""
+    plain = [[int(item) for item in row] for row in rows]
+    if backwards:
+        plain[1].reverse()
+    return list(plain) if len(plain) > 1 else list(plain[0])
+
+
+_MODEL = ("model", "model_config")
+_PIPELINE = ("parallel", "pipeline_config")
+_RECOMPUTE = ("recompute_config",)
+_PARALLEL = ("parallel_config",)
+_LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
+_ZERO_BUBBLE = 2  # chunks and, at least, stages
+
+
+def propose(job: JobView) -> Iterator[Values]:
+    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    inputs = read_inputs(job, fewest=0)
+    step = job.plan.problems[0].id.removesuffix("-rejected")
+    if step == "scheduler":
+        yield {(*_PIPELINE, "pipeline_scheduler"): "1f1b"}
+    elif step == "core":
+        yield from _core(job, inputs)
+    elif step == "offset":
+        yield from _offset(job, inputs)
+    elif step == "sequence":
+        yield {(*_PARALLEL, "seq_split_num"): 1}
+    else:
+        yield from _propose_values(job, inputs)
+
+
+def _named(job: JobView, name: str) -> KeyPath:
+    """The place of a setting of the model: under the name that the config uses, or else that of the model's own class."""
+    source, facts = job.source, job.model.facts
+    names = facts.names(facts.canonical(name))
+    own = name if name in names else names[0]
+    section = source.get(_MODEL)
+    found = [one for one in names_of(name) if isinstance(section, dict) and one in section]
+    found.sort(key=lambda one: source.get((*_MODEL, one)) is None)
+    return (*_MODEL, next(iter(found), names[0] if names[0] in facts.defaults else own))
+
+
+def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
+    yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
+    if not inputs.zero_bubble:
+        return
+    yield {_named(job, _CHUNKS): _ZERO_BUBBLE}
+    yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
+    yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
+    placement = _placed(job, inputs)
+    value = inputs.values.recompute
+    if placement is not None and is_counts(value):
+        flat = Formatter(inputs._replace(scheduler="1f1b"), placement)
+        try:
+            rows = [[int(item) for item in row] for row in flat.rows(value)]
+        except FrameworkStop:
+            return
+        yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
+
+
+def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
+    """The placement, or what it will be with the offset that is proposed."""
+    try:
+        return place(inputs)
+    except FrameworkStop:
+        pass
+    for proposal in _offset(job, inputs):
+        named = {path[-1]: value for path, value in proposal.items()}
+        chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
+        layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
+        more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
+        try:
+            return place(inputs._replace(offset=named.get("offset", inputs.offset), **more))
+        except FrameworkStop:
+            continue
+    return None
+
+
+def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
+    """The offset that is nearest to the one written: no cell empty, all layers in place."""
+    chunks = inputs.interleave_num if inputs.interleave else 1
+    more: dict[KeyPath, object] = {}
+    if chunks is None or chunks < 1:
+        chunks = 1
+        more = {_named(job, _CHUNKS): 1}
+        yield more
+    layers = inputs.placed_layers
+    if inputs.placed_stages <= layers < inputs.placed_stages * chunks:
+        chunks = layers // inputs.placed_stages
+        more = {_named(job, _CHUNKS): chunks}
+    cells = inputs.placed_stages * chunks
+    if layers < cells:
+        by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
+        if not by_layer:
+            yield {**more, _named(job, _LAYERS): cells, (*_MODEL, "offset"): 0}
+        return
+    base = layers // cells
+    counts = [base] * cells
+    try:
+        _, items = to_int32(inputs.offset)
+    except FrameworkStop:
+        items = []
+    if items and cells % len(items) == 0:
+        counts = [min(max(base + extra, 1), layers) for extra in items * (cells // len(items))]
+    _fill(counts, layers)
+    flat = [count - base for count in counts]
+    stages = inputs.placed_stages
+    rows = [flat[start : start + stages] for start in range(0, cells, stages)]
+    yield {**more, (*_MODEL, "offset"): 0 if not any(flat) else rows if chunks > 1 else flat}
+
+
+def _fill(counts: list[int], layers: int) -> None:
+    """Add layers where there are fewest, or take some where there are most; ends last: they hold embedding and head."""
+    order = [*range(1, len(counts) - 1), *{len(counts) - 1: None, 0: None}]
+    while sum(counts) != layers:
+        if sum(counts) < layers:
+            counts[min(order, key=counts.__getitem__)] += 1
+        else:
+            counts[max(order, key=counts.__getitem__)] -= 1
+
+
+def _propose_values(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
+    """Recompute values and swap settings in a form that is taken: one at a time, then all of them."""
+    swap = ("swap_config",) if inputs.legacy else _MODEL
+    parts: list[Values] = [*_swap_parts(job.source, ("swap_config",))]
+    if swap is _MODEL:
+        if job.source.get(("swap_config", "swap")) is True:
+            yield {("swap_config", "swap"): False}  # checks look at it, the model never does
+        parts += _swap_parts(job.source, _MODEL)
+    by_id = inputs.swaps.swap is True or job.source.get(("swap_config", "swap")) is True
+    placement = _placed(job, inputs)
+    if placement is not None or by_id:
+        for key in KEYS:
+            value = job.source.get((*_RECOMPUTE, key), MISSING)
+            if value is not MISSING:
+                parts += _of_key(key, value, inputs, placement, by_id=by_id)
+    yield from parts
+    together = {path: value for part in parts for path, value in part.items()}
+    if len(parts) > 1:
+        yield together
+
+
+def _of_key(
+    key: str,
+    value: Any,  # noqa: ANN401 - as the config has it
+    inputs: RecomputeInputs,
+    placement: Placement | None,
+    *,
+    by_id: bool,
+) -> Iterator[Values]:
+    path: KeyPath = (*_RECOMPUTE, key)
+    by_id = by_id and not key.endswith("_exclude")
+    every: object = list(range(inputs.placed_layers)) if by_id else True
+    named = key != "recompute"
+    if named and isinstance(value, str) and _is_pattern(value):
+        yield {path: {value: every}}
+    elif named and isinstance(value, dict):
+        legal = {pattern: _legal(item, inputs, placement, by_id=by_id) for pattern, item in value.items()}
+        if by_id:
+            legal = {name: (every if item else []) if isinstance(item, bool) else item for name, item in legal.items()}
+        yield from ({(*path, pattern): legal[pattern]} for pattern in value if legal[pattern] is not value[pattern])
+        if not all(map(_is_pattern, value)):
+            yield {path: {pattern: item for pattern, item in legal.items() if _is_pattern(pattern)} or False}
+    elif named and isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        kept = [item for item in value if _is_pattern(item)]
+        if kept != value and not by_id and not inputs.zero_bubble:
+            yield {path: kept or False}
+        elif by_id or inputs.zero_bubble:
+            yield {path: dict.fromkeys(kept, every) or False}
+    else:
+        new = _legal(value, inputs, placement, by_id=by_id)
+        if new is not value:
+            yield {path: new}
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return all(compile_segment(segment) is not None for segment in value.split(r"\."))
+    except re.error:
+        return False
+
+
+def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, by_id: bool) -> Any:  # noqa: ANN401
+    """The nearest value that is taken; the very same object if it is one already."""
+    if isinstance(value, bool):
+        return value
+    if by_id or placement is None:
+        ids = sorted(
+            {item for item in map(_whole, leaves(value)) if item is not None and 0 <= item < inputs.placed_layers}
+        )
+        return value if isinstance(value, list) and value == ids else ids
+    if value is None or isinstance(value, dict) or (inputs.zero_bubble and value == []):
+        return False
+    counts = placement.counts
+    totals = [placement.column_total(column) for column in range(len(counts[0]))]
+    if not isinstance(value, (list, tuple)):
+        number = _whole(value)
+        new: Any = False if number is None else _cut([number] * len(totals), totals)
+    elif any(isinstance(item, (list, tuple)) for item in value) or (inputs.zero_bubble and len(value) > 0):
+        limits = [row[::-1] if inputs.zero_bubble and chunk == 1 else row for chunk, row in enumerate(counts)]
+        new = [_cut(value[chunk] if chunk < len(value) else [], limit) for chunk, limit in enumerate(limits)]
+    else:
+        new = _cut(value[: len(totals)], totals[: len(value)])
+    return value if _same(new, value) else new
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _cut(row: Any, limits: Sequence[int]) -> list[int]:  # noqa: ANN401 - as the config has it
+    """Whole numbers, as many as there are limits, and none above its own."""
+    if isinstance(row, bool):
+        return list(limits) if row else [0] * len(limits)
+    items = row if isinstance(row, (list, tuple)) else [row] * len(limits)
+    padded = [*items, *[0] * len(limits)][: len(limits)]
+    return [
+        limit if item is True else max(0, min(_whole(item) or 0, limit))
+        for item, limit in zip(padded, limits, strict=True)
+    ]
+
+
+def _whole(item: object) -> int | None:
+    """A number that may be meant; None for what is none."""
+    if isinstance(item, bool):
+        return None
+    try:
+        return int(item)  # type: ignore[call-overload, no-any-return]  # whatever int takes
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _swap_parts(source: SourceFile, section: KeyPath) -> Iterator[Values]:
+    given = source.get(section)
+    if not isinstance(given, dict):
+        return
+    for name in names_of("swap"):
+        if name in given and not isinstance(given[name], bool):
+            yield {(*section, name): str(given[name]).strip().lower() in {"1", "true", "on"}}
+    prefetch = given.get("default_prefetch", 1)
+    if not _is_prefetch(prefetch):
+        yield {(*section, "default_prefetch"): 1}
+        prefetch = 1
+    for name in (*names_of("layer_swap"), "op_swap"):
+        value = given.get(name)
+        if value is None:
+            continue
+        entries = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+        legal = [_entry(entry, prefetch) for entry in entries if _is_entry(entry, named=name == "op_swap")]
+        if any(entry["layers"] is True for entry in legal):
+            legal = [{**entry, "backward_prefetch": legal[0]["backward_prefetch"]} for entry in legal]
+        new: object = legal[0] if isinstance(value, dict) and legal else legal
+        if not _same(new, value):
+            yield {(*section, name): new}
+
+
+def _is_prefetch(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_entry(entry: object, *, named: bool) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    names = entry.get("op_name") if named else "a"
+    return all(map(_is_pattern, names if isinstance(names, list) else [names])) if names else False
+
+
+def _entry(entry: dict[str, Any], prefetch: object) -> dict[str, Any]:
+    layers = entry.get("layers")
+    if layers is None:
+        layers = True
+    elif not isinstance(layers, bool):
+        numbers = [item for item in map(_whole, leaves(layers)) if item is not None]
+        layers = layers if numbers == layers else numbers
+    own = entry.get("backward_prefetch")
+    return {**entry, "backward_prefetch": own if _is_prefetch(own) else prefetch, "layers": layers}

@@ -10,16 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import unmatched_cells
-from ms_tune.dialects.layer_specs import write_specs
+from ms_tune.dialects.layer_plan import unmatched_cells, write_specs
 from ms_tune.dialects.patterns import is_risky
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs, PynativeOutcome
-    from ms_tune.dialects.mindformers_pynative.placement import Ranges
+    from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
 

@@ -13,23 +13,30 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, as_written, failure_of, failure_problem
-from ms_tune.dialects.layer_specs import parse_specs, write_specs
+from ms_tune.dialects.layer_plan import (
+    MINDFORMERS_PYNATIVE,
+    FrameworkStop,
+    LayerPlan,
+    LayerSpec,
+    SwapPlan,
+    as_written,
+    failure_of,
+    failure_problem,
+    parse_specs,
+    stop,
+    write_specs,
+)
 from ms_tune.dialects.mindformers_pynative.ignored import find_traps
-from ms_tune.dialects.mindformers_pynative.inputs import PynativeOutcome
-from ms_tune.dialects.mindformers_pynative.log import log_lines
-from ms_tune.dialects.mindformers_pynative.modules import expand, without_children, without_covered
-from ms_tune.dialects.mindformers_pynative.placement import place_pynative
+from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_pynative
+from ms_tune.dialects.mindformers_pynative.recompute import expand, without_children, without_covered
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
-from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec, SwapPlan, stop
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
-    from ms_tune.dialects.mindformers_pynative.placement import Ranges
+    from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, Ranges
 
 FRAMEWORK = "MindFormers"
 _MAY_BE_COMM = ("comm_select_module", "exclude_op")
@@ -223,3 +230,72 @@ def _by_module(found: Mapping[int, list[str]]) -> dict[str, list[str]]:
         for module in found[layer]:
             layers.setdefault(module, []).append(layer)
     return {module: write_specs(ids) for module, ids in layers.items()}
+
+
+_RULER = "-" * 69
+
+
+def log_lines(inputs: PynativeInputs, outcome: PynativeOutcome) -> list[str]:
+    """The lines; without the modules of the layers only those about whole layers."""
+    return [line for layers in _parts(inputs, outcome) for line in _part(inputs, outcome, layers)]
+
+
+def _parts(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Sequence[int]]:
+    """The layers of each part, those of prediction behind the last one."""
+    for row in outcome.ranges or ():
+        for cell in row:
+            first, last = cell
+            final = cell == (outcome.ranges or ())[-1][-1] and last == inputs.layers - 1
+            yield range(first, last + 1 + (inputs.mtp_layers if final else 0))
+
+
+def _part(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    if inputs.mode != "None" or inputs.comm:
+        yield from _recompute(inputs, outcome, layers)
+    if inputs.swap:
+        yield from _swap(inputs, outcome, layers)
+
+
+def _recompute(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    known, by_name = inputs.modules is not None, inputs.version == "2.0"
+    if inputs.exclude_op and by_name:
+        yield f"Ops excluded from recompute (MUST_SAVE): {list(inputs.exclude_op)}"
+    exclude = {} if by_name else outcome.exclude
+    maps = (
+        (inputs.mode == "select", "Recompute", outcome.select),
+        (inputs.mode != "None" and inputs.exclude_op and not by_name, "ExcludeOp", exclude),
+        (inputs.comm, "Comm Select Recompute", outcome.comm),
+    )
+    for shown, title, modules in maps:
+        if shown and known:
+            yield from _map(inputs, title, modules, layers)
+    for layer in layers:
+        yield from _named(inputs, f"Set exclude recompute at layer {layer}", exclude.get(layer))
+        if layer in outcome.full:
+            yield f"Set full recompute at layer {layer}"
+        yield from _named(inputs, f"Set select recompute at layer {layer}", outcome.select.get(layer))
+
+
+def _swap(inputs: PynativeInputs, outcome: PynativeOutcome, layers: Sequence[int]) -> Iterator[str]:
+    if inputs.op_swap and inputs.modules is not None:
+        yield from _map(inputs, "Swap", outcome.op_swap, layers)
+    for layer in layers:
+        if layer in outcome.swapped:
+            yield f"Set layer swap at layer {layer}"
+        yield from _named(inputs, f"Set select swap at layer {layer}", outcome.op_swap.get(layer))
+
+
+def _map(
+    inputs: PynativeInputs, title: str, modules: Mapping[int, Sequence[str]], layers: Sequence[int]
+) -> Iterator[str]:
+    word = "" if inputs.version != "2.0" or title.startswith("Comm") else "Select "
+    yield f"--- Final {word}{title} Configuration Map---"
+    for layer in layers:
+        if layer in modules:
+            yield f"layer{layer}: {', '.join(modules[layer]) or '(No Module)'}"
+    yield _RULER
+
+
+def _named(inputs: PynativeInputs, what: str, names: Sequence[str] | None) -> Iterator[str]:
+    if names and inputs.modules is not None:
+        yield f"{what}: {', '.join(names)}"

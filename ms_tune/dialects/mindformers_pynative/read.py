@@ -11,11 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.counts import second_names
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, LayerPlan, failure_of, failure_problem
-from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+from ms_tune.dialects.layer_plan import (
+    MINDFORMERS_PYNATIVE,
+    FrameworkStop,
+    LayerPlan,
+    failure_of,
+    failure_problem,
+    second_names,
+    stop,
+)
+from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
-from ms_tune.dialects.plan_result import FrameworkStop, stop
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import UNKNOWN, ValueOrigin
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.mindformers_pynative.modules import Modules
+    from ms_tune.dialects.mindformers_pynative.recompute import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.yaml import SourceFile
@@ -62,6 +68,12 @@ _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
         {"enable": "swap", "default_prefetch": "prefetch", "layer_swap": "layer_swap", "op_swap": "op_swap"},
     ),
 }
+
+
+def parallel_degree(job: JobView, kind: str) -> int:
+    """In how many ways something is split."""
+    written = job.source.get(("parallelism", f"{kind}_parallel"))
+    return (written or 1) if isinstance(written, int) and not isinstance(written, bool) else 1
 
 
 def plan_layers(job: JobView) -> LayerPlan:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_specs import check_specs
-from ms_tune.dialects.plan_result import stop
+from ms_tune.dialects.layer_plan import check_specs, stop
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.mindformers_pynative.inputs import PynativeInputs
+    from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 
 _RECOMPUTE = "TrainConfig.recompute"
 _COMM = "TrainConfig.recompute_comm"

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.convert_swap import swap_dynamic
-from ms_tune.dialects.draft import KEYS
-from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE
-from ms_tune.dialects.layer_specs import write_specs
-from ms_tune.dialects.operator_names import SWAP
+from ms_tune.dialects.draft import LISTS, swap_dynamic
+from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, parse_specs, write_specs
+from ms_tune.dialects.mindformers_pynative.read import plan_layers
+from ms_tune.dialects.operators import SWAP
+from ms_tune.dialects.patterns import compile_segment
+from ms_tune.errors import MsTuneError
+from ms_tune.source.yaml import MISSING
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.source.yaml import SourceFile, Values
 
 
 def to_pynative(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
@@ -32,7 +41,7 @@ def to_pynative(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
     if cells.behind:
         draft.values["model.num_nextn_predict_layers"] = len(cells.behind)
     full = write_specs(layer.layer for layer in plan.layers if is_full(layer))
-    found = {attribute: _modules(draft, attribute) for attribute in KEYS}
+    found = {attribute: _write_modules(draft, attribute) for attribute in LISTS}
     select, comm = found["select_patterns"], found["comm_patterns"]
     draft.values["recompute.mode"] = "select" if select else "full" if full else "None"
     draft.values["recompute.full_recompute_layer"] = full
@@ -67,12 +76,272 @@ def _texts(cells: Cells) -> list[str]:
     return [",".join(write_specs(layer.layer for layer in cell)[0] for cell in column) for column in columns]
 
 
-def _modules(draft: SettingsDraft, attribute: str) -> dict[str, list[str]]:
+def _write_modules(draft: SettingsDraft, attribute: str) -> dict[str, list[str]]:
     """Layers by module. The dynamic graph takes no blank pattern."""
     found = {}
     for name, layers in draft.choices.layers(attribute).items():
         if name.strip():
             found[name] = write_specs(layers)
         else:
-            draft.say("pattern", Severity.ERROR, key=KEYS[attribute], pattern=name)
+            draft.say("pattern", Severity.ERROR, key=LISTS[attribute], pattern=name)
     return found
+
+
+_LAYERS_OF_STAGES: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
+
+
+def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
+    """What each layer does, and the lists that are not explicit yet."""
+    plan = plan_layers(job)
+    return plan, {} if plan.failure is not None else dict(_wanted(job.source, plan))
+
+
+def _wanted(source: SourceFile, plan: LayerPlan) -> Iterator[tuple[KeyPath, object]]:
+    stages = source.get(_LAYERS_OF_STAGES)
+    ranges = (plan.formative or {}).get("pipeline_parallel_layers_per_stage")
+    if plan.placement is not None and len(plan.placement[0]) > 1 and stages not in (None, "auto", ranges):
+        yield _LAYERS_OF_STAGES, ranges
+    there = {layer.layer for layer in plan.layers}
+    for path in _lists(source, plan.framework_version):
+        given: Any = source.get(path)
+        wanted = write_specs(layer for layer in parse_specs(given) if layer in there)
+        # A list must not become an empty one, which the framework may refuse.
+        if wanted and wanted != [str(item) for item in given]:
+            yield path, wanted
+
+
+def _lists(source: SourceFile, version: str) -> Iterator[KeyPath]:
+    """Every list of layers that is read."""
+    mode = source.get(("recompute", "mode"), "None")
+    if mode != "None":
+        if source.get(("recompute", "full_recompute_layer")):
+            yield "recompute", "full_recompute_layer"
+        if version != "2.0":
+            yield from _of_patterns(source, ("recompute", "exclude_op"))
+    if mode == "select":
+        yield from _of_patterns(source, ("recompute", "select_module"))
+    if source.get(("recompute_comm", "enable")):
+        yield from _of_patterns(source, ("recompute_comm", "select_module"))
+    if source.get(("swap", "enable")):
+        if source.get(("swap", "layer_swap")):
+            yield "swap", "layer_swap", 0, "layers"  # the others are not read
+        entries: Any = source.get(("swap", "op_swap")) or ()
+        for index in range(len(entries)):
+            yield "swap", "op_swap", index, "layers"
+
+
+def _of_patterns(source: SourceFile, path: KeyPath) -> Iterator[KeyPath]:
+    patterns: Any = source.get(path) or ()
+    for pattern in patterns:
+        yield (*path, pattern)
+
+
+_SECTIONS = ("recompute", "recompute_comm", "swap")
+_SPEC = re.compile(r"\s*(\d{1,4000})\s*(?:[-:~]\s*(\d{1,4000})\s*)?")
+_STAGES = "pipeline_parallel_layers_per_stage"
+_CHUNKS = "pipeline_parallel_interleave_num"
+_SWITCHES = {"recompute_comm": "enable", "swap": "enable"}
+_KEYS = {
+    "recompute": ("mode", "full_recompute_layer", "select_module", "exclude_op"),
+    "recompute_comm": ("enable", "select_module"),
+    "swap": ("enable", "default_prefetch", "layer_swap", "op_swap"),
+}
+
+
+def propose(job: JobView) -> Iterator[Values]:
+    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    source, plan, counts = job.source, job.plan, _counts(job)
+    step = plan.problems[0].id.removesuffix("-rejected")
+    if step == "load":
+        yield from _load(source)
+    elif step in {"parallel", "placement"}:
+        yield from _placement(source, counts)
+    elif step == "schedule":
+        yield {("parallelism", "pipeline_parallel_schedule"): "1f1b"}
+    elif counts is not None:
+        parts = [part for part in _values(source, plan.framework_version, sum(counts)) if part]
+        yield from parts
+        yield {path: value for part in parts for path, value in part.items()}
+
+
+def _counts(job: JobView) -> tuple[int, int] | None:
+    """Layers, and those of multi-token prediction, as the plan of the bare model has them."""
+    data = {key: value for key, value in job.source.data.items() if key not in {*_SECTIONS, "parallelism"}}
+    try:
+        plan = job.with_source(job.source.but(data=data)).plan
+    except MsTuneError:
+        return None
+    placed = plan.placement[0][0] if plan.placement else 0
+    return (placed, len(plan.layers) - placed) if placed else None
+
+
+def _section(source: SourceFile, name: str) -> dict[str, Any]:
+    value = source.data.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _meant(value: object) -> int:
+    """The whole number that may be meant by something else."""
+    if isinstance(value, float):
+        return int(value) if value >= 0 and value.is_integer() else 1
+    number = whole_number(value.strip()) if isinstance(value, str) else None
+    return 1 if number is None else number
+
+
+def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
+    """Keys that are unknown, sections that are none, and types that are others."""
+    for name in (*_SECTIONS, "parallelism"):
+        if name in source.data and not isinstance(source.data[name], dict):
+            yield {(name,): MISSING}
+    for name in _SECTIONS:
+        section = _section(source, name)
+        unknown = [key for key in section if key not in _KEYS[name]]
+        if unknown:
+            yield {(name, key): MISSING for key in unknown}
+        switch = _SWITCHES.get(name)
+        if switch in section and not isinstance(section[switch], bool):
+            yield {(name, switch): str(section[switch]).strip().lower() in {"1", "true", "on"}}
+    recompute = _section(source, "recompute")
+    mode = recompute.get("mode", "None")
+    if mode not in ("None", "full", "select"):
+        full, select = bool(recompute.get("full_recompute_layer")), bool(recompute.get("select_module"))
+        guess = "select" if select else "full" if full and mode else "None"
+        lowered = str(mode).strip().lower()
+        yield {("recompute", "mode"): lowered if lowered in ("full", "select") else guess}
+        yield {("recompute", "mode"): "None"}
+    numbers = [("parallelism", "pipeline_parallel"), ("parallelism", _CHUNKS), ("swap", "default_prefetch")]
+    for name, key in numbers:
+        value = _section(source, name).get(key, 1)
+        if value is None:
+            yield {(name, key): MISSING}
+        elif isinstance(value, bool) or not isinstance(value, int):
+            yield {(name, key): _meant(value)}
+    parallelism = _section(source, "parallelism")
+    if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
+        yield {("parallelism", "pipeline_parallel_schedule"): MISSING}
+        yield {("parallelism", "pipeline_parallel_schedule"): "1f1b"}
+    stages = parallelism.get(_STAGES)
+    if isinstance(stages, list):
+        yield {
+            ("parallelism", _STAGES): [
+                ",".join(map(str, item)) if isinstance(item, list) else str(item) for item in stages
+            ]
+        }
+    yield {("parallelism", _STAGES): "auto"}
+
+
+def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Values]:
+    """Stages that there can be, and for each a range of layers for each of its chunks."""
+    section = _section(source, "parallelism")
+    stages, chunks = section.get("pipeline_parallel", 1), section.get(_CHUNKS, 1)
+    if stages < 1:
+        yield {("parallelism", "pipeline_parallel"): 1}
+        return
+    if chunks < 1:
+        yield {("parallelism", _CHUNKS): 1}
+        return
+    if counts is None:
+        return
+    layers, cells = counts[0], stages * chunks
+    if layers % cells == 0 and section.get(_STAGES, "auto") != "auto":
+        yield {("parallelism", _STAGES): "auto"}
+    if layers < cells:
+        yield {("parallelism", _CHUNKS): 1, ("parallelism", _STAGES): MISSING}
+        yield {("model", "num_layers" if "num_layers" in _section(source, "model") else "num_hidden_layers"): cells}
+        return
+    # What is over goes to the middle: the first and the last cell hold embedding and head.
+    sizes = [layers // cells] * cells
+    for index in range(1, 1 + layers % cells):
+        sizes[index] += 1
+    ends = [sum(sizes[: index + 1]) for index in range(cells)]
+    texts = [write_specs(range(end - size, end))[0] for end, size in zip(ends, sizes, strict=True)]
+    yield {("parallelism", _STAGES): [",".join(texts[stage::stages]) for stage in range(stages)]}
+
+
+def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
+    recompute, comm, swap = (_section(source, name) for name in _SECTIONS)
+    mode = recompute.get("mode", "None")
+    if recompute.get("full_recompute_layer") is not None:
+        yield _specs(("recompute", "full_recompute_layer"), recompute["full_recompute_layer"], total)
+    if mode == "full" and not recompute.get("full_recompute_layer"):
+        yield {("recompute", "full_recompute_layer"): [f"0-{total - 1}"] if total > 1 else ["0"]}
+    for name, section, keys in (
+        ("recompute", recompute, ("select_module", "exclude_op")),
+        ("recompute_comm", comm, ("select_module",)),
+    ):
+        for key in keys:
+            if section.get(key) is not None and (key != "exclude_op" or version != "2.0"):
+                yield from _propose_modules((name, key), section[key], total)
+    if version == "2.0" and recompute.get("exclude_op") is not None:
+        names = recompute["exclude_op"]
+        listed = [names] if isinstance(names, str) else list(names) if isinstance(names, (list, dict)) else []
+        yield {("recompute", "exclude_op"): [name for name in listed if isinstance(name, str) and name.strip()]}
+    if mode == "select" and not recompute.get("select_module"):
+        yield {("recompute", "mode"): "full" if recompute.get("full_recompute_layer") else "None"}
+    if comm.get("enable") is True and not comm.get("select_module"):
+        yield {("recompute_comm", "enable"): False}
+    if swap.get("enable") is True:
+        yield from _swap(source, swap, total)
+
+
+def _swap(source: SourceFile, swap: dict[str, Any], total: int) -> Iterator[Values]:
+    prefetch = swap.get("default_prefetch", 1)
+    off: Values = {("swap", "enable"): False}
+    if total == 1 or _section(source, "parallelism").get("pipeline_parallel", 1) > 1:
+        yield off
+        return
+    if not 1 <= prefetch < total:
+        prefetch = max(1, min(prefetch, total - 1))
+        yield {("swap", "default_prefetch"): prefetch}
+    for key in ("layer_swap", "op_swap"):
+        value = swap.get(key)
+        entries = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+        if value is not None and not isinstance(value, list):
+            yield {("swap", key): entries}
+        kept = [entry for entry in entries if _is_entry(entry, named=key == "op_swap")]
+        if len(kept) != len(entries):
+            yield {("swap", key): kept}
+            return
+        for index, entry in enumerate(entries):
+            yield _specs(("swap", key, index, "layers"), entry["layers"], total - prefetch)
+
+
+def _is_entry(entry: object, *, named: bool) -> bool:
+    if not isinstance(entry, dict) or "layers" not in entry:
+        return False
+    return not named or _is_pattern(entry.get("op_name"))
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        return compile_segment(value) is not None
+    except re.error:
+        return False
+
+
+def _propose_modules(path: KeyPath, value: object, total: int) -> Iterator[Values]:
+    every = write_specs(range(total))
+    if isinstance(value, (str, list)):
+        names = [value] if isinstance(value, str) else value
+        yield {path: {name: every for name in names if _is_pattern(name)} or None}
+    elif not isinstance(value, dict):
+        yield {path: None}
+    elif not all(map(_is_pattern, value)):
+        yield {path: {name: specs for name, specs in value.items() if _is_pattern(name)} or None}
+    else:
+        for name, specs in value.items():
+            yield _specs((*path, name), specs, total)
+
+
+def _specs(path: KeyPath, value: object, total: int) -> Values:
+    """The layers that are meant and that there are, in order."""
+    items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    layers: set[int] = set()
+    for item in items:
+        match = _SPEC.fullmatch(str(item))
+        if match:
+            first, last = int(match[1]), int(match[2] or match[1])
+            layers.update(range(min(first, last), min(max(first, last) + 1, total)))
+    return {path: write_specs(layers)}

@@ -15,7 +15,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.dialects.mindspeed_ms.inputs import CellPlan, MindSpeedInputs
+    from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
 # Activations that are cells: only a cell can be told to recompute.
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})

@@ -14,18 +14,24 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_plan import MINDSPEED_MS, LayerPlan, failure_of, failure_problem
-from ms_tune.dialects.mindspeed_ms.count_array import CountArray, Number, add, as_count, count_array, subtract
+from ms_tune.dialects.layer_plan import (
+    MINDSPEED_MS,
+    FrameworkStop,
+    LayerPlan,
+    LayerSpec,
+    failure_of,
+    failure_problem,
+    stop,
+)
 from ms_tune.dialects.mindspeed_ms.ignored import find_traps
-from ms_tune.dialects.mindspeed_ms.inputs import CellPlan
-from ms_tune.dialects.plan_result import FrameworkStop, LayerSpec, stop
+from ms_tune.dialects.mindspeed_ms.placement import CellPlan, CountArray, Number, add, as_count, count_array, subtract
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dialects.mindspeed_ms.inputs import MindSpeedInputs
+    from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
     from ms_tune.text import Message
 
 VERSION = "r0.1.0"

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.arrays import leaves
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import has, never, runs, squeeze
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindspeed_ms.plan import KINDS, divide
+from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import key_at
+from ms_tune.source.edit import same_data
+from ms_tune.source.yaml import MISSING
+from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.source.yaml import SourceFile, Values
 
 
 def to_mindspeed_ms(plan: LayerPlan, draft: SettingsDraft) -> None:
@@ -60,3 +71,221 @@ def _mindspeed_placement(draft: SettingsDraft, prefix: str) -> int | None:
     if cells.stages > 1:
         draft.values[f"{prefix}.num_layer_list"] = squeeze(cells, [row[leading:] for row in counts])
     return leading
+
+
+_SECTION = "parallel_config"
+
+
+def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
+    """What each layer does, and the lists that are not explicit yet."""
+    source, plan = job.source, plan_layers(job)
+    wanted = {} if plan.failure is not None else dict(_wanted(source))
+    return plan, {path: value for path, value in wanted.items() if not same_data(source.get(path), value)}
+
+
+def _wanted(source: SourceFile) -> Iterator[tuple[KeyPath, object]]:
+    path: KeyPath = (_SECTION, "num_layer_list")
+    placed = source.get(path)
+    if placed:
+        yield path, _whole(literal_list(placed) if isinstance(placed, str) else placed)
+    for kind in KINDS:
+        path = (_SECTION, kind)
+        text = source.get(path)
+        if isinstance(text, str):
+            # Beside the section only a text will do: the framework hands it to ast.literal_eval.
+            yield path, str(_whole(literal_list(text)))
+        path = (_SECTION, "recompute_config", kind)
+        if source.get(path):
+            yield path, _whole(source.get(path))
+
+
+def _whole(value: object) -> object:
+    """A list with plain numbers in it."""
+    if isinstance(value, (list, tuple)):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, bool) else value
+
+
+_PARALLEL = "parallel_config"
+_MODEL = "model_config"
+_LISTS: KeyPath = (_PARALLEL, "recompute_config")
+_STAGES = "pipeline_model_parallel_size"
+_CHUNKS = "virtual_pipeline_model_parallel_size"
+_FLAGS = (
+    (_PARALLEL, "sequence_parallel"),
+    (_MODEL, "use_flash_attention"),
+    (_MODEL, "select_recompute"),
+    (_MODEL, "select_comm_recompute"),
+)
+_CHOICES = ("recompute_method", "recompute_granularity")
+_OTHERS = ("encoder_num_layers", "decoder_num_layers")
+_MOST = 10_000
+_GUIDE = "_list"  # what the names of the tuning guide have more than the keys
+
+
+def propose(job: JobView) -> Iterator[Values]:
+    """Values that may get the framework past the step at which it stops, the smallest change first."""
+    source = job.source
+    step = job.plan.problems[0].id.removesuffix("-rejected")
+    if step == "load":
+        yield from _load(source)
+        return
+    parts = [*_placement(source), *_values(source)]
+    yield from parts
+    yield {path: value for part in parts for path, value in part.items()}
+
+
+def _sections(source: SourceFile) -> tuple[dict[str, Any], dict[str, Any]]:
+    parallel, model = (source.data.get(name) or {} for name in (_PARALLEL, _MODEL))
+    return parallel, model
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
+    """Types that are others, choices that are none, and keys that are unknown."""
+    parallel, model = _sections(source)
+    for key in ("tensor_model_parallel_size", _STAGES):
+        if not _is_count(parallel.get(key, 1)):
+            yield {(_PARALLEL, key): _number(parallel[key])}
+    if _CHUNKS in parallel and not _is_count(parallel[_CHUNKS]):
+        yield {(_PARALLEL, _CHUNKS): MISSING}
+    for section, key in _FLAGS:
+        value = (parallel if section == _PARALLEL else model).get(key, False)
+        if not isinstance(value, bool):
+            yield {(section, key): str(value).strip().lower() in {"1", "true", "on"}}
+    for key in _CHOICES:
+        if model.get(key) not in (None, *key_at(Dialect.MINDSPEED_MS, _MODEL, key).choices):
+            yield {(_MODEL, key): MISSING}
+    if "hidden_act" in model and not isinstance(model["hidden_act"], str):
+        yield {(_MODEL, "hidden_act"): MISSING}
+    for key in _OTHERS:
+        if key in model:
+            yield {(_MODEL, key): MISSING}
+    number = model.get("recompute_num_layers")
+    if number is not None:
+        yield {(_MODEL, "recompute_num_layers"): min(_number(number), _number(model.get("num_layers")))}
+    if not _is_count(model.get("num_layers")):
+        yield {(_MODEL, "num_layers"): _number(model.get("num_layers"))}
+    yield from _lists(source, parallel)
+
+
+def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
+    section = parallel.get("recompute_config")
+    if "num_layer_list" in parallel:
+        yield {(_PARALLEL, "num_layer_list"): MISSING}
+    if section is not None and not isinstance(section, dict):
+        yield {_LISTS: MISSING}
+    elif isinstance(section, dict):
+        for key, value in section.items():
+            if value and not isinstance(value, list):
+                yield {(*_LISTS, key): [value] if _is_count(value) else MISSING}
+            if key not in KINDS:
+                meant = str(key).removeprefix("full_").removesuffix(_GUIDE)
+                renamed = {(*_LISTS, meant): value} if meant in KINDS and meant not in section else {}
+                yield {(*_LISTS, key): MISSING, **renamed}
+        yield from _values(source)
+    for kind in KINDS:
+        if kind in parallel:
+            yield {(_PARALLEL, kind): MISSING}
+
+
+def _number(value: object) -> int:
+    """A whole number that may be meant."""
+    return whole_number(str(value).strip()) or 1
+
+
+def _layout(source: SourceFile) -> tuple[int, int, int]:
+    """Layers, chunks, and stages that have layers."""
+    parallel, model = _sections(source)
+    stages, chunks = parallel.get(_STAGES, 1), parallel.get(_CHUNKS)
+    rows = chunks if isinstance(chunks, int) and _is_count(chunks) else 1
+    if parallel.get("standalone_embedding_stage") and stages > 1:
+        stages -= 1
+    return model["num_layers"], rows, stages
+
+
+def _placement(source: SourceFile) -> Iterator[Values]:
+    parallel, model = _sections(source)
+    for key in _OTHERS:
+        if model.get(key):
+            yield {(_MODEL, key): MISSING}
+    layers, chunks, columns = _layout(source)
+    stages = parallel.get(_STAGES, 1)
+    if stages == 1 and chunks > 1:
+        yield {(_PARALLEL, _CHUNKS): MISSING}
+    if layers < stages * chunks:
+        yield {(_PARALLEL, _CHUNKS): MISSING} if layers >= stages else {(_MODEL, "num_layers"): stages * chunks}
+        return
+    value = parallel.get("num_layer_list")
+    if value:
+        rows = _fitted(value, chunks, columns)
+        flat = [max(1, min(count, layers)) for row in rows for count in row]
+        while sum(flat) != layers:
+            more = sum(flat) < layers
+            at = (min if more else max)(range(len(flat)), key=flat.__getitem__)
+            flat[at] += 1 if more else -1
+        rows = [flat[start : start + columns] for start in range(0, len(flat), columns)]
+        yield {(_PARALLEL, "num_layer_list"): rows if chunks > 1 else rows[0]}
+
+
+def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - as the config has it
+    """The numbers of a list in the shape that is wanted."""
+    try:
+        items = leaves(literal_list(value) if isinstance(value, str) else value)
+    except FrameworkStop:
+        items = []
+    numbers = [
+        int(item) if isinstance(item, int) or (isinstance(item, float) and abs(item) < _MOST) else 0 for item in items
+    ]
+    flat = [*numbers, *[0] * (chunks * columns)][: chunks * columns]
+    return [flat[start : start + columns] for start in range(0, len(flat), columns)]
+
+
+def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - one way to write them after the other
+    """Lists of the right shape, each count between 0 and what is left of the cell; or none at all."""
+    parallel, model = _sections(source)
+    if not _is_count(model.get("num_layers")) or not _is_count(parallel.get(_STAGES, 1)):
+        return
+    layers, chunks, columns = _layout(source)
+    if chunks * columns > _MOST:
+        return
+    stages = parallel.get(_STAGES, 1)
+    placed = parallel.get("num_layer_list")
+    if placed and stages > 1:
+        counts = _fitted(placed, chunks, columns)
+    else:
+        counts = [divide(share, columns) for share in divide(layers, chunks)]
+    section = parallel.get("recompute_config")
+    given: dict[KeyPath, Any] = {}
+    for kind in KINDS:
+        if parallel.get(kind) is not None:
+            given[_PARALLEL, kind] = parallel[kind]
+        elif isinstance(section, dict) and section.get(kind):
+            listed: KeyPath = (*_LISTS, kind)
+            given[listed] = section[kind]
+    used = [[0] * columns for _ in counts]
+    fitted: Values = {}
+    for path, value in given.items():
+        rows = [
+            [max(0, min(item, limit - taken)) for item, limit, taken in zip(row, limits, full, strict=True)]
+            for row, limits, full in zip(_fitted(value, chunks, columns), counts, used, strict=True)
+        ]
+        if path[-1] == KINDS[0]:
+            used = rows
+        shaped: object = rows if chunks > 1 else rows[0]
+        fitted = {**fitted, path: str(shaped) if path[0:1] == path[:-1] else shaped}
+    for path, value in fitted.items():
+        yield {path: value}
+    for path in given:
+        yield {path: MISSING}
+    if len(fitted) > 1:
+        yield fitted
+    if stages > columns and fitted:
+        # The stage of the embedding reads the last stage's number.
+        yield dict.fromkeys(fitted, MISSING)
+    if model.get("use_flash_attention"):
+        yield {path: MISSING for path in given if path[-1] == KINDS[1]} or {(_MODEL, "select_recompute"): False}
+        yield {(_MODEL, "select_recompute"): False, **{path: MISSING for path in given if path[-1] == KINDS[1]}}

@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_ends, in_full
 from ms_tune.dialects.megatron.refusals import validated
-from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
 from ms_tune.dryrun.launchers.arguments import OptionWords, parallel_of

@@ -30,8 +30,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.facts.models import ModelConfig

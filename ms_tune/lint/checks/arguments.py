@@ -10,20 +10,20 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
 from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments
-from ms_tune.lint.checks import startup
-from ms_tune.lint.conditions import find
-from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.enums import Dialect
-    from ms_tune.lint.context import Context
 
 _SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
 # Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
@@ -36,7 +36,7 @@ _COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_e
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """An argument that the class does not have: calling it is a TypeError."""
     for path, name, section in _classes(context):
         takes = arguments_of(*name, startup.release(context))
@@ -53,7 +53,7 @@ def refused(context: Context) -> Iterator[Violation]:
                 )
 
 
-def missing(context: Context) -> Iterator[Violation]:
+def missing(context: CheckContext) -> Iterator[Violation]:
     """A class without an argument that it cannot be built without; an empty value is none, either."""
     for path, name, section in _classes(context):
         for group in needed_arguments(*name, startup.release(context)):
@@ -68,7 +68,7 @@ def _lacks(section: Mapping[object, object], name: str) -> bool:
     return section.get(written) is None and (written == name or written in section)
 
 
-def unread(context: Context) -> Iterator[Violation]:
+def unread(context: CheckContext) -> Iterator[Violation]:
     """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
     for path, name, section in _classes(context):
         takes = arguments_of(*name, startup.release(context))
@@ -81,7 +81,7 @@ def unread(context: Context) -> Iterator[Violation]:
                 yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
-def unread_of_data(context: Context) -> Iterator[Violation]:
+def unread_of_data(context: CheckContext) -> Iterator[Violation]:
     """A key of a data set much like a word by which MindFormers' data sets read their section, and none of these words itself.
 
     The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
@@ -89,7 +89,7 @@ def unread_of_data(context: Context) -> Iterator[Violation]:
     sections = context.options["sections"]
     takes = arguments_of("dataset", "", context.version)
     for dotted in sections if isinstance(sections, list) and takes else ():
-        for path, section in find(context.source.data, tuple(str(dotted).split("."))):
+        for path, section in find_values(context.source.data, tuple(str(dotted).split("."))):
             if takes is None or not isinstance(section, dict) or "auto_register" in section:
                 continue
             for key in map(str, section):
@@ -102,17 +102,17 @@ def _there(section: Mapping[object, object]) -> frozenset[str]:
     return frozenset(map(str, section))
 
 
-def _classes(context: Context) -> Iterator[tuple[KeyPath, tuple[str, str], Mapping[object, object]]]:
+def _classes(context: CheckContext) -> Iterator[tuple[KeyPath, tuple[str, str], Mapping[object, object]]]:
     """The sections that are handed to a class, with its kind and name; one that the config itself brings is not known."""
     places = [*((kind, (name,)) for name, kind in _SECTIONS.items()), ("callback", ("callbacks", "*"))]
     for kind, pattern in places:
-        for path, section in find(context.source.data, pattern):
+        for path, section in find_values(context.source.data, pattern):
             name = section.get("type") if isinstance(section, dict) else None
             if isinstance(section, dict) and isinstance(name, str) and "auto_register" not in section:
                 yield path, (kind, name), section
 
 
-def not_a_switch(context: Context) -> Iterator[Violation]:
+def not_a_switch(context: CheckContext) -> Iterator[Violation]:
     """A text, a list or another number than 0 and 1 in the place of a switch: each counts as yes, ``'False'`` and ``Flase``, too.
 
     The option ``except`` names keys that other checks tell, ``refused-since`` the release from which those of other types
@@ -121,7 +121,9 @@ def not_a_switch(context: Context) -> Iterator[Violation]:
     others, since = context.names("except"), str(context.options.get("refused-since", "0"))
     for where in _switches(context.dialect, startup.release(context), since):
         if ".".join(where) not in others:
-            yield from (Violation(path) for path, value in find(context.source.data, where) if _is_no_switch(value))
+            yield from (
+                Violation(path) for path, value in find_values(context.source.data, where) if _is_no_switch(value)
+            )
     for path, name, section in _classes(context):
         takes = arguments_of(*name, startup.release(context))
         switches = takes.switches if takes else frozenset()
@@ -143,14 +145,14 @@ def _is_no_switch(value: object) -> bool:
     return bool(value) and (isinstance(value, (str, list)) or (isinstance(value, (int, float)) and value != 1))
 
 
-def no_switch_of_model(context: Context) -> Iterator[Violation]:
+def no_switch_of_model(context: CheckContext) -> Iterator[Violation]:
     """The same for the fields of the model alone."""
     for path, value, default in _fields(context):
         if isinstance(default, bool) and _is_no_switch(value):
             yield Violation(path)
 
 
-def not_a_number(context: Context) -> Iterator[Violation]:
+def not_a_number(context: CheckContext) -> Iterator[Violation]:
     """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list.
 
     What only YAML takes for a text (``1e-5``) is another check's. Sizes and counts are whole and not below zero.
@@ -174,7 +176,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, (int, float)) and value >= 0 and value == int(value)
 
 
-def _fields(context: Context) -> Iterator[tuple[KeyPath, object, object]]:
+def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
     """The fields of the model that are written: path, value, and what each is where it is not written.
 
     None stands for the default of one whose value is turned, or that has none. The option ``model`` says

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.registries import registered
 from ms_tune.facts.releases import served
-from ms_tune.lint.conditions import find
-from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 
-def unregistered(context: Context) -> Iterator[Violation]:
+def unregistered(context: CheckContext) -> Iterator[Violation]:
     """A name under which no class is registered.
 
     The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
@@ -26,7 +26,7 @@ def unregistered(context: Context) -> Iterator[Violation]:
     release = context.version
     for dotted, kind in names.items() if isinstance(names, dict) else ():
         known = registered(str(kind), release, context.dialect)
-        for path, value in find(context.source.data, tuple(str(dotted).split("."))):
+        for path, value in find_values(context.source.data, tuple(str(dotted).split("."))):
             odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
             given = str(value) if odd else value[0] if isinstance(value, list) and value else value
             section = context.source.get(path[:-1])

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.errors import closest
 from ms_tune.facts.legacy import fills_experts
 from ms_tune.facts.models import UNKNOWN, facts_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.lint.checks import legacy_llama, startup
-from ms_tune.lint.context import Violation
+from ms_tune.lint.checks import legacy_llama
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _MODEL = ("model", "model_config")
 _NETWORK = (*_MODEL, "architectures")
@@ -32,7 +33,7 @@ _TYPED = ("params", "compute", "layernorm_compute", "rotary", "moe_router", "sof
 _WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size")
 
 
-def data_types(context: Context) -> Iterator[Violation]:
+def data_types(context: CheckContext) -> Iterator[Violation]:
     """A data type that has no such name: spelling and capitals count."""
     known = mindspore_values("core_data_types")
     model = context.model
@@ -45,7 +46,7 @@ def data_types(context: Context) -> Iterator[Violation]:
             yield Violation(field.path, "similar" if similar else "default", params)
 
 
-def activations(context: Context) -> Iterator[Violation]:
+def activations(context: CheckContext) -> Iterator[Violation]:
     """An activation function that training has not got, by the table that the option ``known`` names: ``get_activation`` refuses it."""
     known = mindspore_values(str(context.options["known"]))
     for field in context.model.written("hidden_act"):
@@ -60,7 +61,7 @@ def activations(context: Context) -> Iterator[Violation]:
             yield Violation(field.path, "similar" if similar else "default", params)
 
 
-def widths(context: Context) -> Iterator[Violation]:
+def widths(context: CheckContext) -> Iterator[Violation]:
     """Widths that are no multiple of ``model_parallel``."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1
     if ways <= 1 or not startup.splits(context) or startup.is_legacy(context):
@@ -73,7 +74,7 @@ def widths(context: Context) -> Iterator[Violation]:
                 yield Violation(field.path, params={"width": width, "ways": ways}, related=related)
 
 
-def unsplit_vocabulary(context: Context) -> Iterator[Violation]:
+def unsplit_vocabulary(context: CheckContext) -> Iterator[Violation]:
     """A vocabulary of a legacy model that is no multiple: ``LlamaForCausalLM`` splits neither the loss nor the output layer."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1
     if ways <= 1 or not startup.splits(context) or not legacy_llama.is_llama(context):
@@ -84,7 +85,7 @@ def unsplit_vocabulary(context: Context) -> Iterator[Violation]:
         yield Violation(path, params={"size": size, "ways": ways})
 
 
-def untrained(context: Context) -> Iterator[Violation]:
+def untrained(context: CheckContext) -> Iterator[Violation]:
     """A network that the release does not have, or has for inference only."""
     names = context.source.get(_NETWORK)
     name = str(names[0]) if isinstance(names, list) and names else str(names)
@@ -100,7 +101,7 @@ def untrained(context: Context) -> Iterator[Violation]:
         yield Violation(_NETWORK, params=params)
 
 
-def unnamed(context: Context) -> Iterator[Violation]:
+def unnamed(context: CheckContext) -> Iterator[Violation]:
     """A model whose settings are named and whose network is not."""
     kind = context.source.get((*_MODEL, "model_type"))
     usual = facts_of(startup.release(context), kind=str(kind)).architectures
@@ -109,7 +110,7 @@ def unnamed(context: Context) -> Iterator[Violation]:
         yield Violation(_MODEL, params={"network": usual[0]})
 
 
-def nameless(context: Context) -> Iterator[Violation]:
+def nameless(context: CheckContext) -> Iterator[Violation]:
     """The name that the register looks a class up by is not there: another one is, or none is.
 
     ``MindFormerRegister.get_instance_from_cfg`` wants ``type`` of a legacy model (of the settings, then of ``arch``), and of
@@ -129,7 +130,7 @@ def nameless(context: Context) -> Iterator[Violation]:
         yield Violation(("model",), "network")
 
 
-def no_switch_for_legacy(context: Context) -> Iterator[Violation]:
+def no_switch_for_legacy(context: CheckContext) -> Iterator[Violation]:
     """What stands in the place of True or False, and which kind of network it gives."""
     for path in (("use_legacy",), ("context", "use_legacy")):
         value = context.source.get(path)
@@ -137,7 +138,7 @@ def no_switch_for_legacy(context: Context) -> Iterator[Violation]:
             yield Violation(path, "default" if value else "core")
 
 
-def half_legacy(context: Context) -> Iterator[Violation]:
+def half_legacy(context: CheckContext) -> Iterator[Violation]:
     """A model of Mcore whose ``moe_config`` is made an object as for a legacy one (``build_parallel_config``)."""
     if fills_experts(context.source.data):
         yield Violation(("context", "use_legacy"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
-from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import (
     ALLOC_BOOLEANS,
     ALLOC_KEYS,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Location
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
@@ -37,7 +37,7 @@ _ON = ("True", "true")
 _BOOLEANS = (*_ON, "False", "false")
 
 
-def dropped(context: Context) -> Iterator[Violation]:
+def dropped(context: CheckContext) -> Iterator[Violation]:
     """An item without a colon, which is dropped without a word."""
     for name in _KEYS:
         for item in _items(context, name):
@@ -46,7 +46,7 @@ def dropped(context: Context) -> Iterator[Violation]:
                 yield Violation((name,), params={"item": item.text, "fixed": fixed}, span=_span(context, name, item))
 
 
-def unknown(context: Context) -> Iterator[Violation]:
+def unknown(context: CheckContext) -> Iterator[Violation]:
     """A key that MindSpore keeps and never looks up."""
     for name, known in _KEYS.items():
         for item in _items(context, name):
@@ -57,7 +57,7 @@ def unknown(context: Context) -> Iterator[Violation]:
                 yield Violation((name,), message, params, span=_span(context, name, item))
 
 
-def bad_boolean(context: Context) -> Iterator[Violation]:
+def bad_boolean(context: CheckContext) -> Iterator[Violation]:
     """A switch that is neither on nor off: the default stays."""
     for name, switches in _SWITCHES.items():
         for item in _items(context, name):
@@ -66,7 +66,7 @@ def bad_boolean(context: Context) -> Iterator[Violation]:
                 yield Violation((name,), params=params, span=_span(context, name, item))
 
 
-def other_release(context: Context) -> Iterator[Violation]:
+def other_release(context: CheckContext) -> Iterator[Violation]:
     """A key that another release of MindSpore reads, and 2.9 does not."""
     for item in _items(context, _RUNTIME):
         if item.key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10:
@@ -74,7 +74,7 @@ def other_release(context: Context) -> Iterator[Violation]:
             yield Violation((_RUNTIME,), name, {"item": item.key}, span=_span(context, _RUNTIME, item))
 
 
-def repeated(context: Context) -> Iterator[Violation]:
+def repeated(context: CheckContext) -> Iterator[Violation]:
     """A key that stands twice in one value: the last one wins."""
     for name in _KEYS:
         seen: dict[str, Item] = {}
@@ -88,7 +88,7 @@ def repeated(context: Context) -> Iterator[Violation]:
                 seen[item.key] = item
 
 
-def align_size(context: Context) -> Iterator[Violation]:
+def align_size(context: CheckContext) -> Iterator[Violation]:
     """The only value of ``MS_ALLOC_CONF`` that stops a run: a number of MB that 2 divides."""
     for item in _items(context, _ALLOC):
         if item.key == "vmm_align_size":
@@ -97,7 +97,7 @@ def align_size(context: Context) -> Iterator[Violation]:
                 yield Violation((_ALLOC,), params={"given": item.value}, span=_span(context, _ALLOC, item))
 
 
-def switched(context: Context) -> Iterator[Violation]:
+def switched(context: CheckContext) -> Iterator[Violation]:
     """A switch of ``MS_ALLOC_CONF`` (option ``key``) that is on, or off (option ``state``)."""
     wanted = bool(context.options["state"])
     for item in _items(context, _ALLOC):
@@ -105,7 +105,7 @@ def switched(context: Context) -> Iterator[Violation]:
             yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
 
 
-def tracked_by_path(context: Context) -> Iterator[Violation]:
+def tracked_by_path(context: CheckContext) -> Iterator[Violation]:
     """A path for the tracker's files, which turns it on although ``memory_tracker`` says nothing, or off."""
     found = {item.key: item for item in _items(context, _ALLOC)}
     path, switch = found.get("memory_tracker_path"), found.get("memory_tracker")
@@ -113,7 +113,7 @@ def tracked_by_path(context: Context) -> Iterator[Violation]:
         yield Violation((_ALLOC,), span=_span(context, _ALLOC, path))
 
 
-def simple_without_tracker(context: Context) -> Iterator[Violation]:
+def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
     """``simple_tracker`` says how much the tracker writes, and does not turn it on."""
     found = {item.key: item for item in _items(context, _ALLOC)}
     simple, switch, path = (found.get(key) for key in ("simple_tracker", "memory_tracker", "memory_tracker_path"))
@@ -122,7 +122,7 @@ def simple_without_tracker(context: Context) -> Iterator[Violation]:
         yield Violation((_ALLOC,), span=_span(context, _ALLOC, simple))
 
 
-def foreign(context: Context) -> Iterator[Violation]:
+def foreign(context: CheckContext) -> Iterator[Violation]:
     """Settings of torch_npu among those of MindSpore. Without any of MindSpore's the script is for something else."""
     if not any(isinstance(name, str) and name.startswith("MS_") and name in KNOWN for name in context.source.data):
         return
@@ -132,7 +132,7 @@ def foreign(context: Context) -> Iterator[Violation]:
             yield Violation((name,), message, {"counterpart": counterpart}, at_key=True)
 
 
-def tracker_off(context: Context) -> Iterator[Violation]:
+def tracker_off(context: CheckContext) -> Iterator[Violation]:
     """The memory tracker is not turned on; a path for its files alone turns it on, too."""
     on = any(
         item.value in _ON if item.key == "memory_tracker" else item.key == "memory_tracker_path" and item.value
@@ -142,14 +142,14 @@ def tracker_off(context: Context) -> Iterator[Violation]:
         yield Violation((_ALLOC,))
 
 
-def replaced(context: Context) -> Iterator[Violation]:
+def replaced(context: CheckContext) -> Iterator[Violation]:
     """A variable with several settings in one, set again: the settings of the first time are lost."""
     for duplicate in context.source.duplicates:
         if duplicate.path[0] in _KEYS:
             yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "lost"),))
 
 
-def rankless_simulation(context: Context) -> Iterator[Violation]:
+def rankless_simulation(context: CheckContext) -> Iterator[Violation]:
     """A simulated distributed run needs to know its rank and how many there are."""
     level = context.source.get(("MS_SIMULATION_LEVEL",))
     names = ("RANK_SIZE", "RANK_ID")
@@ -158,7 +158,7 @@ def rankless_simulation(context: Context) -> Iterator[Violation]:
         yield Violation(("MS_SIMULATION_LEVEL",), params={"absent": absent[0]}, at_key=True)
 
 
-def tracker_without_blocking(context: Context) -> Iterator[Violation]:
+def tracker_without_blocking(context: CheckContext) -> Iterator[Violation]:
     """Without synchronous launch, blocks are booked on other operators than those that asked for them."""
     blocking = context.source.get(("MS_DEV_LAUNCH_BLOCKING",)) == "1"
     simulated = context.source.get(("MS_SIMULATION_LEVEL",)) is not None
@@ -168,12 +168,12 @@ def tracker_without_blocking(context: Context) -> Iterator[Violation]:
                 yield Violation((_ALLOC,), span=_span(context, _ALLOC, item))
 
 
-def _items(context: Context, name: str) -> list[Item]:
+def _items(context: CheckContext, name: str) -> list[Item]:
     value = context.source.get((name,))
     return items(value) if isinstance(value, str) else []
 
 
-def _span(context: Context, name: str, item: Item) -> Location | None:
+def _span(context: CheckContext, name: str, item: Item) -> Location | None:
     """Where an item stands; the whole value if its quotes make that unclear."""
     position = context.source.position((name,))
     if position is None:

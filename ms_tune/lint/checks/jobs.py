@@ -9,12 +9,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.job.script_arguments import is_to_be_filled_in, jobs_in
-from ms_tune.lint.conditions import same
-from ms_tune.lint.context import Violation
 from ms_tune.source import SCRIPTS
+from ms_tune.source.yaml import is_same
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.job.script_arguments import TrainingJob
-    from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument, ScriptPlace
     from ms_tune.source.yaml import SourceFile
 
@@ -38,21 +38,21 @@ _DYNAMIC = (
 _LAZY = "ENABLE_LAZY_INLINE_NO_PIPELINE"
 
 
-def unevaluable(context: Context) -> Iterator[Violation]:
+def unevaluable(context: CheckContext) -> Iterator[Violation]:
     """A config, or a number of processes, that only a run could tell."""
     for job in _jobs(context):
         if job.unknown:
             yield Violation((), params={"name": job.unknown}, span=_span(context, job.place))
 
 
-def absent(context: Context) -> Iterator[Violation]:
+def absent(context: CheckContext) -> Iterator[Violation]:
     """A config that is nowhere in the script's folder or those above."""
     for job in _jobs(context):
         if job.path is None and not job.unknown and not is_to_be_filled_in(_named(job)):
             yield Violation((), params={"file": _named(job)}, span=_word(context, job, job.config))
 
 
-def processes(context: Context) -> Iterator[Violation]:
+def processes(context: CheckContext) -> Iterator[Violation]:
     """Parallel sizes whose product is not the number of processes (``check_rules._check_parallel``, ``parallel_dims.py``)."""
     for job, source, dialect in _read(context):
         if job.processes is None:
@@ -73,17 +73,17 @@ def processes(context: Context) -> Iterator[Violation]:
             yield Violation((), params=params, span=_span(context, job.place))
 
 
-def overridden(context: Context) -> Iterator[Violation]:
+def overridden(context: CheckContext) -> Iterator[Violation]:
     """A value of the config that the command line takes the place of."""
     for job, source, dialect in _read(context):
         for path, (value, word) in job.overrides.items() if dialect is Dialect.MINDFORMERS else ():
             written = source.get(path)
-            if written is not None and not isinstance(written, (dict, list)) and not same(written, value):
+            if written is not None and not isinstance(written, (dict, list)) and not is_same(written, value):
                 params = {"name": ".".join(path), "given": value, "written": written, "file": source.path.name}
                 yield Violation((), params=params, span=_word(context, job, word))
 
 
-def swap_without_lazy_inline(context: Context) -> Iterator[Violation]:
+def swap_without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
     """Swap in one stage without the variable that keeps lazy inline on there (MindFormers 1.6, ``version_control.py``)."""
     for job, source, dialect in _read(context):
         on = dialect is Dialect.MINDFORMERS and job.value(source, "swap_config.swap") is True
@@ -92,13 +92,13 @@ def swap_without_lazy_inline(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"variable": _LAZY, "file": source.path.name}, span=_span(context, job.place))
 
 
-def _jobs(context: Context) -> tuple[TrainingJob, ...]:
+def _jobs(context: CheckContext) -> tuple[TrainingJob, ...]:
     if context.source.path.suffix not in SCRIPTS:
         return ()
     return jobs_in(context.source.path, context.source.text)
 
 
-def _read(context: Context) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
+def _read(context: CheckContext) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
     """The jobs whose config can be read, and is one of MindFormers'; one that builds on others is left alone."""
     for job in _jobs(context):
         source = job.source()
@@ -114,11 +114,11 @@ def _named(job: TrainingJob) -> str:
     return next((word for word in text.split() if word.endswith((".yaml", ".yml"))), text[:60])
 
 
-def _word(context: Context, job: TrainingJob, word: Argument) -> Location:
+def _word(context: CheckContext, job: TrainingJob, word: Argument) -> Location:
     return _span(context, word.place if word.place.file is job.script else job.place)
 
 
-def _span(context: Context, place: ScriptPlace) -> Location:
+def _span(context: CheckContext, place: ScriptPlace) -> Location:
     own = place.file.path == context.source.path
     lines = _lines(context.source.text, context.source.path)
     return lines.span(*((place.start, place.end) if own else (0, 0)))

@@ -7,21 +7,20 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.read import passes_over
 from ms_tune.errors import closest
 from ms_tune.facts.keys import by_section, names, open_sections, tables
 from ms_tune.facts.models import facts_of
-from ms_tune.lint.conditions import find, same
-from ms_tune.lint.context import Violation
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, find_values, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.enums import Dialect
     from ms_tune.facts.keys import Key
-    from ms_tune.lint.context import Context
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # unknown keys that a likeness is looked for, and that are told at all
@@ -30,7 +29,7 @@ _ANCHOR = re.compile(r"[\"']?\s*:\s*(?:#[^\n]*\s+)*(?:!\S*\s+)?&")
 _OFF = (False, None, 0, "OFF", "")
 
 
-def misspelt(context: Context) -> Iterator[Violation]:
+def misspelt(context: CheckContext) -> Iterator[Violation]:
     """A key that its section does not know, and much like one that it knows, or among ``former`` names of one.
 
     ``except`` names keys that are no slip: other dialects have them in this place.
@@ -47,7 +46,7 @@ def misspelt(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"similar": similar, "section": section}, at_key=True)
 
 
-def misspelt_of_class(context: Context) -> Iterator[Violation]:
+def misspelt_of_class(context: CheckContext) -> Iterator[Violation]:
     """A key much like one that the class of a legacy model reads; what else such a class is given, code of a model may read."""
     model, section = context.model, context.mapping("model.model_config")
     known = model.facts.defaults.keys() if model.known else frozenset()
@@ -60,7 +59,7 @@ def misspelt_of_class(context: Context) -> Iterator[Violation]:
             )
 
 
-def unused(context: Context) -> Iterator[Violation]:
+def unused(context: CheckContext) -> Iterator[Violation]:
     """A key that its section does not know, and not like one that it knows; ``former`` names as above."""
     for number, (path, known) in enumerate(_unknown(context)):
         if number == _REPORTED:
@@ -69,7 +68,7 @@ def unused(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
 
 
-def unexpected(context: Context) -> Iterator[Violation]:
+def unexpected(context: CheckContext) -> Iterator[Violation]:
     """An unknown key in a section that takes no other, or a section that is not a mapping at all.
 
     The option ``with`` names sections that are only looked at with a switch.
@@ -86,7 +85,7 @@ def unexpected(context: Context) -> Iterator[Violation]:
             yield Violation(section, "not-mapping")
 
 
-def unexpected_anywhere(context: Context) -> Iterator[Violation]:
+def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
     """The same for the dynamic graph: every section but the open ones takes no other key."""
     free = open_sections(context.dialect)
     for section, known in sorted(by_section(context.dialect, context.version or None).items()):
@@ -95,7 +94,7 @@ def unexpected_anywhere(context: Context) -> Iterator[Violation]:
             yield from _unexpected(section, value, frozenset(known))
 
 
-def ignored_context(context: Context) -> Iterator[Violation]:
+def ignored_context(context: CheckContext) -> Iterator[Violation]:
     """A key of ``context`` that is not passed on. One that is set to "off" anyway does no harm."""
     known = names(context.dialect, ("context",))
     for key, value in context.mapping("context").items():
@@ -104,7 +103,7 @@ def ignored_context(context: Context) -> Iterator[Violation]:
             yield Violation(("context", str(key)), name, at_key=True)
 
 
-def dead(context: Context) -> Iterator[Violation]:
+def dead(context: CheckContext) -> Iterator[Violation]:
     """A key that is stored and read by nothing, set to something else than its default. ``except`` leaves some out."""
     left_out = context.options.get("except", ())
     for key in _dead_keys(context.dialect):
@@ -112,8 +111,8 @@ def dead(context: Context) -> Iterator[Violation]:
             continue
         if key.read_by and not (context.model.known and context.model.kind not in key.read_by):
             continue  # a model reads it, or one that nobody knows may
-        for path, value in find(context.source.data, key.path):
-            if value is not None and not same(value, key.default):
+        for path, value in find_values(context.source.data, key.path):
+            if value is not None and not is_same(value, key.default):
                 yield Violation(path, at_key=True)
 
 
@@ -122,7 +121,7 @@ def _dead_keys(dialect: Dialect) -> tuple[Key, ...]:
     return tuple(key for key in tables(dialect) if key.state == "dead")
 
 
-def required(context: Context) -> Iterator[Violation]:
+def required(context: CheckContext) -> Iterator[Violation]:
     """One of the ``keys``, missing in a section that is there; ``empty`` tells that an empty section counts.
 
     ``most`` tells to be silent where fewer than half of the keys are there and one of the ``beside`` sections is not: that is
@@ -139,12 +138,12 @@ def required(context: Context) -> Iterator[Violation]:
         outer = context.source.get(path[:-2]) if empty and len(path) > 2 else None  # noqa: PLR2004 - a section in one
         if isinstance(outer, dict) and path[-2] not in outer:
             yield Violation(path[:-1], params={"section": ".".join(path[:-2])}, at_key=True)
-        for section, value in find(context.source.data, path[:-1]):
+        for section, value in find_values(context.source.data, path[:-1]):
             if isinstance(value, dict) and (value or empty) and path[-1] not in value and section:
                 yield Violation((*section, path[-1]), params={"section": ".".join(map(str, section))}, at_key=True)
 
 
-def absent_section(context: Context) -> Iterator[Violation]:
+def absent_section(context: CheckContext) -> Iterator[Violation]:
     """One of the sections that a job needs; only told where all others are there, and of those ``told`` if that is given."""
     wanted = context.names("sections")
     told = context.names("told") if "told" in context.options else wanted
@@ -154,7 +153,7 @@ def absent_section(context: Context) -> Iterator[Violation]:
         yield Violation((name,), "section", {"section": name})
 
 
-def not_sections(context: Context) -> Iterator[Violation]:
+def not_sections(context: CheckContext) -> Iterator[Violation]:
     """A section that is no mapping, or a list of sections that is no list; ``except`` leaves some out.
 
     An empty section (null) is one with nothing in it, unless ``nullable`` is false.
@@ -178,7 +177,7 @@ def _is_section(value: object) -> bool:
     return isinstance(value, dict) and bool(value)
 
 
-def without_model(context: Context) -> Iterator[Violation]:
+def without_model(context: CheckContext) -> Iterator[Violation]:
     """No ``model.model_config`` at all (``check_rules`` reads ``model_config.use_past``): told where a config has the other sections."""
     data = context.source.data
     model = data.get("model")
@@ -191,14 +190,14 @@ def without_model(context: Context) -> Iterator[Violation]:
         yield Violation(("model",), "missing")
 
 
-def without_loader(context: Context) -> Iterator[Violation]:
+def without_loader(context: CheckContext) -> Iterator[Violation]:
     """A loader that is no section, which ``check_rules`` asks for its type when there is a metric (by default there is)."""
     loader = context.get("train_dataset.data_loader")  # where there is none, a program may bring its own data set
     if loader is not None and not isinstance(loader, dict) and context.get("metric", default=True):
         yield Violation(("train_dataset", "data_loader"))
 
 
-def two_names(context: Context) -> Iterator[Violation]:
+def two_names(context: CheckContext) -> Iterator[Violation]:
     """Two keys of a model's section that stand for one field."""
     section = tuple(str(context.options["section"]).split("."))
     facts, fields = facts_of(context.model.release), dict[str, str]()
@@ -211,7 +210,7 @@ def two_names(context: Context) -> Iterator[Violation]:
             yield Violation((*section, key), params={"first": first, "field": field}, at_key=True, related=related)
 
 
-def _sections(context: Context) -> list[KeyPath]:
+def _sections(context: CheckContext) -> list[KeyPath]:
     """The sections that the checklist names: dotted, and an empty text for the top level."""
     listed = context.options.get("sections", [""])
     if not isinstance(listed, list):
@@ -219,7 +218,7 @@ def _sections(context: Context) -> list[KeyPath]:
     return [tuple(str(one).split(".")) if one else () for one in listed]
 
 
-def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
+def _unknown(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Keys that their section does not know. One that only holds an anchor for other places is its author's own."""
     source = context.source
     for section in _sections(context):
@@ -233,7 +232,7 @@ def _unknown(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
                 yield (*section, key), known
 
 
-def _anchored(context: Context) -> Iterator[tuple[KeyPath, frozenset[str]]]:
+def _anchored(context: CheckContext) -> Iterator[tuple[KeyPath, frozenset[str]]]:
     """Sections at the top level that nobody knows and that hold an anchor for other places."""
     source, known = context.source, names(context.dialect, (), context.version or None)
     for key, value in source.data.items() if () in _sections(context) else ():
@@ -256,7 +255,7 @@ def _unexpected(section: KeyPath, value: dict[object, object], known: frozenset[
             )
 
 
-def _meant(context: Context, path: KeyPath, known: frozenset[str]) -> str:
+def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
     """The key that an unknown one stands for, if that can be told and is not there already."""
     free = known - _siblings(context, path) - _of_other_content(context, path, known)
     former = context.options.get("former")
@@ -264,7 +263,7 @@ def _meant(context: Context, path: KeyPath, known: frozenset[str]) -> str:
     return now if isinstance(now, str) and now in free else closest(str(path[-1]), free, _ALIKE)
 
 
-def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
+def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
     """Sections of which an unknown one, whatever it is called, has not a single key: it is not one of them misspelt."""
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:
@@ -275,12 +274,12 @@ def _of_other_content(context: Context, path: KeyPath, known: frozenset[str]) ->
     return frozenset(others) - {surely}
 
 
-def _siblings(context: Context, path: KeyPath) -> frozenset[str]:
+def _siblings(context: CheckContext, path: KeyPath) -> frozenset[str]:
     values = context.source.get(path[:-1]) if len(path) > 1 else context.source.data
     return frozenset(map(str, values)) if isinstance(values, dict) else frozenset()
 
 
-def misleading_profiler_level(context: Context) -> Iterator[Violation]:
+def misleading_profiler_level(context: CheckContext) -> Iterator[Violation]:
     """``profiler_level`` is read by ``Trainer._build_profile_cb``, although the template calls it useless."""
     if context.get("profiler_level") is not None:
         name = "default" if context.get("profile") is True else "unread"

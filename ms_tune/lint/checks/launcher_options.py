@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import programs
-from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.once import launches_in
@@ -16,7 +16,7 @@ from ms_tune.source.yaml_nodes import Document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
 
@@ -27,7 +27,7 @@ _WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # what Python's `int`
 _ALL, _LOCAL = "worker_num", "local_worker_num"
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """Options of ``msrun`` and ``torchrun`` that there are not, and values that ``msrun`` refuses.
 
     Programs of Megatron-LM are left to the checks of their own dialect.

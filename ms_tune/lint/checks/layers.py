@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 from ms_tune.dialects.mindformers.placement import place
-from ms_tune.dialects.plan_result import FrameworkStop
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.plan_result import Placement
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.layer_plan import Placement
 
 _MODEL = ("model", "model_config")
 _OFFSET = (*_MODEL, "offset")
 _MOST = 10_000  # layers or cells, as in the readers of the configs
 
 
-def impossible_split(context: Context) -> Iterator[Violation]:
+def impossible_split(context: CheckContext) -> Iterator[Violation]:
     """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
     inputs, path = _inputs(context)
     if inputs is None:
@@ -43,7 +43,7 @@ def impossible_split(context: Context) -> Iterator[Violation]:
         )
 
 
-def _impossible_shape(context: Context) -> Iterator[Violation]:
+def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
     """An offset of more or fewer numbers than stages, which is refused however many layers there turn out to be."""
     inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
     if inputs is None or _is_part(context):
@@ -54,7 +54,7 @@ def _impossible_shape(context: Context) -> Iterator[Violation]:
         yield Violation(_OFFSET, message="shape", params=_params(inputs, error=error, rest=rest))
 
 
-def miscounted_split(context: Context) -> Iterator[Violation]:
+def miscounted_split(context: CheckContext) -> Iterator[Violation]:
     """An offset that MindFormers accepts and then counts more than once.
 
     The sum is compared before a number, or a list with several chunks, is spread over all cells (1.6 to 2.1).
@@ -68,7 +68,7 @@ def miscounted_split(context: Context) -> Iterator[Violation]:
         yield Violation(_OFFSET, params=_params(inputs, slots=slots), related=((path, "layers"),))
 
 
-def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
+def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
     model, legacy = context.model, startup.is_legacy(context)
     layers, place = model.number("num_layers"), model.field("num_layers").path
@@ -79,12 +79,12 @@ def _inputs(context: Context) -> tuple[RecomputeInputs | None, KeyPath]:
     return _with_layers(context, layers), place or _MODEL
 
 
-def _is_part(context: Context) -> bool:
+def _is_part(context: CheckContext) -> bool:
     """Whether the model is a part of a multi-modal one, which has stages of its own."""
     return any(map(context.model.number, ("stage_num", "start_stage")))
 
 
-def _with_layers(context: Context, layers: int) -> RecomputeInputs | None:
+def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
     """What decides about the split of so many layers, or None if the config does not tell all of it."""
     legacy, offset = startup.is_legacy(context), context.model.value("offset")
     stages, interleave = startup.stages(context), startup.interleaves(context)
@@ -104,7 +104,7 @@ def _with_layers(context: Context, layers: int) -> RecomputeInputs | None:
     )
 
 
-def too_few(context: Context) -> Iterator[Violation]:
+def too_few(context: CheckContext) -> Iterator[Violation]:
     """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1).
 
     DeepSeek-V3 has a check of its own, which also looks at a single stage (``models/deepseek3/utils.py``).
@@ -120,12 +120,12 @@ def too_few(context: Context) -> Iterator[Violation]:
         yield Violation(path, params=_params(inputs, needed=needed))
 
 
-def _further(context: Context) -> int:
+def _further(context: CheckContext) -> int:
     """Layers that predict further tokens; some models count them with the others."""
     return context.model.number("mtp_num_layers") or 0
 
 
-def _readings(context: Context, inputs: RecomputeInputs) -> list[RecomputeInputs]:
+def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
     """The config as different models read it: a finding is one only if it is one for all of them.
 
     None for counts that no model has: layer by layer they would fill the memory.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_llama import inner, is_llama, network_of
 from ms_tune.lint.checks.legacy_network import (
     DIMENSIONS,
@@ -23,18 +24,17 @@ from ms_tune.lint.checks.legacy_network import (
     if_,
     rest,
 )
-from ms_tune.lint.context import Violation
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _SWITCH = (*MODEL, "use_3d_tensor_parallel")
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """What does not go with tensor parallelism in three dimensions, by the rule that is asked for."""
     network = network_of(context)
     if not is_llama(context) or not network.on("use_3d_tensor_parallel"):
@@ -45,7 +45,7 @@ def refused(context: Context) -> Iterator[Violation]:
         yield from broken_rule(network, (_PRODUCT,) if _PRODUCT.broken(network) else of_layers)
 
 
-def ignored(context: Context) -> Iterator[Violation]:
+def ignored(context: CheckContext) -> Iterator[Violation]:
     """The switch without tensor parallelism, or numbers without the switch: nothing is split in three dimensions."""
     network = network_of(context)
     if not is_llama(context):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _SECTION = "moe_config"
 # The type, the least value, and whether it has to be above it. A float is no int here, and the other way round.
@@ -40,7 +40,7 @@ _ROUTER_TYPES = ("float16", "float32", "bfloat16")
 _LOSSES = ("expert", "device", "comm")
 
 
-def values(context: Context) -> Iterator[Violation]:
+def values(context: CheckContext) -> Iterator[Violation]:
     """A value of the wrong type, or out of range."""
     section = context.mapping(_SECTION)
     for name, (kind, above) in _NUMBERS.items():
@@ -63,7 +63,7 @@ def values(context: Context) -> Iterator[Violation]:
     yield from _relations(context, section)
 
 
-def _relations(context: Context, section: Mapping[object, object]) -> Iterator[Violation]:
+def _relations(context: CheckContext, section: Mapping[object, object]) -> Iterator[Violation]:
     experts = context.integer(f"{_SECTION}.expert_num", 1)
     for name, default in (("num_experts_chosen", 1), ("hot_expert_num", 0)):
         number = context.integer(f"{_SECTION}.{name}", default)

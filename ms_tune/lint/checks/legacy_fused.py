@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_llama import fuses_experts, is_llama, network_of, shared_experts
 from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context, Violation
+    from ms_tune.dialects.check_context import CheckContext, Violation
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """A setting that does not go with grouped or shared experts, by the rule that is asked for."""
     network = network_of(context)
     if not is_llama(context) or not network.size("num_layers") or network.is_interleaved:

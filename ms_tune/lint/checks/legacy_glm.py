@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _NETWORKS = ("ChatGLM2ForConditionalGeneration", "ChatGLM2Model", "ChatGLM2WithPtuning2")
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """What the network refuses, settings that do not go together mostly, by the rule that is asked for."""
     if not is_glm(context):
         return
@@ -30,7 +30,7 @@ def refused(context: Context) -> Iterator[Violation]:
     yield from broken_rule(network, (*_RULES_OF_MODEL, *_RULES_OF_LAYERS) if layers else _RULES_OF_MODEL)
 
 
-def uneven_groups(context: Context) -> Iterator[Violation]:
+def uneven_groups(context: CheckContext) -> Iterator[Violation]:
     """Groups of attention heads that are not of one size: no error before the network is compiled."""
     network = _network_of(context)
     heads, groups = network.size("num_attention_heads"), network.size("multi_query_group_num")
@@ -38,13 +38,13 @@ def uneven_groups(context: Context) -> Iterator[Violation]:
         yield Violation((*MODEL, "multi_query_group_num"), params={"heads": heads, "key_heads": groups})
 
 
-def is_glm(context: Context) -> bool:
+def is_glm(context: CheckContext) -> bool:
     """Whether the config is one of the legacy ChatGLM network, and says all about it."""
     named = context.get("model.arch.type") in _NETWORKS and context.get("model.model_config.type") == "ChatGLM2Config"
     return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
-def _network_of(context: Context) -> Network:
+def _network_of(context: CheckContext) -> Network:
     return Network(context)
 
 

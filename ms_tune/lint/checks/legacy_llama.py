@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _NETWORKS = (None, "LlamaForCausalLM", "LlamaModel")
 _MASK = 2048  # tokens: the size of the compressed mask
 _MASKS = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """What the network refuses, settings that do not go together mostly, by the rule that is asked for."""
     if not is_llama(context):
         return
@@ -37,7 +37,7 @@ def refused(context: Context) -> Iterator[Violation]:
     yield from broken_rule(network, rules)
 
 
-def uneven_key_heads(context: Context) -> Iterator[Violation]:
+def uneven_key_heads(context: CheckContext) -> Iterator[Violation]:
     """Heads of keys and values that the attention heads cannot share evenly.
 
     The network is built; ``FlashAttentionScore`` and the plain product of matrices refuse the shapes when it is compiled.
@@ -48,7 +48,7 @@ def uneven_key_heads(context: Context) -> Iterator[Violation]:
         yield Violation((*MODEL, "n_kv_heads"), params={"heads": heads, "key_heads": key_heads})
 
 
-def dropped_experts(context: Context) -> Iterator[Violation]:
+def dropped_experts(context: CheckContext) -> Iterator[Violation]:
     """Experts beside ``fine_grain_interleave``: such layers have a plain feed-forward block and are not told of experts."""
     network = network_of(context)
     if is_llama(context) and network.is_interleaved and network.experts > 1:
@@ -56,7 +56,7 @@ def dropped_experts(context: Context) -> Iterator[Violation]:
         yield Violation((EXPERTS, "expert_num"), params={"experts": network.experts}, related=related)
 
 
-def ignored_interleave(context: Context) -> Iterator[Violation]:
+def ignored_interleave(context: CheckContext) -> Iterator[Violation]:
     """``fine_grain_interleave`` without tensor parallelism, which has nothing to communicate (``check_fine_grain_interleave_valid``)."""
     network = network_of(context)
     wanted = (network.size("fine_grain_interleave") or 1) > 1
@@ -64,13 +64,13 @@ def ignored_interleave(context: Context) -> Iterator[Violation]:
         yield Violation((*MODEL, "fine_grain_interleave"))
 
 
-def is_llama(context: Context) -> bool:
+def is_llama(context: CheckContext) -> bool:
     """Whether the config is one of the legacy Llama network, and says all about it."""
     named = context.get("model.arch.type") in _NETWORKS and context.get("model.model_config.type") == "LlamaConfig"
     return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
-def network_of(context: Context) -> Network:
+def network_of(context: CheckContext) -> Network:
     """The network of the config."""
     return Network(context)
 

@@ -1,23 +1,23 @@
 """What a config says about a legacy network and how it is split, for the checks of what such a network refuses.
 
 Sizes are those of ``model_config`` with the defaults of the network's configuration class; ways of splitting are those of
-``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.lint.checks.startup`). MindFormers 1.6 to 2.1.
+``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.startup`). MindFormers 1.6 to 2.1.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 MODEL = ("model", "model_config")
 PARALLEL = "parallel_config"
@@ -30,7 +30,7 @@ _AUTOMATIC = (2, "AUTO_PARALLEL")
 class Network(NamedTuple):
     """What the config says about the network; a number is None where it is not known."""
 
-    context: Context  # the config
+    context: CheckContext  # the config
 
     def get(self, name: str) -> object:
         """A value of the model, which its class may have where the config says nothing; None where there is none."""
@@ -131,7 +131,7 @@ def rest(one: int | None, other: int | None, ways: int | None = None) -> dict[st
     return if_(one is not None and other and one % other, number=one, divisor=other, ways=ways or other)
 
 
-def written(context: Context, path: KeyPath) -> KeyPath:
+def written(context: CheckContext, path: KeyPath) -> KeyPath:
     """The key path, if it is written, or else the innermost section above it that is."""
     while len(path) > 1:
         section = context.source.get(path[:-1])

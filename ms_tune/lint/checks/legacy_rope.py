@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.checks import legacy_llama
-from ms_tune.lint.context import Violation
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _MODEL = ("model", "model_config")
 _METHOD, _FACTOR = (*_MODEL, "extend_method"), (*_MODEL, "scaling_factor")
@@ -30,7 +30,7 @@ _PLAIN = ("PI", "NTK")  # where `scaling_factor` is a number
 _BROKEN = "linear"  # refuses every factor that is a number, and fails over any other
 
 
-def scaling(context: Context) -> Iterator[Violation]:
+def scaling(context: CheckContext) -> Iterator[Violation]:
     """A ``scaling_factor`` that does not go with its method."""
     if not legacy_llama.is_llama(context):
         return
@@ -48,7 +48,7 @@ def scaling(context: Context) -> Iterator[Violation]:
             yield Violation(place, "mapping", {"method": method, "keys": ", ".join(_KEYS[method])})
 
 
-def _mapping(context: Context, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
+def _mapping(context: CheckContext, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
     missing = [key for key in _KEYS[method] if key not in factor]
     unknown = [str(key) for key in factor if key not in _KEYS[method]]
     if missing:
@@ -60,7 +60,7 @@ def _mapping(context: Context, method: str, factor: Mapping[object, object]) -> 
         yield from _values(context, method, factor)
 
 
-def _values(context: Context, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
+def _values(context: CheckContext, method: str, factor: Mapping[object, object]) -> Iterator[Violation]:
     for name in _KEYS[method]:
         wanted: tuple[type, ...] = (int,) if name == _ORIGINAL else (int, float)
         if not isinstance(factor[name], wanted):
@@ -79,7 +79,7 @@ def _values(context: Context, method: str, factor: Mapping[object, object]) -> I
         yield Violation(path, "length", {"longest": _longest(context)})
 
 
-def _longest(context: Context) -> int:
+def _longest(context: CheckContext) -> int:
     """Positions of the model: at least those of a sequence (2048 by default)."""
     length = context.integer("model.model_config.seq_length", 2048) or 2048
     return max(context.integer("model.model_config.max_position_embedding", length) or length, length)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.checks import legacy_glm, legacy_llama
 from ms_tune.lint.checks.legacy_network import MODEL
-from ms_tune.lint.context import Violation
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _TYPES = ("float16", "float32", "bfloat16", "int8")
 _OF_EXPERTS = "router_dense_type"  # belongs into another section
 
 
-def unknown(context: Context) -> Iterator[Violation]:
+def unknown(context: CheckContext) -> Iterator[Violation]:
     """A data type that is not known; capitals make no difference. Where the class has none, a null stands for another one's."""
     if not (legacy_llama.is_llama(context) or legacy_glm.is_glm(context)):
         return
@@ -34,7 +34,7 @@ def unknown(context: Context) -> Iterator[Violation]:
             yield Violation((*MODEL, name), params={"choices": ", ".join(_TYPES)})
 
 
-def uneven(context: Context) -> Iterator[Violation]:
+def uneven(context: CheckContext) -> Iterator[Violation]:
     """Heads of keys and values that do not divide the attention heads."""
     yield from legacy_llama.uneven_key_heads(context)
     yield from legacy_glm.uneven_groups(context)

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.job_parts import per_job
-from ms_tune.dialects.megatron.arguments import UNKNOWN
-from ms_tune.dialects.megatron.parser import ParserFault, refused
+from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, pairs, releases_of
-from ms_tune.lint.context import Violation
 from ms_tune.lint.launched import LaunchSource
 from ms_tune.source.shell.line_ends import RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments, RefusedArgument
     from ms_tune.dialects.megatron.inputs import MegatronInputs
-    from ms_tune.dialects.megatron.parser import RefusedArgument
     from ms_tune.job.job import Job
-    from ms_tune.lint.context import Context
     from ms_tune.source.shell.values import Argument
 
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 
 
-def command_in(context: Context) -> tuple[LaunchSource, ProgramArguments]:
+def command_in(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]:
     """The command that is checked."""
     if not isinstance(context.source, LaunchSource):
         raise TypeError(context.source)
     return context.source, context.source.command
 
 
-def plan_in(context: Context) -> tuple[MegatronInputs, LayerPlan] | None:
+def plan_in(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
     """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
     return _plan_of(context.job)
 
@@ -71,7 +69,7 @@ def _of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
     return plan._replace(layers=(), problems=problems, failure=None)
 
 
-def unknown(context: Context) -> Iterator[Violation]:
+def unknown(context: CheckContext) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = command_in(context)
     for one in _of(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
@@ -92,7 +90,7 @@ def unknown(context: Context) -> Iterator[Violation]:
             yield Violation(path, "default", {"release": command.release}, span=span)
 
 
-def values(context: Context) -> Iterator[Violation]:
+def values(context: CheckContext) -> Iterator[Violation]:
     """Arguments without the value that they need, and values behind switches."""
     source, command = command_in(context)
     for one in _of(command, ParserFault.MISSING, ParserFault.EXTRA):
@@ -104,7 +102,7 @@ def values(context: Context) -> Iterator[Violation]:
             yield Violation(path, "extra" if path else "stray", {"word": one.word.text or ""}, span=span)
 
 
-def types(context: Context) -> Iterator[Violation]:
+def types(context: CheckContext) -> Iterator[Violation]:
     """Values that are no number where one is needed."""
     source, command = command_in(context)
     for one in _of(command, ParserFault.NUMBER):
@@ -112,7 +110,7 @@ def types(context: Context) -> Iterator[Violation]:
         yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
 
 
-def choices(context: Context) -> Iterator[Violation]:
+def choices(context: CheckContext) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = command_in(context)
     for one in _of(command, ParserFault.CHOICE):
@@ -120,7 +118,7 @@ def choices(context: Context) -> Iterator[Violation]:
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 
 
-def repeated(context: Context) -> Iterator[Violation]:
+def repeated(context: CheckContext) -> Iterator[Violation]:
     """Arguments that stand twice with different values: the last one wins."""
     source, command = command_in(context)
     before: dict[str, GivenArgument] = {}
@@ -137,7 +135,7 @@ def repeated(context: Context) -> Iterator[Violation]:
             yield Violation((one.name,), "default", params, span=span, related_spans=related)
 
 
-def truth(context: Context) -> Iterator[Violation]:
+def truth(context: CheckContext) -> Iterator[Violation]:
     """Words such as ``False`` for a type that takes every word for true."""
     source, command = command_in(context)
     for one, value in _known_values(command):
@@ -145,7 +143,7 @@ def truth(context: Context) -> Iterator[Violation]:
             yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
 
 
-def carriage_returns(context: Context) -> Iterator[Violation]:
+def carriage_returns(context: CheckContext) -> Iterator[Violation]:
     """Lines that end as in Windows."""
     source, _ = command_in(context)
     at = source.original.find(RETURN)
@@ -153,7 +151,7 @@ def carriage_returns(context: Context) -> Iterator[Violation]:
         yield Violation((), span=source.script.span(max(at - 1, 0), at))
 
 
-def in_yaml(context: Context) -> Iterator[Violation]:
+def in_yaml(context: CheckContext) -> Iterator[Violation]:
     """Arguments in a YAML file, which no program of MindSpeed-LLM takes."""
     source, command = command_in(context)
     given = command.last(IN_YAML)
@@ -161,7 +159,7 @@ def in_yaml(context: Context) -> Iterator[Violation]:
         yield Violation((given.name,), "default", {"release": command.release}, span=source.span_of(given.word))
 
 
-def excluded(context: Context) -> Iterator[Violation]:
+def excluded(context: CheckContext) -> Iterator[Violation]:
     """Options that MindSpeed refuses together, or one without the other."""
     source, command = command_in(context)
     for pair in pairs(command.release):

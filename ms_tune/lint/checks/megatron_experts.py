@@ -14,12 +14,12 @@ from ms_tune.lint.checks.megatron_sizes import at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context, Violation
+    from ms_tune.dialects.check_context import CheckContext, Violation
 
 _GROUPS, _CHOSEN = "moe_router_num_groups", "moe_router_group_topk"
 
 
-def groups(context: Context) -> Iterator[Violation]:
+def groups(context: CheckContext) -> Iterator[Violation]:
     """Experts are in equal groups, of which a token's are chosen first: at most as many as there are."""
     _, command = command_in(context)
     chosen, number, every = (command.integer(one) for one in (_CHOSEN, _GROUPS, "num_experts"))
@@ -33,7 +33,7 @@ def groups(context: Context) -> Iterator[Violation]:
         yield at(command, (_CHOSEN,), {"number": chosen, "groups": number})
 
 
-def sequence(context: Context) -> Iterator[Violation]:
+def sequence(context: CheckContext) -> Iterator[Violation]:
     """Where experts and tensors are shared out over ranks, the sequence has to be, too."""
     _, command = command_in(context)
     tensor, ranks = command.integer("tensor_model_parallel_size"), command.integer("expert_model_parallel_size")

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.facts.query import order
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.context import Context
 
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
 _DECAYS = ("start_weight_decay", "end_weight_decay")
 
 
-def refused_together(context: Context) -> Iterator[Violation]:
+def refused_together(context: CheckContext) -> Iterator[Violation]:
     """Options that exclude each other."""
     source, command = command_in(context)
     for one, other in _pairs(context):
@@ -35,7 +35,7 @@ def refused_together(context: Context) -> Iterator[Violation]:
         yield Violation((first.name,), "default", {"other": _written(other)}, related_spans=related)
 
 
-def needed(context: Context) -> Iterator[Violation]:
+def needed(context: CheckContext) -> Iterator[Violation]:
     """Options each of which needs another one."""
     _, command = command_in(context)
     for one, other in _pairs(context):
@@ -43,7 +43,7 @@ def needed(context: Context) -> Iterator[Violation]:
             yield at(command, (_dests(one)[0],), {"other": _written(other)})
 
 
-def set_anew(context: Context) -> Iterator[Violation]:
+def set_anew(context: CheckContext) -> Iterator[Violation]:
     """Options that are set to one value in any case: each with the first release that does so, the first that does not, the value."""
     _, command = command_in(context)
     settings = context.options["settings"]
@@ -56,7 +56,7 @@ def set_anew(context: Context) -> Iterator[Violation]:
             yield at(command, (dest,), {"kept": kept}, message)
 
 
-def preference_tuning(context: Context) -> Iterator[Violation]:
+def preference_tuning(context: CheckContext) -> Iterator[Violation]:
     """Stages that exchange four samples for each of a micro-batch, and make room for one (seen in a simulated run of 2.3)."""
     _, command = command_in(context)
     stages = command.value("pipeline_model_parallel_size")
@@ -66,7 +66,7 @@ def preference_tuning(context: Context) -> Iterator[Violation]:
         yield at(command, ("stage",), {"stages": stages})
 
 
-def _pairs(context: Context) -> list[tuple[str, str]]:
+def _pairs(context: CheckContext) -> list[tuple[str, str]]:
     """What the option ``pairs`` holds: terms as :func:`_holds` reads them."""
     pairs = context.options["pairs"]
     return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
@@ -97,7 +97,7 @@ def _written(term: str) -> str:
     return f"{argument(dest)} {value}".strip()
 
 
-def sources(context: Context) -> Iterator[Violation]:
+def sources(context: CheckContext) -> Iterator[Violation]:
     """Data come from one place: made up, one set that is split, or a set each for training, validation and test."""
     source, command = command_in(context)
     given = [next((one for dest in kind if (one := command.last(dest)) is not None), None) for kind in _DATA]
@@ -107,7 +107,7 @@ def sources(context: Context) -> Iterator[Violation]:
         yield Violation((found[0].name,), "default", {"other": other.name}, related_spans=related)
 
 
-def decay(context: Context) -> Iterator[Violation]:
+def decay(context: CheckContext) -> Iterator[Violation]:
     """A weight decay that changes has a start and an end; one that is constant has none."""
     _, command = command_in(context)
     style = command.value("weight_decay_incr_style")

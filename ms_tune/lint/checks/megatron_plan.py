@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.remedies import remedy_changes
-from ms_tune.dialects.megatron.simplify import canonical
+from ms_tune.dialects.megatron.write import canonical, remedy_changes
 from ms_tune.lint.checks import megatron_sizes
 from ms_tune.lint.checks.megatron import command_in, plan_in
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.context import Context
 
 # Where a trap is shown: the first of these arguments that is written.
 _TRAPS = {
@@ -38,7 +37,7 @@ _TRAPS = {
 _NUMBERS = ("number", "activation_layers", "norm_layers")
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """The frameworks refuse the arguments about layers, for a reason that no other check tells."""
     found = plan_in(context)
     if found is None or found[1].failure is None:
@@ -54,7 +53,7 @@ def refused(context: Context) -> Iterator[Violation]:
     yield _at(command, names, "default", {"error": error})
 
 
-def trap(context: Context) -> Iterator[Violation]:
+def trap(context: CheckContext) -> Iterator[Violation]:
     """Something that the frameworks take although its author hardly meant it.
 
     The option ``ids`` names which, and ``default`` which of them has the message of that name.
@@ -77,7 +76,7 @@ def _of_trap(command: ProgramArguments, problem: Diagnostic, message: str) -> It
     yield _at(command, names, message, params)
 
 
-def beyond(context: Context) -> Iterator[Violation]:
+def beyond(context: CheckContext) -> Iterator[Violation]:
     """Numbers of layers that reach further than there are layers."""
     found = plan_in(context)
     if found is None or not found[1].layers:

@@ -10,16 +10,16 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.checks.megatron import command_in
-from ms_tune.lint.context import Violation
 from ms_tune.source.shell.state import FROM_OUTSIDE
 from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.context import Context
     from ms_tune.lint.launched import LaunchSource
     from ms_tune.source.shell.values import Argument
 
@@ -34,7 +34,7 @@ _DIGITS = "0123456789"  # in which names of several things differ
 _LOCAL, _ALL = "local_worker_num", "worker_num"
 
 
-def unset(context: Context) -> Iterator[Violation]:
+def unset(context: CheckContext) -> Iterator[Violation]:
     """Variables among the program's arguments that the script sets nowhere, and that are named like a group of arguments."""
     source, command = command_in(context)
     meant = {name for name, _, _, _ in _misspelt(source, command)}
@@ -43,7 +43,7 @@ def unset(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"name": name}, span=source.span_of(word))
 
 
-def unset_values(context: Context) -> Iterator[Violation]:
+def unset_values(context: CheckContext) -> Iterator[Violation]:
     """Options whose whole value is a variable that the script sets nowhere."""
     source, command = command_in(context)
     meant = {name for name, _, _, _ in _misspelt(source, command)}
@@ -53,7 +53,7 @@ def unset_values(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"name": name, "option": option}, span=source.span_of(word))
 
 
-def not_evaluable(context: Context) -> Iterator[Violation]:
+def not_evaluable(context: CheckContext) -> Iterator[Violation]:
     """Numbers, choices and words that may be options, where only a run could tell: what hangs on them is not checked."""
     source, command = command_in(context)
     found: dict[str, tuple[Argument, str]] = {}
@@ -81,7 +81,7 @@ def _option_of(word: Argument, command: ProgramArguments) -> str:
     return next((one.name for one in command.given if one.takes == 1 and one.values[:1] == (word,)), next(launcher, ""))
 
 
-def misspelt(context: Context) -> Iterator[Violation]:
+def misspelt(context: CheckContext) -> Iterator[Violation]:
     """Variables of which the script tells that they were meant to be set.
 
     It has one of a similar name that nobody uses, one of nearly the same name, or sets it with a blank at the sign.
@@ -132,7 +132,7 @@ def _is_used(name: str, text: str) -> bool:
     return re.search(rf"\$\{{?[#!]?{name}\b|\bunset[^\n]*\b{name}\b|\[\[? -v {name}\b", text) is not None
 
 
-def commands_meant_otherwise(context: Context) -> Iterator[Violation]:
+def commands_meant_otherwise(context: CheckContext) -> Iterator[Violation]:
     """What bash runs where a variable was to be set: ``$TP=8``, ``TP =8``, ``TP= 8``, and ``$(A*B)`` for ``$((A*B))``."""
     source, command = command_in(context)
     text = _without_comments(source.script.text)
@@ -157,7 +157,7 @@ _BLANK = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+=|=[ \t]+[\d\"'/$])")
 _PRODUCT = re.compile(r"\$\([ \t]*\$?\{?\w+\}?[ \t]*[*][ \t]*\$?\{?\w+\}?[ \t]*\)(?!\))")
 
 
-def never_given(context: Context) -> Iterator[Violation]:
+def never_given(context: CheckContext) -> Iterator[Violation]:
     """Groups of options that are set and given to nobody."""
     source, _ = command_in(context)
     text = _without_comments(source.script.text)
@@ -168,7 +168,7 @@ def never_given(context: Context) -> Iterator[Violation]:
             yield Violation((), "default", {"name": match[1]}, span=source.script.span(match.start(1), match.end(1)))
 
 
-def exported_late(context: Context) -> Iterator[Violation]:
+def exported_late(context: CheckContext) -> Iterator[Violation]:
     """Variables that are exported behind the last program that the script starts."""
     source, _ = command_in(context)
     found = source.launches
@@ -182,7 +182,7 @@ def exported_late(context: Context) -> Iterator[Violation]:
             yield Violation((), "default", {"name": match[1]}, span=found.file.span(match.start(1), match.end(1)))
 
 
-def workers(context: Context) -> Iterator[Violation]:
+def workers(context: CheckContext) -> Iterator[Violation]:
     """All processes of ``msrun`` are a multiple of those of one machine."""
     source, command = command_in(context)
     options = command.launch.options
@@ -199,7 +199,7 @@ def _count(word: Argument | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None  # noqa: PLR2004
 
 
-def around(context: Context) -> Iterator[Violation]:
+def around(context: CheckContext) -> Iterator[Violation]:
     """A script that sources itself, or files that source each other: bash goes round until it has no memory left."""
     source, _ = command_in(context)
     text = source.script.text

@@ -9,16 +9,16 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import releases_on
 from ms_tune.lint.checks.megatron import command_in, plan_in
-from ms_tune.lint.context import Violation
 from ms_tune.source.shell.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.context import Context
 
 _TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
 _EXPERT, _LAYERS, _HEADS = "expert_model_parallel_size", "num_layers", "num_attention_heads"
@@ -36,7 +36,7 @@ _UNEVEN = (
 )
 
 
-def world(context: Context) -> Iterator[Violation]:
+def world(context: CheckContext) -> Iterator[Violation]:
     """The number of processes has to be a multiple of TP x PP x CP."""
     _, command = command_in(context)
     processes, sizes = command.launch.processes, _sizes(command)
@@ -48,7 +48,7 @@ def world(context: Context) -> Iterator[Violation]:
         )
 
 
-def heads(context: Context) -> Iterator[Violation]:
+def heads(context: CheckContext) -> Iterator[Violation]:
     """Attention heads, and groups of queries, are split over TP."""
     _, command = command_in(context)
     tensor, found = command.integer(_TENSOR), command.integer(_HEADS)
@@ -62,7 +62,7 @@ def heads(context: Context) -> Iterator[Violation]:
         yield at(command, ("num_query_groups",), {"number": groups, "tensor": tensor})
 
 
-def width(context: Context) -> Iterator[Violation]:
+def width(context: CheckContext) -> Iterator[Violation]:
     """Heads share the hidden size where their own width is not named; groups of queries share the heads."""
     _, command = command_in(context)
     found, wide, groups = (command.integer(one) for one in (_HEADS, "hidden_size", "num_query_groups"))
@@ -75,7 +75,7 @@ def width(context: Context) -> Iterator[Violation]:
         yield at(command, ("num_query_groups",), {"number": groups, "heads": found}, "groups")
 
 
-def batch(context: Context) -> Iterator[Violation]:
+def batch(context: CheckContext) -> Iterator[Violation]:
     """The global batch is a multiple of the micro batch times DP."""
     _, command = command_in(context)
     processes, sizes = command.launch.processes, _sizes(command)
@@ -89,7 +89,7 @@ def batch(context: Context) -> Iterator[Violation]:
         )
 
 
-def interleaved(context: Context) -> Iterator[Violation]:
+def interleaved(context: CheckContext) -> Iterator[Violation]:
     """With virtual stages a step's micro-batches go through the stages in groups of as many as there are: none is smaller."""
     _, command = command_in(context)
     processes, sizes = command.launch.processes, _sizes(command)
@@ -103,7 +103,7 @@ def interleaved(context: Context) -> Iterator[Violation]:
         yield at(command, ("global_batch_size",), {"number": number, "stages": sizes[1]})
 
 
-def layers(context: Context) -> Iterator[Violation]:
+def layers(context: CheckContext) -> Iterator[Violation]:
     """Layers are shared out evenly over stages, and over virtual stages."""
     _, command = command_in(context)
     number, stages = command.integer(_LAYERS), command.integer(_PIPELINE)
@@ -117,7 +117,7 @@ def layers(context: Context) -> Iterator[Violation]:
         yield at(command, ("num_layers_per_virtual_pipeline_stage",), params, "chunks")
 
 
-def sequence(context: Context) -> Iterator[Violation]:
+def sequence(context: CheckContext) -> Iterator[Violation]:
     """The sequence is split over CP: in halves of it for the ring."""
     _, command = command_in(context)
     length, size, algorithm = (
@@ -131,7 +131,7 @@ def sequence(context: Context) -> Iterator[Violation]:
         yield at(command, ("seq_length",), {"length": length, "parts": halves * size, "algorithm": algorithm})
 
 
-def shared_heads(context: Context) -> Iterator[Violation]:
+def shared_heads(context: CheckContext) -> Iterator[Violation]:
     """Ulysses shares the heads of a rank of TP over CP; the hybrid of both over a part of CP that is named, and leaves a ring."""
     _, command = command_in(context)
     size, heads, tensor = (command.integer(one) for one in (_CONTEXT, _HEADS, _TENSOR))
@@ -153,7 +153,7 @@ def shared_heads(context: Context) -> Iterator[Violation]:
         yield at(command, named, {"heads": heads, "parts": parts, "tensor": tensor})
 
 
-def shared_sequence(context: Context) -> Iterator[Violation]:
+def shared_sequence(context: CheckContext) -> Iterator[Violation]:
     """With sequence parallelism TP shares what each rank of CP has of the sequence."""
     _, command = command_in(context)
     length, tensor, parts = (command.integer(one) for one in ("seq_length", _TENSOR, _CONTEXT))
@@ -166,7 +166,7 @@ def shared_sequence(context: Context) -> Iterator[Violation]:
         yield at(command, ("seq_length",), {"length": length // parts, "context": parts, "tensor": tensor})
 
 
-def experts(context: Context) -> Iterator[Violation]:
+def experts(context: CheckContext) -> Iterator[Violation]:
     """Experts are shared out evenly over EP."""
     _, command = command_in(context)
     number, size = command.integer("num_experts"), command.integer(_EXPERT)
@@ -176,7 +176,7 @@ def experts(context: Context) -> Iterator[Violation]:
         yield at(command, (_EXPERT,), {"size": size}, "none")
 
 
-def chosen(context: Context) -> Iterator[Violation]:
+def chosen(context: CheckContext) -> Iterator[Violation]:
     """A token goes to as many experts as there are, at most."""
     _, command = command_in(context)
     number, every = command.integer("moe_router_topk"), command.integer("num_experts")
@@ -184,7 +184,7 @@ def chosen(context: Context) -> Iterator[Violation]:
         yield at(command, ("moe_router_topk",), {"number": number, "experts": every})
 
 
-def positions(context: Context) -> Iterator[Violation]:
+def positions(context: CheckContext) -> Iterator[Violation]:
     """There are at least as many position embeddings as the sequence is long."""
     _, command = command_in(context)
     length, most = command.integer("seq_length"), command.integer("max_position_embeddings")
@@ -192,7 +192,7 @@ def positions(context: Context) -> Iterator[Violation]:
         yield at(command, ("max_position_embeddings",), {"length": length, "most": most})
 
 
-def rates(context: Context) -> Iterator[Violation]:
+def rates(context: CheckContext) -> Iterator[Violation]:
     """The smallest learning rate is not above the largest."""
     _, command = command_in(context)
     low, high = command.value("min_lr"), command.value("lr")
@@ -200,7 +200,7 @@ def rates(context: Context) -> Iterator[Violation]:
         yield at(command, ("min_lr",), {"low": low, "high": high})
 
 
-def recompute(context: Context) -> Iterator[Violation]:
+def recompute(context: CheckContext) -> Iterator[Violation]:
     """Full recomputation needs a method and a number; selective recomputation takes none; neither works without granularity."""
     _, command = command_in(context)
     granularity = command.value("recompute_granularity")
@@ -217,7 +217,7 @@ def recompute(context: Context) -> Iterator[Violation]:
         yield at(command, (written[0],), {}, "nothing")
 
 
-def _goes_through(context: Context) -> bool:
+def _goes_through(context: CheckContext) -> bool:
     """Whether the rules of layers are known for the release, and take the arguments."""
     found = plan_in(context)
     return found is not None and found[1].failure is None
@@ -238,7 +238,7 @@ _OTHER_RECOMPUTATION = (
 )
 
 
-def activation(context: Context) -> Iterator[Violation]:
+def activation(context: CheckContext) -> Iterator[Violation]:
     """Recomputing the activation function does not go with uniform or selective recomputation."""
     _, command = command_in(context)
     if command.surely("recompute_activation_function"):
@@ -248,14 +248,14 @@ def activation(context: Context) -> Iterator[Violation]:
             yield at(command, ("recompute_activation_function",), {"other": "--recompute-method uniform"})
 
 
-def sequence_parallel(context: Context) -> Iterator[Violation]:
+def sequence_parallel(context: CheckContext) -> Iterator[Violation]:
     """Without TP there is no sequence parallelism: the option is switched off."""
     _, command = command_in(context)
     if command.surely("sequence_parallel") and command.value(_TENSOR) == 1 and command.surely_not("tp_2d"):
         yield at(command, ("sequence_parallel",), {})
 
 
-def ranges(context: Context) -> Iterator[Violation]:
+def ranges(context: CheckContext) -> Iterator[Violation]:
     """Numbers below the least with which a program trains (``least``; ``floors``: 0); shares that are not from 0 to below 1 (``shares``)."""
     _, command = command_in(context)
     least = context.options["least"]
@@ -273,7 +273,7 @@ def ranges(context: Context) -> Iterator[Violation]:
             yield at(command, (dest,), {"number": share}, "share")
 
 
-def grouped(context: Context) -> Iterator[Violation]:
+def grouped(context: CheckContext) -> Iterator[Violation]:
     """A number of groups of queries counts with ``--group-query-attention`` alone."""
     _, command = command_in(context)
     groups, heads = command.integer("num_query_groups"), command.integer(_HEADS)
@@ -285,21 +285,21 @@ def grouped(context: Context) -> Iterator[Violation]:
         yield at(command, ("num_query_groups",), {"groups": groups, "heads": heads})
 
 
-def precision(context: Context) -> Iterator[Violation]:
+def precision(context: CheckContext) -> Iterator[Violation]:
     """One precision, not two."""
     _, command = command_in(context)
     if command.surely("fp16") and command.surely("bf16"):
         yield at(command, ("fp16",), {})
 
 
-def reused(context: Context) -> Iterator[Violation]:
+def reused(context: CheckContext) -> Iterator[Violation]:
     """``--reuse-fp32-param`` works with bf16 alone."""
     _, command = command_in(context)
     if command.surely("reuse_fp32_param") and command.surely_not("bf16"):
         yield at(command, ("reuse_fp32_param",), {})
 
 
-def connections(context: Context) -> Iterator[Violation]:
+def connections(context: CheckContext) -> Iterator[Violation]:
     """``CUDA_DEVICE_MAX_CONNECTIONS`` is 1 where sequence parallelism is on, and not 1 with FSDP; on an NPU, too."""
     _, command = command_in(context)
     given = command.launch.environment.get("CUDA_DEVICE_MAX_CONNECTIONS")

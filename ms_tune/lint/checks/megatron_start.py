@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.checks.launcher_options import LAUNCHERS, unknown
 from ms_tune.lint.checks.megatron import command_in
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
 
@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?^\t*\2$", re.MULTILINE | re.DOTALL)
 
 
-def option_unknown(context: Context) -> Iterator[Violation]:
+def option_unknown(context: CheckContext) -> Iterator[Violation]:
     """Options that the launcher does not have: it stops over them."""
     source, command = command_in(context)
     launch = command.launch
@@ -36,7 +36,7 @@ def option_unknown(context: Context) -> Iterator[Violation]:
         yield Violation((), "similar" if similar else "default", params, span=span)
 
 
-def machine(context: Context) -> Iterator[Violation]:
+def machine(context: CheckContext) -> Iterator[Violation]:
     """The machine's number is below the number of machines; ``msrun`` leaves it out of account where there is one only."""
     source, command = command_in(context)
     options, launcher = command.launch.options, command.launch.launcher
@@ -57,7 +57,7 @@ def _machines(launch: Launch) -> int | None:
     return _number(options.get("nnodes")) if launch.launcher.name in LAUNCHERS else None
 
 
-def port(context: Context) -> Iterator[Violation]:
+def port(context: CheckContext) -> Iterator[Violation]:
     """A port is a number up to 65535."""
     source, command = command_in(context)
     word = command.launch.options.get("master_port")
@@ -66,7 +66,7 @@ def port(context: Context) -> Iterator[Violation]:
         yield Violation((), "default", {"number": number}, span=source.span_of(word))
 
 
-def cut_off(context: Context) -> Iterator[Violation]:
+def cut_off(context: CheckContext) -> Iterator[Violation]:
     """Lines of options that bash takes for a command of their own, because the line before does not go on."""
     source, _ = command_in(context)
     for one in source.launches.others:
@@ -75,7 +75,7 @@ def cut_off(context: Context) -> Iterator[Violation]:
             yield Violation((), "default", {"name": text.partition("=")[0]}, span=source.span_of(one.words[0]))
 
 
-def exported_apart(context: Context) -> Iterator[Violation]:
+def exported_apart(context: CheckContext) -> Iterator[Violation]:
     """``export NAME = value``: three names for bash, of which one cannot be one."""
     source, _ = command_in(context)
     text = _DOCUMENT.sub(_blanks, _COMMENT.sub(_blanks, source.script.text))

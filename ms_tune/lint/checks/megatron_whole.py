@@ -10,16 +10,16 @@ import re
 from math import fsum
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.parser import refused
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.arguments import refused
 from ms_tune.lint.checks.megatron import command_in
 from ms_tune.lint.checks.megatron_sizes import argument, at
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.context import Context
 
 _WHOLE = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
 _TENSOR = "tensor_model_parallel_size"
@@ -27,7 +27,7 @@ _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 _SHARES = 3  # of training, validation and test
 
 
-def required(context: Context) -> Iterator[Violation]:
+def required(context: CheckContext) -> Iterator[Violation]:
     """Arguments without which no program starts (option ``required``: each with what may stand instead), and a tokenizer's name."""
     source, command = command_in(context)
     rows = context.options["required"]
@@ -44,7 +44,7 @@ def required(context: Context) -> Iterator[Violation]:
             yield Violation((), "default", {"name": argument(row[0])}, span=source.span_of(place))
 
 
-def no_longer(context: Context) -> Iterator[Violation]:
+def no_longer(context: CheckContext) -> Iterator[Violation]:
     """Arguments that the parser takes and ``validate_args`` stops over (option ``gone``: each with what is there instead)."""
     _, command = command_in(context)
     gone = context.options["gone"]
@@ -53,7 +53,7 @@ def no_longer(context: Context) -> Iterator[Violation]:
             yield at(command, (dest,), {"instead": instead})
 
 
-def warm_up(context: Context) -> Iterator[Violation]:
+def warm_up(context: CheckContext) -> Iterator[Violation]:
     """The learning rate warms up for fewer iterations, or samples, than it has to come down."""
     _, command = command_in(context)
     for unit in ("iters", "samples"):
@@ -63,7 +63,7 @@ def warm_up(context: Context) -> Iterator[Violation]:
             yield at(command, (f"lr_warmup_{unit}",), {"warm": warm, "every": every})
 
 
-def widths(context: Context) -> Iterator[Violation]:
+def widths(context: CheckContext) -> Iterator[Violation]:
     """The widths of dense layers and of experts, and the vocabulary that is asked for, are shared out over TP."""
     _, command = command_in(context)
     tensor = command.integer(_TENSOR)
@@ -84,7 +84,7 @@ def _shared_widths(command: ProgramArguments) -> Iterator[str]:
         yield "ffn_hidden_size" if command.surely_not("moe_ffn_hidden_size") else "moe_ffn_hidden_size"
 
 
-def split(context: Context) -> Iterator[Violation]:
+def split(context: CheckContext) -> Iterator[Violation]:
     """Up to three shares, of which one is more than nothing; letters and other signs are passed over."""
     _, command = command_in(context)
     text = command.value("split")
@@ -100,7 +100,7 @@ def split(context: Context) -> Iterator[Violation]:
         yield at(command, ("split",), {"text": text})
 
 
-def connections(context: Context) -> Iterator[Violation]:
+def connections(context: CheckContext) -> Iterator[Violation]:
     """Where TP shares the sequence the program asks for ``CUDA_DEVICE_MAX_CONNECTIONS``: a script that does not export it."""
     source, command = command_in(context)
     tensor = command.integer(_TENSOR)
@@ -117,7 +117,7 @@ def _is_exported(text: str) -> bool:
     return re.search(rf"\bexport\b[^\n]*\b{_CONNECTIONS}\b|\bset[ \t]+-\w*a", text) is not None
 
 
-def counts(context: Context) -> Iterator[Violation]:
+def counts(context: CheckContext) -> Iterator[Violation]:
     """What a launcher is told in numbers is none (options ``numbers``; ``words`` are what some of them may be beside), or less than ``least``."""
     source, command = command_in(context)
     least = context.options["least"]

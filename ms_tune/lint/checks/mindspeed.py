@@ -9,21 +9,21 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.plan import divide
 from ms_tune.lint.checks import net
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
 _MOST = 4096  # stages or chunks; a config must not make the linter fill the memory
 _TEXT = 2000  # characters of a list that is written as a text
 
 
-def layer_list(context: Context) -> Iterator[Violation]:
+def layer_list(context: CheckContext) -> Iterator[Violation]:
     """A ``num_layer_list`` that the library refuses; with one pipeline stage it is not looked at."""
     rows = _rows(context)
     stages, chunks = _sizes(context)
@@ -45,7 +45,7 @@ def layer_list(context: Context) -> Iterator[Violation]:
         yield Violation(path, "shape", {"expected": expected})
 
 
-def too_few_layers(context: Context) -> Iterator[Violation]:
+def too_few_layers(context: CheckContext) -> Iterator[Violation]:
     """Fewer layers than stages (times chunks)."""
     stages, chunks = _sizes(context)
     layers = context.integer("model_config.num_layers")
@@ -53,7 +53,7 @@ def too_few_layers(context: Context) -> Iterator[Violation]:
         yield Violation(("model_config", "num_layers"), params={"needed": stages * (chunks or 1)})
 
 
-def recompute_shape(context: Context) -> Iterator[Violation]:
+def recompute_shape(context: CheckContext) -> Iterator[Violation]:
     """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
     stages, chunks = _sizes(context)
     if net.passes(context):
@@ -67,7 +67,7 @@ def recompute_shape(context: Context) -> Iterator[Violation]:
             yield Violation(("parallel_config", "recompute_config", key), params={"expected": expected})
 
 
-def recompute_negative(context: Context) -> Iterator[Violation]:
+def recompute_negative(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers."""
     for key in _LISTS:
         value = context.get(f"parallel_config.recompute_config.{key}")
@@ -77,7 +77,7 @@ def recompute_negative(context: Context) -> Iterator[Violation]:
                 yield Violation(("parallel_config", "recompute_config", key, index))
 
 
-def recompute_sum(context: Context) -> Iterator[Violation]:
+def recompute_sum(context: CheckContext) -> Iterator[Violation]:
     """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
     counts = _cells(context)
     full = _cell_values(context, "recompute")
@@ -97,7 +97,7 @@ def recompute_sum(context: Context) -> Iterator[Violation]:
                 break
 
 
-def standalone_embedding(context: Context) -> Iterator[Violation]:
+def standalone_embedding(context: CheckContext) -> Iterator[Violation]:
     """The first rank, which has no layers, takes the last number of each list (index -1 of rank 0)."""
     stages, _ = _sizes(context)
     if context.get("parallel_config.standalone_embedding_stage") is not True or stages <= 1:
@@ -108,7 +108,7 @@ def standalone_embedding(context: Context) -> Iterator[Violation]:
             yield Violation(("parallel_config", "recompute_config", key, len(value) - 1))
 
 
-def ineffective_select(context: Context) -> Iterator[Violation]:
+def ineffective_select(context: CheckContext) -> Iterator[Violation]:
     """Selective recompute with FlashAttention recomputes the activation, and only if it is a cell."""
     value = context.get("parallel_config.recompute_config.select_recompute")
     on = isinstance(value, list) and any(any(item) if isinstance(item, list) else item for item in value)
@@ -120,7 +120,7 @@ def ineffective_select(context: Context) -> Iterator[Violation]:
         )
 
 
-def loss_scale_trio(context: Context) -> Iterator[Violation]:
+def loss_scale_trio(context: CheckContext) -> Iterator[Violation]:
     """A part of dynamic loss scaling without the parts that its validator asks for; the value alone is let through."""
     names = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
     given = [name for name in names if context.get(f"training_config.{name}") is not None]
@@ -129,7 +129,7 @@ def loss_scale_trio(context: Context) -> Iterator[Violation]:
         yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
 
 
-def replaced_types(context: Context) -> Iterator[Violation]:
+def replaced_types(context: CheckContext) -> Iterator[Violation]:
     """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
     model = context.get("model_config")
     if not isinstance(model, dict):
@@ -144,21 +144,21 @@ def replaced_types(context: Context) -> Iterator[Violation]:
         yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
 
 
-def _sizes(context: Context) -> tuple[int, int]:
+def _sizes(context: CheckContext) -> tuple[int, int]:
     """Stages and chunks; no chunks (0) unless there are more than one, as the training entry has it."""
     stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1
     chunks = context.integer("parallel_config.virtual_pipeline_model_parallel_size", 0) or 0
     return min(max(stages, 1), _MOST), min(chunks, _MOST) if chunks > 1 else 0
 
 
-def _rows(context: Context) -> list[list[object]] | None:
+def _rows(context: CheckContext) -> list[list[object]] | None:
     value = _layer_list(context)
     if not isinstance(value, list) or not value:
         return None
     return value if all(isinstance(row, list) for row in value) else [value]
 
 
-def _layer_list(context: Context) -> object:
+def _layer_list(context: CheckContext) -> object:
     """The list; the library reads a text with ``ast.literal_eval``, and so does this."""
     value = context.get("parallel_config.num_layer_list")
     if not isinstance(value, str) or len(value) > _TEXT:
@@ -180,7 +180,7 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
     return len(value) == chunks and all(isinstance(row, list) and len(row) == stages for row in value)
 
 
-def _cells(context: Context) -> dict[tuple[int, int], int] | None:
+def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
     """Layers of each (chunk, stage)."""
     stages, chunks = _sizes(context)
     layers = context.integer("model_config.num_layers")
@@ -199,7 +199,7 @@ def _cells(context: Context) -> dict[tuple[int, int], int] | None:
     return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
 
 
-def _cell_values(context: Context, key: str) -> dict[tuple[int, int], int] | None:
+def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
     stages, chunks = _sizes(context)
     value = context.get(f"parallel_config.recompute_config.{key}")
     if not value:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.keys import names
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
@@ -31,7 +31,7 @@ _SHOWN = 24  # keys that are told one by one
 _SIZES = ("vocab_size", "num_layers", "num_attention_heads", "hidden_size", "ffn_hidden_size")
 
 
-def named(context: Context) -> Iterator[Violation]:
+def named(context: CheckContext) -> Iterator[Violation]:
     """A text at one of the ``names`` that is none of those listed there."""
     listed = context.options["names"]
     for dotted, known in listed.items() if isinstance(listed, dict) else ():
@@ -41,7 +41,7 @@ def named(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"known": ", ".join(map(str, known))})
 
 
-def optimizer(context: Context) -> Iterator[Violation]:
+def optimizer(context: CheckContext) -> Iterator[Violation]:
     """An optimizer that is not registered: other names count where ZeRO goes without gradient buffers."""
     zero = context.get("parallel_config.zero_level") and not context.get("training_config.wrap_with_ddp")
     known = _SHARDED if zero else _OPTIMIZERS
@@ -54,7 +54,7 @@ def optimizer(context: Context) -> Iterator[Violation]:
         yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
 
 
-def positions(context: Context) -> Iterator[Violation]:
+def positions(context: CheckContext) -> Iterator[Violation]:
     """No position embedding, because of a name that is compared with two others, or for want of one."""
     value = context.get("model_config.position_embedding_type")
     path = ("model_config", "position_embedding_type")
@@ -64,20 +64,20 @@ def positions(context: Context) -> Iterator[Violation]:
         yield Violation(path, "missing", at_key=True)
 
 
-def absent_training(context: Context) -> Iterator[Violation]:
+def absent_training(context: CheckContext) -> Iterator[Violation]:
     """A model without the section that its class is handed; only told where the whole model is described."""
     whole = all(name in context.mapping("model_config") for name in _SIZES)
     if whole and "parallel_config" in context.source.data and "training_config" not in context.source.data:
         yield Violation(("training_config",))
 
 
-def unnamed_loss(context: Context) -> Iterator[Violation]:
+def unnamed_loss(context: CheckContext) -> Iterator[Violation]:
     """No loss function, which the training reads without a default."""
     if _is_whole(context) and context.get("training_config.loss_func_kwargs.loss_func_type") is None:
         yield Violation(("training_config", "loss_func_kwargs"), at_key=True)
 
 
-def decay_steps(context: Context) -> Iterator[Violation]:
+def decay_steps(context: CheckContext) -> Iterator[Violation]:
     """WSD without the length of its last part: in iterations where the run is told in iterations, else in samples."""
     iterations = context.integer("training_config.training_iters", 0) or 0
     key = "lr_wsd_decay_iters" if iterations > 0 else "lr_wsd_decay_samples"
@@ -86,14 +86,14 @@ def decay_steps(context: Context) -> Iterator[Violation]:
         yield Violation(("optimizer_config", "lr_decay_style"), params={"absent": key})
 
 
-def loss_scaling(context: Context) -> Iterator[Violation]:
+def loss_scaling(context: CheckContext) -> Iterator[Violation]:
     """Training in float16 without a scale: the dynamic one is made, of nothing."""
     absent = [name for name in _TRIO if context.get(f"training_config.{name}") is None]
     if context.get("training_config.loss_scale") is None and absent and _is_half(context):
         yield Violation(("training_config", "fp16"), params={"absent": ", ".join(absent)})
 
 
-def unscaled(context: Context) -> Iterator[Violation]:
+def unscaled(context: CheckContext) -> Iterator[Violation]:
     """Dynamic loss scaling that is not used: a fixed scale wins, and in other types there is none."""
     if context.get("training_config.loss_scale_value") is None:
         return
@@ -104,19 +104,19 @@ def unscaled(context: Context) -> Iterator[Violation]:
         yield Violation(path, at_key=True)
 
 
-def _is_half(context: Context) -> bool:
+def _is_half(context: CheckContext) -> bool:
     if context.get("training_config.bf16") is True:
         return False
     return context.get("training_config.fp16") is True or context.get("model_config.compute_dtype") == "float16"
 
 
-def _is_whole(context: Context) -> bool:
+def _is_whole(context: CheckContext) -> bool:
     """Whether a config is more than an excerpt: the sections that every training needs."""
     sections = ("training_config", "dataset_config", "optimizer_config")
     return all(context.mapping(name) for name in sections) and context.integer("model_config.num_layers") is not None
 
 
-def arguments(context: Context) -> Iterator[Violation]:
+def arguments(context: CheckContext) -> Iterator[Violation]:
     """Sections of the other form, with the place of each key in the sections of r0.1.0."""
     data = context.source.data
     found = [name for name in _FORM if isinstance(data.get(name), dict)]
@@ -127,18 +127,18 @@ def arguments(context: Context) -> Iterator[Violation]:
     yield Violation((found[0],), at_key=True, related=tuple(moved[:_SHOWN]))
 
 
-def _keys(context: Context, section: KeyPath) -> list[str]:
+def _keys(context: CheckContext, section: KeyPath) -> list[str]:
     values = context.source.get(section) if section else context.source.data
     return [key for key in values if isinstance(key, str)] if isinstance(values, dict) else []
 
 
-def _text(context: Context, path: KeyPath) -> str | None:
+def _text(context: CheckContext, path: KeyPath) -> str | None:
     """The message that says what became of a key."""
     name = str(path[-1])
     homes = (text for home, text in _table(context, "homes").items() if name in names(context.dialect, (home,)))
     return _table(context, "renamed").get(name) or next(homes, None)
 
 
-def _table(context: Context, option: str) -> dict[str, str]:
+def _table(context: CheckContext, option: str) -> dict[str, str]:
     found = context.options[option]
     return found if isinstance(found, dict) else {}

@@ -9,9 +9,9 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS
 from ms_tune.job.script_arguments import stands_somewhere
-from ms_tune.lint.context import Violation
 from ms_tune.lint.multimodal import MultimodalSource
 from ms_tune.units import whole_number
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ms_tune.diagnostics import Location
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _TENSOR, _PIPELINE, _CONTEXT = (
     "--tensor-model-parallel-size",
@@ -37,11 +37,13 @@ _OWN_AUTOENCODERS = (
 _PARTS = (("text_decoder",), ("image_encoder", "vision_encoder"), ("audio_encoder", "audio_encoder"), ("predictor",))
 
 
-def of_scripts(check: Callable[[MultimodalSource], Iterator[Violation]]) -> Callable[[Context], Iterator[Violation]]:
+def of_scripts(
+    check: Callable[[MultimodalSource], Iterator[Violation]],
+) -> Callable[[CheckContext], Iterator[Violation]]:
     """A check that is made for the commands of scripts, and for no other file of this dialect."""
 
     @wraps(check)
-    def made(context: Context) -> Iterator[Violation]:
+    def made(context: CheckContext) -> Iterator[Violation]:
         if isinstance(context.source, MultimodalSource):
             yield from check(context.source)
 

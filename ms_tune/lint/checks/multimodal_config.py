@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
 from ms_tune.lint.checks.numbers import is_number
-from ms_tune.lint.conditions import same
-from ms_tune.lint.context import Violation
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
-    from ms_tune.lint.context import Context
 
 _REPORTED = 1000
 _SIZES = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here
@@ -37,7 +36,7 @@ _MOVED = {
 }
 
 
-def unknown(context: Context) -> Iterator[Violation]:
+def unknown(context: CheckContext) -> Iterator[Violation]:
     """A key that the release neither declares nor reads: ``BaseArguments`` keeps it, and nothing asks for it."""
     release = _release(context)
     known = {*settings(release), *ever(), *read(release)}
@@ -53,7 +52,7 @@ def unknown(context: Context) -> Iterator[Violation]:
         yield Violation(path, message, {"similar": similar, "section": section}, at_key=True)
 
 
-def moved(context: Context) -> Iterator[Violation]:
+def moved(context: CheckContext) -> Iterator[Violation]:
     """A feature that is turned on where the release does not look (``FeaturesApplier`` of ``features/apply_features.py``)."""
     if context.version == "26.0":
         return
@@ -66,27 +65,27 @@ def moved(context: Context) -> Iterator[Violation]:
                 yield Violation((section, name), "twice" if other is not MISSING else "default", params, at_key=True)
 
 
-def unused(context: Context) -> Iterator[Violation]:
+def unused(context: CheckContext) -> Iterator[Violation]:
     """A setting that is declared and read nowhere, with another value than its default."""
     release = _release(context)
     for path, value in _written(context):
         dotted = ".".join(path)
-        if dotted in unread(release) and value and not same(value, settings(release)[dotted].default):
+        if dotted in unread(release) and value and not is_same(value, settings(release)[dotted].default):
             yield Violation(path, at_key=True)
 
 
-def choices(context: Context) -> Iterator[Violation]:
+def choices(context: CheckContext) -> Iterator[Violation]:
     """A value that is none of those that the class lists, which pydantic refuses."""
     for path, value, setting in _declared(context):
         if not setting.choices or (value is None and "null" in setting.types):
             continue
-        if not any(same(value, one) for one in setting.choices):
+        if not any(is_same(value, one) for one in setting.choices):
             similar = closest(str(value), [str(one) for one in setting.choices])
             params = {"choices": ", ".join(map(str, setting.choices)), "similar": similar}
             yield Violation(path, "similar" if similar else "default", params)
 
 
-def types(context: Context) -> Iterator[Violation]:
+def types(context: CheckContext) -> Iterator[Violation]:
     """A value that pydantic cannot make into the declared type."""
     for path, value, setting in _declared(context):
         if setting.types and not setting.choices and not any(_fits(value, kind) for kind in setting.types):
@@ -96,7 +95,7 @@ def types(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"wanted": " | ".join(setting.types), "found": found})
 
 
-def numbers(context: Context) -> Iterator[Violation]:
+def numbers(context: CheckContext) -> Iterator[Violation]:
     """Numbers that ``TrainingArguments`` and ``ParallelArguments`` refuse themselves (``model_post_init``)."""
     lr = _number(context, "training.lr", 5e-5)
     for name in ("lr_min", "lr_start"):
@@ -121,7 +120,7 @@ def numbers(context: Context) -> Iterator[Violation]:
         yield Violation(("parallel", "fully_shard_parallel_size"), "shards", {"given": shards, "cut": cut})
 
 
-def window(context: Context) -> Iterator[Violation]:
+def window(context: CheckContext) -> Iterator[Violation]:
     """A window of the profilers that holds no step: ``end_step`` has to come behind ``start_step``.
 
     ``mindspeed_mm/tools/mem_profiler.py`` dumps at ``end_step`` and never again; ``profiler.py`` takes the difference for the
@@ -138,7 +137,7 @@ def window(context: Context) -> Iterator[Violation]:
             yield Violation((*path, "end_step"), params={"start": start, "end": end})
 
 
-def profile_type(context: Context) -> Iterator[Violation]:
+def profile_type(context: CheckContext) -> Iterator[Violation]:
     """Kinds and levels of profiling that ``tools/profiler.py`` refuses; FSDP2's own has the static kind only, on or off."""
     tools = is_tools(context.source.data)
     at: KeyPath = () if tools else ("tools",)
@@ -157,7 +156,7 @@ def profile_type(context: Context) -> Iterator[Violation]:
 _LISTED = {"level": ("level0", "level1", "level2"), "aic_metrics_type": ("PipeUtilization", "ArithmeticUtilization")}
 
 
-def missing_in_tools(context: Context) -> Iterator[Violation]:
+def missing_in_tools(context: CheckContext) -> Iterator[Violation]:
     """A key that the readers of ``tools.json`` ask for without a default: ``ConfigReader`` raises an AttributeError.
 
     ``memory_profile.mem_info`` since 2.2, ``profile.static_param.analyse_flag`` since 26.0.
@@ -173,20 +172,20 @@ def missing_in_tools(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"section": ".".join(path[:-1]), "name": path[-1]}, at_key=True)
 
 
-def skips_without_offload(context: Context) -> Iterator[Violation]:
+def skips_without_offload(context: CheckContext) -> Iterator[Violation]:
     """``model.skip_*_recompute`` keeps its bookkeeping in what activation offload sets up (``async_offload.py``)."""
     for name in ("skip_flash_attn_recompute", "skip_gdn_recompute", "skip_kda_recompute"):
         if context.get(f"model.{name}") is True and context.get("features.enable_activation_offload") is not True:
             yield Violation(("model", name), params={"name": name})
 
 
-def both_losses(context: Context) -> Iterator[Violation]:
+def both_losses(context: CheckContext) -> Iterator[Violation]:
     """Both kinds of a loss in chunks: the fixed one wins (``FeaturesApplier.apply_chunkloss``)."""
     if context.get("features.enable_chunk_loss") is True and context.get("features.enable_dynamic_chunk_loss") is True:
         yield Violation(("features", "enable_dynamic_chunk_loss"))
 
 
-def broadcast_without_load(context: Context) -> Iterator[Violation]:
+def broadcast_without_load(context: CheckContext) -> Iterator[Violation]:
     """Weights that one rank is to load and hand on, and none to load (``fsdp/train/trainer.py``)."""
     told = (
         context.get("training.load_rank0_and_broadcast") is True
@@ -196,11 +195,11 @@ def broadcast_without_load(context: Context) -> Iterator[Violation]:
         yield Violation(("training", "load_rank0_and_broadcast"))
 
 
-def _release(context: Context) -> str:
+def _release(context: CheckContext) -> str:
     return context.version
 
 
-def _written(context: Context) -> Iterator[tuple[tuple[str, ...], object]]:
+def _written(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object]]:
     """Every key of the sections whose keys are declared, with its path; what stands below an unknown one is left out."""
     for section in SECTIONS:
         yield from _below((section,), context.source.data.get(section))
@@ -215,7 +214,7 @@ def _below(path: tuple[str, ...], values: object) -> Iterator[tuple[tuple[str, .
             yield from _below(here, value)
 
 
-def _declared(context: Context) -> Iterator[tuple[tuple[str, ...], object, MultimodalSetting]]:
+def _declared(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object, MultimodalSetting]]:
     release = _release(context)
     model = (((("model", str(key)), value)) for key, value in context.mapping("model").items())
     for path, value in (*_written(context), *model):
@@ -241,7 +240,7 @@ def _fits(value: object, kind: str) -> bool:
     return isinstance(value, dict if kind == "dict" else list)
 
 
-def _number(context: Context, dotted: str, default: float) -> float | None:
+def _number(context: CheckContext, dotted: str, default: float) -> float | None:
     """A number as pydantic reads it; None where there is none."""
     value = context.get(dotted, default)
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):

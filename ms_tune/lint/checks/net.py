@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import MsTuneError
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.lint.context import Context
 
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {
@@ -29,7 +29,7 @@ _PATTERNS: dict[str, KeyPath] = {
 }
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
     plan = _plan(context)
     # Without a plan the config does not tell all that is needed, or needs something that is not served.
@@ -41,13 +41,13 @@ def refused(context: Context) -> Iterator[Violation]:
     yield Violation((section,) if section in context.source.data else (), params={"error": error})
 
 
-def passes(context: Context) -> bool:
+def passes(context: CheckContext) -> bool:
     """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
     plan = _plan(context)
     return plan is not None and plan.failure is None
 
 
-def trap(context: Context) -> Iterator[Violation]:
+def trap(context: CheckContext) -> Iterator[Violation]:
     """Something that the framework accepts although its author hardly meant it.
 
     The option ``traps`` says which problems of :mod:`ms_tune.layers` these are, and for each the key path to point at.
@@ -63,7 +63,7 @@ def trap(context: Context) -> Iterator[Violation]:
             yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
 
 
-def _place(context: Context, problem: Diagnostic, usual: KeyPath) -> KeyPath:
+def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPath:
     """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
     params = problem.message.params
     key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))
@@ -79,7 +79,7 @@ def _place(context: Context, problem: Diagnostic, usual: KeyPath) -> KeyPath:
     return within
 
 
-def _plan(context: Context) -> LayerPlan | None:
+def _plan(context: CheckContext) -> LayerPlan | None:
     """The plan, or None if the config does not tell all of it."""
     try:
         return context.job.plan

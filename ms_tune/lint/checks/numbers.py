@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 from ms_tune.units import GIB, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 # `_MEMORY_PATTERN` of mindspore/runtime/memory.py (2.9), which is matched from the start and may be followed by more.
 _MEMORY = re.compile(r"[1-9][0-9]*(\.)?[0-9]*GB|0\.[0-9]*GB", re.ASCII)
 
 
-def memory_size(context: Context) -> Iterator[Violation]:
+def memory_size(context: CheckContext) -> Iterator[Violation]:
     """A size that MindSpore refuses: it wants ``58GB``, in capitals, as a text."""
     for name in sorted(context.names("keys")):
         value = context.get(name)
@@ -25,7 +25,7 @@ def memory_size(context: Context) -> Iterator[Violation]:
             yield Violation(tuple(name.split(".")))
 
 
-def memory_limit(context: Context) -> Iterator[Violation]:
+def memory_limit(context: CheckContext) -> Iterator[Violation]:
     """A limit on the memory pool that leaves nothing of the card for others."""
     name, most = context.options["key"], context.options["most"]
     value = context.get(str(name))
@@ -33,7 +33,7 @@ def memory_limit(context: Context) -> Iterator[Violation]:
         yield Violation(tuple(str(name).split(".")), params={"most": parse_size(str(most)) // GIB})
 
 
-def above(context: Context) -> Iterator[Violation]:
+def above(context: CheckContext) -> Iterator[Violation]:
     """A number above the most that works."""
     name, most = str(context.options["key"]), context.options["most"]
     value = context.integer(name)
@@ -41,7 +41,7 @@ def above(context: Context) -> Iterator[Violation]:
         yield Violation(tuple(name.split(".")))
 
 
-def dropout(context: Context) -> Iterator[Violation]:
+def dropout(context: CheckContext) -> Iterator[Violation]:
     """Mcore models want a float from 0 up and below 1 (``TransformerConfig.__post_init__``, 1.6 to 2.1)."""
     for name in ("hidden_dropout", "attention_dropout"):
         value = context.get(f"model.model_config.{name}")
@@ -49,7 +49,7 @@ def dropout(context: Context) -> Iterator[Violation]:
             yield Violation(("model", "model_config", name))
 
 
-def beyond(context: Context) -> Iterator[Violation]:
+def beyond(context: CheckContext) -> Iterator[Violation]:
     """A whole number above ``most`` or below ``least`` at any of the ``keys``; ``strict`` refuses all other values, too."""
     keys, least, most = (context.options.get(name) for name in ("keys", "least", "most"))
     for name in keys if isinstance(keys, list) else ():
@@ -64,7 +64,7 @@ def beyond(context: Context) -> Iterator[Violation]:
             yield Violation(tuple(str(name).split(".")))
 
 
-def negative(context: Context) -> Iterator[Violation]:
+def negative(context: CheckContext) -> Iterator[Violation]:
     """A number below zero at any of the ``keys``, or one that is not above zero at those among ``positive``.
 
     The fused AdamW takes an eps of zero (MindFormers, ``optim/fused_adamw.py``).
@@ -80,7 +80,7 @@ def negative(context: Context) -> Iterator[Violation]:
             yield Violation(tuple(name.split(".")), "positive" if name in positive else "default")
 
 
-def floats(context: Context) -> Iterator[Violation]:
+def floats(context: CheckContext) -> Iterator[Violation]:
     """A whole number or a switch at any of the ``keys``, where AdamW takes only what Python reads as a float.
 
     In the dynamic graph (``dynamic``) switches are refused before, and no check of its own tells numbers below zero.
@@ -97,7 +97,7 @@ def floats(context: Context) -> Iterator[Violation]:
             yield Violation(path, "negative")
 
 
-def betas(context: Context) -> Iterator[Violation]:
+def betas(context: CheckContext) -> Iterator[Violation]:
     """Betas that AdamW refuses (MindFormers, ``optim/adamw.py``, ``optim/fused_adamw.py``, ``pynative/optimizer/adamw.py``).
 
     The fused one and the dynamic graph's (``dynamic``) take 0.0; the latter's config refuses what is no number before.
@@ -111,7 +111,7 @@ def betas(context: Context) -> Iterator[Violation]:
         yield Violation(("optimizer", "betas"))
 
 
-def words(context: Context) -> Iterator[Violation]:
+def words(context: CheckContext) -> Iterator[Violation]:
     """A list, or a text that means no number, at any of the ``keys``; what only looks like a text to YAML (``1e-5``) is another check's."""
     keys = context.options.get("keys")
     for name in keys if isinstance(keys, list) else ():
@@ -129,7 +129,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def jit_config(context: Context) -> Iterator[Violation]:
+def jit_config(context: CheckContext) -> Iterator[Violation]:
     """What ``set_context(jit_config=...)`` refuses (MindSpore 2.9, ``mindspore/context.py``)."""
     value = context.get("context.jit_config")
     known = {"jit_level": ("O0", "O1", "O2"), "infer_boost": ("on", "off")}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _PIPELINE = ("parallel", "pipeline_config")
 _KEYS = ("pipeline_interleave", "pipeline_scheduler")
 
 
-def pipeline_config(context: Context) -> Iterator[Violation]:
+def pipeline_config(context: CheckContext) -> Iterator[Violation]:
     """What ``set_pipeline_config`` refuses."""
     value = context.source.get(_PIPELINE)
     if value is None:
@@ -41,7 +41,7 @@ def pipeline_config(context: Context) -> Iterator[Violation]:
         yield Violation((*_PIPELINE, _KEYS[1]), "interleave")
 
 
-def interleave_without_number(context: Context) -> Iterator[Violation]:
+def interleave_without_number(context: CheckContext) -> Iterator[Violation]:
     """Interleave without the number of chunks, which ``LayerSetting`` multiplies with: legacy models have 1 of their own."""
     model = context.mapping("model.model_config")
     chunks = names_of("virtual_pipeline_model_parallel_size")
@@ -51,7 +51,7 @@ def interleave_without_number(context: Context) -> Iterator[Violation]:
         yield Violation((*_PIPELINE, "pipeline_interleave"))
 
 
-def sequence_without_tensor(context: Context) -> Iterator[Violation]:
+def sequence_without_tensor(context: CheckContext) -> Iterator[Violation]:
     """Sequence parallelism with one tensor-parallel rank (``ModelParallelConfig.__post_init__``, 1.6 to 2.1).
 
     Where the network is not split, all sizes are set back to 1; since 1.8 the switch is turned off as well.
@@ -63,7 +63,7 @@ def sequence_without_tensor(context: Context) -> Iterator[Violation]:
         yield Violation(("parallel_config", "use_seq_parallel"))
 
 
-def dataset_strategy(context: Context) -> Iterator[Violation]:
+def dataset_strategy(context: CheckContext) -> Iterator[Violation]:
     """Without ``full_batch`` the first number of the strategy has to be the data-parallel size."""
     # The template's defaults: parallel_mode 1, full_batch True (ParallelConfig of register/template.py).
     if context.source.get(("parallel", "full_batch"), default=True):  # a null written out is no default
@@ -81,7 +81,7 @@ def dataset_strategy(context: Context) -> Iterator[Violation]:
         yield Violation((*path, 0, 0), params={"given": strategy[0][0], "wanted": ways}, related=related)
 
 
-def interleave_of_whole_sequence(context: Context) -> Iterator[Violation]:
+def interleave_of_whole_sequence(context: CheckContext) -> Iterator[Violation]:
     """``fine_grain_interleave`` with a sequence that is not split (``_check_config_campacity`` of ``check_rules``, 1.6 to 2.1)."""
     number = context.integer("model.model_config.fine_grain_interleave", 1) or 1
     ways = (context.integer("parallel_config.context_parallel", 1) or 1) if startup.splits(context) else 1

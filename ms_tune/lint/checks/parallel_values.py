@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
     # What a key has to be, in words, or nothing if it is that.
     Demand: TypeAlias = Callable[[object], str]
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SECTION = "parallel"
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """A value that MindSpore refuses."""
     for name, value in context.mapping(_SECTION).items():
         demand = _DEMANDS.get(str(name))
@@ -34,14 +34,14 @@ def refused(context: Context) -> Iterator[Violation]:
             yield Violation((_SECTION, str(name)), params={"wanted": wanted})
 
 
-def no_longer(context: Context) -> Iterator[Violation]:
+def no_longer(context: CheckContext) -> Iterator[Violation]:
     """``grad_accumulation_step``, which MindSpore has no code for any more: it refuses every number but 1."""
     value = context.get(f"{_SECTION}.grad_accumulation_step", 1)
     if isinstance(value, int) and value > 1:
         yield Violation((_SECTION, "grad_accumulation_step"))
 
 
-def _is_replaced(context: Context, name: str, value: object) -> bool:
+def _is_replaced(context: CheckContext, name: str, value: object) -> bool:
     """Whether MindFormers puts a value of its own in the place of what is written."""
     if name == "full_batch":  # false where the network is not split
         return value is None or (bool(value) and not startup.splits(context))

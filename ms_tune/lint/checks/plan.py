@@ -6,23 +6,24 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.patterns import compile_segment, is_risky
-from ms_tune.dialects.plan_result import ENDLESS_LOOP
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
-from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, startup, swap
-from ms_tune.lint.context import Context, Violation
+from ms_tune.lint.checks import legacy_glm, legacy_llama, recompute, swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.plan_result import RecomputePlan
+    from ms_tune.dialects.layer_plan import RecomputePlan
     from ms_tune.job.job import Job
 
 _SECTION = "recompute_config"
@@ -53,7 +54,7 @@ _FLOW = (
 _FLAT_LIST = "'recompute' must provide explicit 2D"
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """MindFormers raises, or loops for ever, at one of the ``steps``."""
     plan = _plan(context)
     steps = context.options["steps"]
@@ -69,7 +70,7 @@ def refused(context: Context) -> Iterator[Violation]:
     yield Violation(_blamed(context, text), params={"error": error})
 
 
-def trap(context: Context) -> Iterator[Violation]:
+def trap(context: CheckContext) -> Iterator[Violation]:
     """Something that MindFormers accepts although its author hardly meant it.
 
     The option ``id`` names the problem of :mod:`ms_tune.layers`, and ``at`` the key path to point at, if the problem
@@ -85,7 +86,7 @@ def trap(context: Context) -> Iterator[Violation]:
             yield Violation(_place(context, problem), params=_params(problem))
 
 
-def of_everything(context: Context) -> Iterator[Violation]:
+def of_everything(context: CheckContext) -> Iterator[Violation]:
     """A pattern whose last part stands for every attribute of a cell, or is no expression at all.
 
     ``set_pattern_recompute`` goes through ``dir(cell)``, where ``__class__`` is the first with a ``recompute`` of its own:
@@ -111,7 +112,7 @@ def of_everything(context: Context) -> Iterator[Violation]:
                 yield Violation(_place_of(context, pattern), "broken" if wrong else "default", params)
 
 
-def _network(context: Context) -> str | None:
+def _network(context: CheckContext) -> str | None:
     """Which network's cells are those of the model, if they are known."""
     if not startup.is_legacy(context):
         return "core"
@@ -131,7 +132,7 @@ def _stands_for(segment: str, name: str) -> bool:
     return not is_risky(segment) and not _wrong(segment) and compile_segment(segment).fullmatch(name) is not None
 
 
-def _place_of(context: Context, pattern: str) -> KeyPath:
+def _place_of(context: CheckContext, pattern: str) -> KeyPath:
     """The first setting that has a pattern."""
     for key in KEYS[1:]:
         value = context.get(f"{_SECTION}.{key}")
@@ -142,12 +143,12 @@ def _place_of(context: Context, pattern: str) -> KeyPath:
     return (_SECTION,)
 
 
-def _is_off(context: Context, problem: Diagnostic) -> bool:
+def _is_off(context: CheckContext, problem: Diagnostic) -> bool:
     """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
     return problem.id == "pattern-excluded" and not context.get(f"{_SECTION}.{problem.message.params['key']}")
 
 
-def unmatched(context: Context) -> Iterator[Violation]:
+def unmatched(context: CheckContext) -> Iterator[Violation]:
     """A pattern that finds no operator in any layer of the model, or in a cell it is for, if its layers are known.
 
     ``facts/data/trees.json`` has the cells and operators of the layers of every model that MindFormers trains.
@@ -164,7 +165,7 @@ def unmatched(context: Context) -> Iterator[Violation]:
             yield Violation(_place(context, problem), problem.id, _params(problem))
 
 
-def swap_for_recompute(context: Context) -> Iterator[Violation]:
+def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     """Swapped operators whose results go to recomputed ones: the second rule of MindFormers' guide on memory.
 
     Which cells follow each other in a layer is ``LLamaDecodeLayer.construct`` and ``LLamaFeedForward.construct``
@@ -201,14 +202,14 @@ def _params(problem: Diagnostic) -> dict[str, str]:
     return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
 
 
-def _plan(context: Context) -> RecomputePlan | None:
+def _plan(context: CheckContext) -> RecomputePlan | None:
     """The plan, or None if the config does not tell all of it."""
     return _plan_of(context.job)
 
 
 @per_job
 def _plan_of(job: Job) -> RecomputePlan | None:
-    context = Context(job, {})
+    context = CheckContext(job, {})
     stages = startup.stages(context)
     try:
         inputs = read_inputs(job, fewest=0)
@@ -220,14 +221,14 @@ def _plan_of(job: Job) -> RecomputePlan | None:
     return normalize(inputs._replace(stages=stages, interleave=interleave, scheduler=scheduler))
 
 
-def _unsure(context: Context) -> bool:
+def _unsure(context: CheckContext) -> bool:
     """Whether models read the layer count or the offset in different ways: nothing is said then."""
     model = context.model
     counted, unknown = bool(model.number("mtp_num_layers")), model.value("offset") in (None, UNKNOWN)
     return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 
-def _blamed(context: Context, text: str) -> KeyPath:
+def _blamed(context: CheckContext, text: str) -> KeyPath:
     """The value that the framework's text quotes, or else the first that is no switch."""
     given = [key for key in KEYS if not isinstance(context.get(f"{_SECTION}.{key}", default=False), bool)]
     quoted = [key for key in given if str(context.get(f"{_SECTION}.{key}")) in text]
@@ -235,7 +236,7 @@ def _blamed(context: Context, text: str) -> KeyPath:
     return (_SECTION, key) if key else (_SECTION,)
 
 
-def _place(context: Context, problem: Diagnostic) -> KeyPath:
+def _place(context: CheckContext, problem: Diagnostic) -> KeyPath:
     """Where the value stands that the problem is about: at its own pattern, if it has patterns."""
     if "at" in context.options:
         return tuple(str(context.options["at"]).split("."))

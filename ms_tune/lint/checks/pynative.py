@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.checks import net
 from ms_tune.lint.checks.pynative_layers import modules_behind_full
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.lint.context import Context
 
 _LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 _ROUNDS = 3  # elements of rampup_batch_size
 
 
-def structure(context: Context) -> Iterator[Violation]:
+def structure(context: CheckContext) -> Iterator[Violation]:
     """A mode without what it needs, or layers and modules of another form than it takes."""
     mode = context.get("recompute.mode", "None")
     if mode == "full" and not context.get("recompute.full_recompute_layer"):
@@ -62,7 +62,7 @@ def _mapping(path: KeyPath, value: object) -> Iterator[Violation]:
             yield Violation(here, "not-list")
 
 
-def excludes(context: Context) -> Iterator[Violation]:
+def excludes(context: CheckContext) -> Iterator[Violation]:
     """``exclude_op`` of another form than the version takes (option ``type``); only looked at if recompute is on."""
     value = context.get("recompute.exclude_op")
     on = context.get("recompute.mode") in ("full", "select") or context.get("recompute_comm.enable") is True
@@ -70,7 +70,7 @@ def excludes(context: Context) -> Iterator[Violation]:
         yield Violation(("recompute", "exclude_op"))
 
 
-def layer_specs(context: Context) -> Iterator[Violation]:
+def layer_specs(context: CheckContext) -> Iterator[Violation]:
     """Layers that are no layer ids or ranges, too large, or not in ascending order."""
     count = _layers(context)
     full = context.get("recompute.full_recompute_layer")
@@ -96,7 +96,7 @@ def layer_specs(context: Context) -> Iterator[Violation]:
             last = high
 
 
-def swap_reach(context: Context) -> Iterator[Violation]:
+def swap_reach(context: CheckContext) -> Iterator[Violation]:
     """The last swapped layer plus the prefetch has to stay below the number of layers."""
     count = _layers(context)
     ahead = context.integer("swap.default_prefetch", 1)
@@ -112,7 +112,7 @@ def swap_reach(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"most": count - ahead - 1, "ahead": ahead})
 
 
-def swap_entries(context: Context) -> Iterator[Violation]:
+def swap_entries(context: CheckContext) -> Iterator[Violation]:
     """Entries of another form than swap takes."""
     for key in ("layer_swap", "op_swap"):
         value = context.get(f"swap.{key}")
@@ -133,7 +133,7 @@ def swap_entries(context: Context) -> Iterator[Violation]:
                 yield Violation((*path, "op_name"), "op-name")
 
 
-def unused_swap(context: Context) -> Iterator[Violation]:
+def unused_swap(context: CheckContext) -> Iterator[Violation]:
     """What swap does not look at: entries behind the first of ``layer_swap``, and ``backward_prefetch``."""
     if context.get("swap.enable") is not True:
         return
@@ -147,7 +147,7 @@ def unused_swap(context: Context) -> Iterator[Violation]:
                 yield Violation(("swap", key, index, "backward_prefetch"), "prefetch", at_key=True)
 
 
-def unmatched_module(context: Context) -> Iterator[Violation]:
+def unmatched_module(context: CheckContext) -> Iterator[Violation]:
     """A pattern that starts above the layer: paths are those inside one layer, so it never matches."""
     for section in ("recompute", "recompute_comm"):
         value = context.get(f"{section}.select_module")
@@ -161,7 +161,7 @@ def unmatched_module(context: Context) -> Iterator[Violation]:
                 yield Violation((section, "select_module", str(pattern)), params={"rest": rest}, at_key=True)
 
 
-def layers_per_stage(context: Context) -> Iterator[Violation]:
+def layers_per_stage(context: CheckContext) -> Iterator[Violation]:
     """Stages that the layers cannot be given to."""
     stages = context.integer("parallelism.pipeline_parallel", 1) or 1
     chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
@@ -194,7 +194,7 @@ def _stage_texts(path: KeyPath, texts: list[object], stages: int, chunks: int) -
             yield Violation((*path, index), "form")
 
 
-def for_one_stage(context: Context) -> Iterator[Violation]:
+def for_one_stage(context: CheckContext) -> Iterator[Violation]:
     """Chunks and ranges that nobody looks at, because there is one stage."""
     if context.integer("parallelism.pipeline_parallel_interleave_num", 1) != 1:
         yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
@@ -203,7 +203,7 @@ def for_one_stage(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "pipeline_parallel_layers_per_stage"))
 
 
-def switched_off(context: Context) -> Iterator[Violation]:
+def switched_off(context: CheckContext) -> Iterator[Violation]:
     """Layers beside a switch that is off; those beside ``recompute.mode`` have a check of their own."""
     comm, swap = context.get("recompute_comm.enable") is True, context.get("swap.enable") is True
     off = [("recompute_comm", "select_module", "recompute_comm.enable")] * (not comm)
@@ -216,7 +216,7 @@ def switched_off(context: Context) -> Iterator[Violation]:
             yield Violation((section, key), "switched-off", {"switch": switch})
 
 
-def without_match(context: Context) -> Iterator[Violation]:
+def without_match(context: CheckContext) -> Iterator[Violation]:
     """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
     told = {told.path for check in (unmatched_module, modules_behind_full) for told in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
@@ -224,7 +224,7 @@ def without_match(context: Context) -> Iterator[Violation]:
     yield from (violation for violation in net.trap(asked) if violation.path not in told)
 
 
-def context_without_mask(context: Context) -> Iterator[Violation]:
+def context_without_mask(context: CheckContext) -> Iterator[Violation]:
     """Context parallelism without a mask that is compressed (``apply_context_parallel_model_io``, 2.0 and 2.1).
 
     The data set turns compression on as well. Models with an attention of their own are left alone.
@@ -239,7 +239,7 @@ def context_without_mask(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "context_parallel"), params={"context_parallel": ways})
 
 
-def model_without_stages(context: Context) -> Iterator[Violation]:
+def model_without_stages(context: CheckContext) -> Iterator[Violation]:
     """A pipeline of a model whose dynamic-graph network is always made whole (2.0 and 2.1)."""
     stages, model = context.integer("parallelism.pipeline_parallel", 1) or 1, context.model
     if stages > 1 and "dynamic" in model.facts.modes and not model.facts.stages:
@@ -247,7 +247,7 @@ def model_without_stages(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "pipeline_parallel"), params=params)
 
 
-def tensor_without_latent(context: Context) -> Iterator[Violation]:
+def tensor_without_latent(context: CheckContext) -> Iterator[Violation]:
     """Tensor parallelism of a model without latent attention, or with experts and none of them shared (``_apply_layers_tp``, 2.0)."""
     ranks, model = context.integer("parallelism.tensor_parallel", 1) or 1, context.model
     if ranks <= 1 or "dynamic" not in model.facts.modes:
@@ -265,7 +265,7 @@ def _has_experts(model: ModelConfig) -> bool:
     return bool(model.number("num_moe_experts")) and layers is not None and dense < layers
 
 
-def prediction(context: Context) -> Iterator[Violation]:
+def prediction(context: CheckContext) -> Iterator[Violation]:
     """What the pipeline does not take where there is no backward (``_validate_pp_inference``, 2.1)."""
     if (context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1) > 1:
         yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
@@ -274,7 +274,7 @@ def prediction(context: Context) -> Iterator[Violation]:
             yield Violation((section, key))
 
 
-def rampup(context: Context) -> Iterator[Violation]:
+def rampup(context: CheckContext) -> Iterator[Violation]:
     """``[start, increment, samples]``: whole numbers, the first two above zero."""
     value = context.get("training.rampup_batch_size")
     path = ("training", "rampup_batch_size")
@@ -288,7 +288,7 @@ def rampup(context: Context) -> Iterator[Violation]:
         yield Violation(path, "range")
 
 
-def one_card(context: Context) -> Iterator[Violation]:
+def one_card(context: CheckContext) -> Iterator[Violation]:
     """Recompute and swap are set up together with parallelism, and never on one card."""
     if is_distributed(context):
         return
@@ -298,13 +298,13 @@ def one_card(context: Context) -> Iterator[Violation]:
         yield Violation(("swap", "enable"))
 
 
-def is_distributed(context: Context) -> bool:
+def is_distributed(context: CheckContext) -> bool:
     """Whether the job surely runs on more than one card; what remains for data parallelism a config does not tell."""
     ways = [context.integer(f"parallelism.{name}", 1) for name in (*_SIZES, "data_parallel_shard")]
     return any(one is not None and one > 1 for one in ways)
 
 
-def _spec_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
+def _spec_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
     """Every list of layers that is checked: full recompute hides the modules of ``recompute`` from the check."""
     mode = context.get("recompute.mode", "None")
     full = context.get("recompute.full_recompute_layer")
@@ -320,14 +320,14 @@ def _spec_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
         yield from _swap_lists(context)
 
 
-def _modules(context: Context, section: str, key: str) -> Iterator[tuple[KeyPath, list[object]]]:
+def _modules(context: CheckContext, section: str, key: str) -> Iterator[tuple[KeyPath, list[object]]]:
     value = context.get(f"{section}.{key}")
     for pattern, layers in value.items() if isinstance(value, dict) else ():
         if isinstance(layers, list):
             yield (section, key, str(pattern)), layers
 
 
-def _swap_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
+def _swap_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
     for key in ("layer_swap", "op_swap"):
         value = context.get(f"swap.{key}")
         for index, item in enumerate(value if isinstance(value, list) else ()):
@@ -336,14 +336,14 @@ def _swap_lists(context: Context) -> Iterator[tuple[KeyPath, list[object]]]:
                 yield ("swap", key, index, "layers"), layers
 
 
-def _layers(context: Context) -> int | None:
+def _layers(context: CheckContext) -> int | None:
     """Layers with those of multi-token prediction, which are the last ids."""
     count = context.model.number("num_layers")
     same = all(one.value == count for one in context.model.written("num_layers"))
     return count + _extra(context) if count is not None and same else None
 
 
-def _extra(context: Context) -> int:
+def _extra(context: CheckContext) -> int:
     return context.model.number("mtp_num_layers") or 0
 
 
@@ -352,7 +352,7 @@ def _is_range(text: str) -> bool:
     return bool(match) and int(match[1]) <= int(match[2] or match[1]) if match else False
 
 
-def lora(context: Context) -> Iterator[Violation]:
+def lora(context: CheckContext) -> Iterator[Violation]:
     """What ``LoraConfig.__post_init__`` refuses (2.1)."""
     if not isinstance(context.get("lora_config"), dict):
         return

@@ -11,14 +11,14 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.registries import registered
 from ms_tune.lint.checks.pynative import is_distributed
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _LOADER = ("train_dataset", "dataloader")
 _MEGATRON, _HF, _RECORD, _ORDERED = (
@@ -28,7 +28,7 @@ _EOD = "create_compressed_eod_mask"
 _RESULTS = ("", ".jsonl", ".json", ".txt")
 
 
-def loader(context: Context) -> Iterator[Violation]:
+def loader(context: CheckContext) -> Iterator[Violation]:
     """A kind of data that the trainer does not build; its list is one of names in the code, and not a register."""
     release = context.version
     known = sorted(registered("dataset_loader", release, context.dialect))
@@ -37,7 +37,7 @@ def loader(context: Context) -> Iterator[Violation]:
         yield Violation((*_LOADER, "type"), params={"known": ", ".join(known)})
 
 
-def unsaid_mask(context: Context) -> Iterator[Violation]:
+def unsaid_mask(context: CheckContext) -> Iterator[Violation]:
     """A loader that is asked for a key which has no default there."""
     values = context.mapping("train_dataset.dataloader")
     kind = values.get("type")
@@ -48,7 +48,7 @@ def unsaid_mask(context: Context) -> Iterator[Violation]:
         yield Violation((*_LOADER, "config", _EOD), params={"path": f"train_dataset.dataloader.config.{_EOD}"})
 
 
-def balance(context: Context) -> Iterator[Violation]:
+def balance(context: CheckContext) -> Iterator[Violation]:
     """Balanced data that cannot be: another loader, a stream, or attention that does not know where samples end."""
     if context.get("train_dataset.balance_enabled") is not True:
         return
@@ -65,7 +65,7 @@ def balance(context: Context) -> Iterator[Violation]:
         yield Violation(path)
 
 
-def shard_sizes(context: Context) -> Iterator[Violation]:
+def shard_sizes(context: CheckContext) -> Iterator[Violation]:
     """No ranks to shard over: the trainer divides by the one, and refuses the other where there is something to shard."""
     if context.integer("parallelism.data_parallel_shard") == 0:
         yield Violation(("parallelism", "data_parallel_shard"))
@@ -74,7 +74,7 @@ def shard_sizes(context: Context) -> Iterator[Violation]:
         yield Violation(("parallelism", "dense_fsdp_shard_size"), "dense")
 
 
-def monitored_layers(context: Context) -> Iterator[Violation]:
+def monitored_layers(context: CheckContext) -> Iterator[Violation]:
     """A negative id among the layers to monitor."""
     layers = context.get("monitor.moe_monitor.target_layers")
     for index, layer in enumerate(layers if isinstance(layers, list) else ()):
@@ -82,7 +82,7 @@ def monitored_layers(context: Context) -> Iterator[Violation]:
             yield Violation(("monitor", "moe_monitor", "target_layers", index))
 
 
-def results_file(context: Context) -> Iterator[Violation]:
+def results_file(context: CheckContext) -> Iterator[Violation]:
     """A file of results whose ending says nothing that the trainer could write."""
     output = context.get("inference.output")
     if isinstance(output, str) and output and PurePath(output).suffix.lower() not in _RESULTS:

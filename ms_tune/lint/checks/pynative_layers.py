@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.layer_specs import parse_specs
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import parse_specs
 from ms_tune.lint.checks import net
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _MODULES: KeyPath = ("recompute", "select_module")
 _EXCLUDED: KeyPath = ("recompute", "exclude_op")
 
 
-def modules_behind_full(context: Context) -> Iterator[Violation]:
+def modules_behind_full(context: CheckContext) -> Iterator[Violation]:
     """Modules of layers that are recomputed in full: the layer wins, and nothing says so.
 
     Beside ``full_recompute_layer`` the layers of modules are not checked either: those that no layer has are dropped.
@@ -37,7 +37,7 @@ def modules_behind_full(context: Context) -> Iterator[Violation]:
             yield Violation(path, "beyond", {"last": last + ahead - 1})
 
 
-def exclusions(context: Context) -> Iterator[Violation]:
+def exclusions(context: CheckContext) -> Iterator[Violation]:
     """An exclusion (2.1) that leaves nothing of a module's recompute, or of layers that are not recomputed at all."""
     if context.get("recompute.mode") not in ("full", "select") or not net.passes(context):
         return
@@ -52,7 +52,7 @@ def exclusions(context: Context) -> Iterator[Violation]:
             yield Violation(path, "elsewhere", {"pattern": path[-1]}, at_key=True)
 
 
-def rampup_steps(context: Context) -> Iterator[Violation]:
+def rampup_steps(context: CheckContext) -> Iterator[Violation]:
     """A growing batch (2.1) that does not reach the whole one in equal steps (``BatchSizeScheduler._validate``).
 
     Each size is divided by data-parallel size times ``local_batch_size``; the former is known on the cluster only.
@@ -80,7 +80,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _layers(context: Context, section: KeyPath) -> Iterator[tuple[KeyPath, set[int]]]:
+def _layers(context: CheckContext, section: KeyPath) -> Iterator[tuple[KeyPath, set[int]]]:
     """The patterns of a section, each with its layers; the framework has gone through them without a complaint."""
     value = context.source.get(section)
     for pattern, specs in value.items() if isinstance(value, dict) else ():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.python_code.flow import is_graph_only
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
 from ms_tune.lint.python_code.syntax import is_cell, is_function
@@ -18,7 +18,7 @@ from ms_tune.lint.python_code.syntax import is_cell, is_function
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Function, Module
 
 _LISTED = "used_bprop_inputs"
@@ -26,7 +26,7 @@ _OF_CELLS = {"construct": "forward", "bprop": "backward"}  # what a `_Function` 
 _SILU = ("mindspore.ops.silu", "mindspore.mint.nn.functional.silu")
 
 
-def keeps_everything(context: Context) -> Iterator[Violation]:
+def keeps_everything(context: CheckContext) -> Iterator[Violation]:
     """A cell with ``bprop`` that does not say what it needs: all inputs and the output are kept.
 
     A static graph keeps what its backward part reads, whatever is listed.
@@ -40,7 +40,7 @@ def keeps_everything(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"cell": cell.name}, span=module.span(bprop))
 
 
-def reads_unlisted(context: Context) -> Iterator[Violation]:
+def reads_unlisted(context: CheckContext) -> Iterator[Violation]:
     """A ``bprop`` that reads what ``used_bprop_inputs`` does not list: it gets None or zeros."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
@@ -55,7 +55,7 @@ def reads_unlisted(context: Context) -> Iterator[Violation]:
                 yield Violation((), params=params, span=module.span(node))
 
 
-def never_called(context: Context) -> Iterator[Violation]:
+def never_called(context: CheckContext) -> Iterator[Violation]:
     """A backward pass under the name that the other kind of class calls it by.
 
     A cell's is ``bprop(self, *inputs, out, dout)``, that of a ``_Function`` is ``backward(ctx, *grad_outputs)``
@@ -74,7 +74,7 @@ def never_called(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"owner": node.name}, span=module.span(backward))
 
 
-def wrong_number(context: Context) -> Iterator[Violation]:
+def wrong_number(context: CheckContext) -> Iterator[Violation]:
     """A ``bprop`` that takes another number of arguments than the inputs of ``construct``, the output and ``dout``."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
@@ -96,7 +96,7 @@ def _first_is_context(method: Function) -> bool:
     return first is not None and first.arg == "ctx"
 
 
-def unjitted_optimizer(context: Context) -> Iterator[Violation]:
+def unjitted_optimizer(context: CheckContext) -> Iterator[Violation]:
     """An optimizer whose update is not compiled; in a static graph it is."""
     module = module_of(context.source)
     if is_graph_only(module):
@@ -111,7 +111,7 @@ def unjitted_optimizer(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"optimizer": node.name}, span=module.span(update))
 
 
-def unfused_swiglu(context: Context) -> Iterator[Violation]:
+def unfused_swiglu(context: CheckContext) -> Iterator[Violation]:
     """``silu(a) * b``: MindSpore has a fused operator."""
     module = module_of(context.source)
     for node in module.of(ast.BinOp):

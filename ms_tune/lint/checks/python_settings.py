@@ -6,21 +6,21 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.query import load
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.conditions import same
-from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.flow import is_compiled, is_graph_only
 from ms_tune.lint.python_code.mint_names import OPERATORS, counterpart, parameter_names
 from ms_tune.lint.python_code.module import FUNCTIONS, module_of
 from ms_tune.lint.python_code.syntax import assigned
+from ms_tune.source.yaml import is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Module
 
 # What MindSpore 2.9 says of the keys of its two functions: what takes the place of each, if anything does
@@ -34,7 +34,7 @@ _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
 _ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
 
 
-def deterministic(context: Context) -> Iterator[Violation]:
+def deterministic(context: CheckContext) -> Iterator[Violation]:
     """``set_context(deterministic="ON")`` or ``set_deterministic(True)``."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -45,7 +45,7 @@ def deterministic(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def nondeterministic(context: Context) -> Iterator[Violation]:
+def nondeterministic(context: CheckContext) -> Iterator[Violation]:
     """``set_context(deterministic="OFF")`` or ``set_deterministic(False)``."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -56,7 +56,7 @@ def nondeterministic(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def synchronous(context: Context) -> Iterator[Violation]:
+def synchronous(context: CheckContext) -> Iterator[Violation]:
     """``set_context(pynative_synchronize=True)`` or ``runtime.launch_blocking()``."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -67,7 +67,7 @@ def synchronous(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def refused(context: Context) -> Iterator[Violation]:
+def refused(context: CheckContext) -> Iterator[Violation]:
     """The two forms of determinism take values of different types, and refuse each other's."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -81,7 +81,7 @@ def refused(context: Context) -> Iterator[Violation]:
                 yield Violation((), params={"given": repr(value), "wanted": "True | False"}, span=module.span(call))
 
 
-def repeated(context: Context) -> Iterator[Violation]:
+def repeated(context: CheckContext) -> Iterator[Violation]:
     """Settings that MindSpore takes once a process, made twice one after the other."""
     module = module_of(context.source)
     seen: dict[tuple[str, ast.AST | None], ast.Call] = {}
@@ -95,7 +95,7 @@ def repeated(context: Context) -> Iterator[Violation]:
                 yield Violation((), params={"called": name}, span=module.span(call), related_spans=related)
 
 
-def deprecated(context: Context) -> Iterator[Violation]:
+def deprecated(context: CheckContext) -> Iterator[Violation]:
     """Keys of ``set_context`` and ``set_auto_parallel_context`` that are on their way out."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
@@ -112,7 +112,7 @@ def deprecated(context: Context) -> Iterator[Violation]:
         yield Violation((), "default" if instead else "gone", params, span=module.span(keyword))
 
 
-def skipped(context: Context) -> Iterator[Violation]:
+def skipped(context: CheckContext) -> Iterator[Violation]:
     """Keys of ``set_context`` that MindSpore warns of and does not read."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
@@ -120,7 +120,7 @@ def skipped(context: Context) -> Iterator[Violation]:
             yield Violation((), params={"setting": keyword.arg}, span=module.span(keyword))
 
 
-def unknown(context: Context) -> Iterator[Violation]:
+def unknown(context: CheckContext) -> Iterator[Violation]:
     """Keys that ``set_context`` refuses, and gradient accumulation, which ``set_auto_parallel_context`` refuses."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
@@ -137,7 +137,7 @@ def unknown(context: Context) -> Iterator[Violation]:
                 yield Violation((), "accumulation", {"setting": key}, span=module.span(keyword))
 
 
-def unrecognised(context: Context) -> Iterator[Violation]:
+def unrecognised(context: CheckContext) -> Iterator[Violation]:
     """Keys that ``set_context`` has never heard of."""
     module = module_of(context.source)
     known = {*mindspore_values("context_keys"), *_REPORTED["nested"], *_REPORTED["removed"], *_REPORTED["skipped"]}
@@ -150,7 +150,7 @@ def unrecognised(context: Context) -> Iterator[Violation]:
             yield Violation((), "similar" if similar else "default", params, span=module.span(keyword))
 
 
-def refused_values(context: Context) -> Iterator[Violation]:
+def refused_values(context: CheckContext) -> Iterator[Violation]:
     """Values that ``set_context`` refuses for a key that it has a list for."""
     module = module_of(context.source)
     for _, keyword, table in _settings(module):
@@ -162,7 +162,7 @@ def refused_values(context: Context) -> Iterator[Violation]:
             continue
         allowed, given = mindspore_values(f"context_{keyword.arg}"), keyword.value.value
         switch = isinstance(given, bool) and keyword.arg == "save_graphs"
-        if not switch and not any(same(given, one) for one in allowed):
+        if not switch and not any(is_same(given, one) for one in allowed):
             params = {"setting": keyword.arg, "given": repr(given), "choices": ", ".join(map(repr, allowed))}
             yield Violation((), params=params, span=module.span(keyword))
 
@@ -198,7 +198,7 @@ def keywords(module: Module, call: ast.Call) -> Iterator[ast.keyword]:
             yield from keywords(module, made)
 
 
-def allocator(context: Context) -> Iterator[Violation]:
+def allocator(context: CheckContext) -> Iterator[Violation]:
     """``os.environ["MS_ALLOC_CONF"] = ...``: read once, at the first use of the memory pool."""
     module = module_of(context.source)
     for node in module.of(ast.Assign):
@@ -213,7 +213,7 @@ def allocator(context: Context) -> Iterator[Violation]:
                     yield Violation((), "tracker", {"item": item.text}, span=module.span(node.value))
 
 
-def simulation(context: Context) -> Iterator[Violation]:
+def simulation(context: CheckContext) -> Iterator[Violation]:
     """``dryrun.set_simulation()`` left in the code."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -221,7 +221,7 @@ def simulation(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def shard_size(context: Context) -> Iterator[Violation]:
+def shard_size(context: CheckContext) -> Iterator[Violation]:
     """``zero_shard_size`` where it is not used, and 1, which is refused."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -235,7 +235,7 @@ def shard_size(context: Context) -> Iterator[Violation]:
             yield Violation((), "unused", span=module.span(keyword))
 
 
-def mint(context: Context) -> Iterator[Violation]:
+def mint(context: CheckContext) -> Iterator[Violation]:
     """A function of ops, or a cell of nn, that mint has with the same meaning."""
     module = module_of(context.source)
     if is_graph_only(module):
@@ -251,7 +251,7 @@ def mint(context: Context) -> Iterator[Violation]:
             yield Violation((), "keywords" if renamed else "default", params, span=module.span(call.func))
 
 
-def operators(context: Context) -> Iterator[Violation]:
+def operators(context: CheckContext) -> Iterator[Violation]:
     """An operator's class (``P.MatMul()``) in code of the dynamic graph, where mint has a function that does the same."""
     module = module_of(context.source)
     if is_graph_only(module):

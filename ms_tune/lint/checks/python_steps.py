@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 from ms_tune.lint.python_code.flow import calls_step, is_compiled, is_graph_only
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.syntax import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeGuard
 
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.lint.python_code.module import Module
 
 # What mindspore/utils/dryrun.py (2.9) itself warns of: each waits for the device.
@@ -53,7 +53,7 @@ _RANDOM = {"rand": 0, "randn": 0, "random": 0, "normal": 2, "uniform": 2, "randi
 _COUNTS = re.compile(r"(?:\w*_)?(?:steps?|iterations?|train(?:ing)?_iters)", re.IGNORECASE)
 
 
-def waiting(context: Context) -> Iterator[Violation]:
+def waiting(context: CheckContext) -> Iterator[Violation]:
     """A value fetched from the device in every step."""
     module = module_of(context.source)
     for node, root in _in_steps(module):
@@ -86,7 +86,7 @@ def _is_stream(module: Module, function: ast.expr) -> bool:
     )
 
 
-def growing(context: Context) -> Iterator[Violation]:
+def growing(context: CheckContext) -> Iterator[Violation]:
     """``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
     module = module_of(context.source)
     for loop in step_loops(module):
@@ -120,7 +120,7 @@ def _emptied(node: ast.AST) -> Iterator[str]:
         yield ast.unparse(node.func.value)
 
 
-def printing(context: Context) -> Iterator[Violation]:
+def printing(context: CheckContext) -> Iterator[Violation]:
     """A tensor formatted in every step: ``print(loss)``, a progress bar's text, and f-strings of log calls.
 
     The f-strings are built even if the log does not write them.
@@ -141,7 +141,7 @@ def printing(context: Context) -> Iterator[Violation]:
             yield Violation((), "log", span=module.span(node))
 
 
-def truth(context: Context) -> Iterator[Violation]:
+def truth(context: CheckContext) -> Iterator[Violation]:
     """``if x.max() > y`` in code that runs in every step: the host waits for the device to decide.
 
     So it does for a tensor that is compared, and for one that stands alone: Python asks it whether it is true.
@@ -157,7 +157,7 @@ def truth(context: Context) -> Iterator[Violation]:
                 yield Violation((), params={"what": ast.unparse(part)[:40]}, span=module.span(part))
 
 
-def builtin_sum(context: Context) -> Iterator[Violation]:
+def builtin_sum(context: CheckContext) -> Iterator[Violation]:
     """Python's ``sum`` over a tensor: one addition for each row."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -165,7 +165,7 @@ def builtin_sum(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def contiguous(context: Context) -> Iterator[Violation]:
+def contiguous(context: CheckContext) -> Iterator[Violation]:
     """``.contiguous()`` of what is contiguous for sure."""
     module = module_of(context.source)
     for call, _ in module.calls:
@@ -201,7 +201,7 @@ def _wants_pieces(module: Module, call: ast.Call) -> bool:
     return isinstance(around, ast.Attribute) and around.attr in _AFTER
 
 
-def copied_array(context: Context) -> Iterator[Violation]:
+def copied_array(context: CheckContext) -> Iterator[Violation]:
     """``Tensor(array)``: copies what ``mindspore.from_numpy`` shares. With a dtype it converts, too."""
     module = module_of(context.source)
     for call, name in module.calls:
@@ -214,7 +214,7 @@ def copied_array(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(call))
 
 
-def no_garbage_collection(context: Context) -> Iterator[Violation]:
+def no_garbage_collection(context: CheckContext) -> Iterator[Violation]:
     """A very long loop over steps in a file that never collects garbage."""
     module = module_of(context.source)
     if any(name in ("gc.collect", "gc.disable", "gc.freeze") for _, name in module.calls):
@@ -224,7 +224,7 @@ def no_garbage_collection(context: Context) -> Iterator[Violation]:
             yield Violation((), span=module.span(loop))
 
 
-def constant_garbage_collection(context: Context) -> Iterator[Violation]:
+def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
     """``gc.collect()`` in every step."""
     module = module_of(context.source)
     for loop in step_loops(module):
@@ -237,7 +237,7 @@ def constant_garbage_collection(context: Context) -> Iterator[Violation]:
                 yield Violation((), span=module.span(node))
 
 
-def from_numpy_of_tensor(context: Context) -> Iterator[Violation]:
+def from_numpy_of_tensor(context: CheckContext) -> Iterator[Violation]:
     """``Tensor.from_numpy(array)``, which goes after 2.9; ``mindspore.from_numpy`` stays."""
     module = module_of(context.source)
     for call, name in module.calls:

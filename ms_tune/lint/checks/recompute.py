@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _SECTION = "recompute_config"
 _COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
@@ -21,7 +21,7 @@ _EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 _PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
 
 
-def too_long(context: Context) -> Iterator[Violation]:
+def too_long(context: CheckContext) -> Iterator[Violation]:
     """More numbers than pipeline stages.
 
     ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
@@ -38,7 +38,7 @@ def too_long(context: Context) -> Iterator[Violation]:
             )
 
 
-def negative(context: Context) -> Iterator[Violation]:
+def negative(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
     heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
     ids = startup.swaps_in_core(context)
@@ -50,7 +50,7 @@ def negative(context: Context) -> Iterator[Violation]:
                 yield Violation((*path, index))
 
 
-def texts(context: Context) -> Iterator[Violation]:
+def texts(context: CheckContext) -> Iterator[Violation]:
     """A list of texts where numbers are meant: taken as patterns, which stands for every layer."""
     candidates: list[tuple[KeyPath, object]] = [((_SECTION, "recompute"), context.get(f"{_SECTION}.recompute"))]
     if not startup.is_reduced(context):
@@ -63,7 +63,7 @@ def texts(context: Context) -> Iterator[Violation]:
             yield Violation(path)
 
 
-def plain_dot(context: Context) -> Iterator[Violation]:
+def plain_dot(context: CheckContext) -> Iterator[Violation]:
     r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
     for key in (*_COUNTS[1:], *_EXCLUDES):
         value = context.get(f"{_SECTION}.{key}")
@@ -74,7 +74,7 @@ def plain_dot(context: Context) -> Iterator[Violation]:
                 yield Violation((_SECTION, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True)
 
 
-def exclude_without_patterns(context: Context) -> Iterator[Violation]:
+def exclude_without_patterns(context: CheckContext) -> Iterator[Violation]:
     """An exclusion that names no operator: there are no default patterns for it, so it excludes nothing."""
     for key in _EXCLUDES:
         value = context.get(f"{_SECTION}.{key}")
@@ -83,7 +83,7 @@ def exclude_without_patterns(context: Context) -> Iterator[Violation]:
             yield Violation((_SECTION, key))
 
 
-def sequence_pipeline(context: Context) -> Iterator[Violation]:
+def sequence_pipeline(context: CheckContext) -> Iterator[Violation]:
     """Full recompute with ``seq_split_num``; any value that is not false or empty counts as full."""
     splits = context.integer("parallel_config.seq_split_num", 1) or 1
     stages = context.integer("parallel_config.pipeline_stage", 1) or 1
@@ -91,7 +91,7 @@ def sequence_pipeline(context: Context) -> Iterator[Violation]:
         yield Violation((_SECTION, "recompute"), related=((("parallel_config", "seq_split_num"), "splits"),))
 
 
-def not_a_list(context: Context) -> Iterator[Violation]:
+def not_a_list(context: CheckContext) -> Iterator[Violation]:
     """MindSpeed-Core-MS takes lists only; what is empty or false counts as no layers."""
     for key in _COUNTS:
         value = context.get(f"parallel_config.{_SECTION}.{key}")
@@ -99,7 +99,7 @@ def not_a_list(context: Context) -> Iterator[Violation]:
             yield Violation(("parallel_config", _SECTION, key))
 
 
-def communication_without_sequence_parallel(context: Context) -> Iterator[Violation]:
+def communication_without_sequence_parallel(context: CheckContext) -> Iterator[Violation]:
     """Communication recompute drops the gathered input of a linear layer; only sequence parallel gathers one."""
     tensor = context.integer("parallel_config.tensor_model_parallel_size", 1)
     if context.get("parallel_config.sequence_parallel") is True and tensor != 1:
@@ -110,7 +110,7 @@ def communication_without_sequence_parallel(context: Context) -> Iterator[Violat
         yield Violation(("parallel_config", _SECTION, "select_comm_recompute"), name)
 
 
-def _lists(context: Context, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
+def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
     """The lists of plain numbers, given directly or for a pattern.
 
     In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers. Where a model

@@ -6,9 +6,9 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.checks.launcher_options import LAUNCHERS
-from ms_tune.lint.context import Violation
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
 from ms_tune.source import SCRIPTS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.source.shell.read import Launch
 
 _KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
@@ -34,7 +34,7 @@ _DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are let
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
 
 
-def cut(context: Context) -> Iterator[Violation]:
+def cut(context: CheckContext) -> Iterator[Violation]:
     """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
@@ -56,7 +56,7 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
     return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
 
 
-def unexported(context: Context) -> Iterator[Violation]:
+def unexported(context: CheckContext) -> Iterator[Violation]:
     """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
@@ -75,7 +75,7 @@ def unexported(context: Context) -> Iterator[Violation]:
             yield Violation((name,), span=one.key)
 
 
-def unreadable(context: Context) -> Iterator[Violation]:
+def unreadable(context: CheckContext) -> Iterator[Violation]:
     """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
@@ -90,7 +90,7 @@ def unreadable(context: Context) -> Iterator[Violation]:
         yield Violation((), "quote" if quote else "default", {}, span=span)
 
 
-def not_followed(context: Context) -> Iterator[Violation]:
+def not_followed(context: CheckContext) -> Iterator[Violation]:
     """What a script starts, or sets, where only a run could tell: nothing is said about it."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
@@ -104,7 +104,7 @@ def not_followed(context: Context) -> Iterator[Violation]:
         yield Violation((), kind, {"name": one.name}, span=lines.span(one.place.start, one.place.end))
 
 
-def program_unknown(context: Context) -> Iterator[Violation]:
+def program_unknown(context: CheckContext) -> Iterator[Violation]:
     """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
@@ -142,7 +142,7 @@ def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
     return (one / name for one in (folder, *folder.parents))
 
 
-def simulated(context: Context) -> Iterator[Violation]:
+def simulated(context: CheckContext) -> Iterator[Violation]:
     """``msrun --sim_level``: nothing is trained."""
     source = context.source
     if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS or "sim_level" not in source.text:

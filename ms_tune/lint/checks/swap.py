@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.context import Violation
+from ms_tune.dialects.check_context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 _SECTION = "swap_config"
 _RECOMPUTE = ("recompute", "select_recompute", "select_comm_recompute")
 
 
-def entries(context: Context) -> Iterator[Violation]:
+def entries(context: CheckContext) -> Iterator[Violation]:
     """Entries that ``TransformerSwapConfig`` refuses, whether swap is on or off."""
     if context.get("swap_config.layer_swap") is None and context.get("swap_config.op_swap") is None:
         return
@@ -62,7 +62,7 @@ def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Vi
             yield Violation((*group[-1][0], "backward_prefetch"), "inconsistent")
 
 
-def while_off(context: Context) -> Iterator[Violation]:
+def while_off(context: CheckContext) -> Iterator[Violation]:
     """Lists that are sound, beside a switch that is off."""
     if any(True for _ in entries(context)):
         return
@@ -71,7 +71,7 @@ def while_off(context: Context) -> Iterator[Violation]:
             yield Violation((_SECTION, key))
 
 
-def prefetch(context: Context) -> Iterator[Violation]:
+def prefetch(context: CheckContext) -> Iterator[Violation]:
     """With swap on, ``check_rules`` takes whole numbers from 1 up only, although ``Cell.offload`` knows others."""
     default = context.get(f"{_SECTION}.default_prefetch", 1)
     if not _is_prefetch(default):
@@ -81,7 +81,7 @@ def prefetch(context: Context) -> Iterator[Violation]:
             yield Violation((*path, "backward_prefetch"))
 
 
-def nested_layers(context: Context) -> Iterator[Violation]:
+def nested_layers(context: CheckContext) -> Iterator[Violation]:
     """With swap on, ``check_rules`` refuses the lists of lists that the class itself takes."""
     for path, item in _written(context):
         layers = item.get("layers")
@@ -89,7 +89,7 @@ def nested_layers(context: Context) -> Iterator[Violation]:
             yield Violation((*path, "layers"))
 
 
-def recompute_values(context: Context) -> Iterator[Violation]:
+def recompute_values(context: CheckContext) -> Iterator[Violation]:
     """Recompute values in swap mode are layer ids: a switch, or a list of whole numbers (``_rule_recompute_no_pp``)."""
     for key in _RECOMPUTE:
         path: KeyPath = ("recompute_config", key)
@@ -105,7 +105,7 @@ def recompute_values(context: Context) -> Iterator[Violation]:
             yield Violation(path)
 
 
-def without_lazy_inline(context: Context) -> Iterator[Violation]:
+def without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
     """Swap needs lazy inline; without pipeline stages that is only kept with gradient accumulation."""
     stages = context.integer("parallel_config.pipeline_stage", 1)
     steps = context.integer("runner_config.gradient_accumulation_steps", 1)
@@ -113,7 +113,7 @@ def without_lazy_inline(context: Context) -> Iterator[Violation]:
         yield Violation((_SECTION, "swap"))
 
 
-def _written(context: Context) -> Iterator[tuple[KeyPath, dict[object, object]]]:
+def _written(context: CheckContext) -> Iterator[tuple[KeyPath, dict[object, object]]]:
     """The entries of both lists; a single entry need not be in a list."""
     for key in ("layer_swap", "op_swap"):
         value = context.get(f"{_SECTION}.{key}")

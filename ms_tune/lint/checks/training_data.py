@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.checks import startup
-from ms_tune.lint.conditions import find
-from ms_tune.lint.context import Violation
+from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
 
 
-def sequence_length(context: Context) -> Iterator[Violation]:
+def sequence_length(context: CheckContext) -> Iterator[Violation]:
     """Data of another length than the model's, where both are written.
 
     ``blended_megatron_dataloader.py`` and the handlers of ``hf_dataloader.py`` cut samples to the ``seq_length`` that they are
@@ -28,12 +28,12 @@ def sequence_length(context: Context) -> Iterator[Violation]:
         return
     listed = context.options["paths"]
     for dotted in listed if isinstance(listed, list) else ():
-        for path, given in find(context.source.data, _path(str(dotted))):
+        for path, given in find_values(context.source.data, _path(str(dotted))):
             if isinstance(given, int) and not isinstance(given, bool) and given != wanted:
                 yield Violation(path, params={"given": given, "wanted": wanted}, related=((place, "model"),))
 
 
-def columns(context: Context) -> Iterator[Violation]:
+def columns(context: CheckContext) -> Iterator[Violation]:
     """``dataset_strategy`` with another number of entries than the data has columns.
 
     ``_get_columns_with_strategy`` of ``trainer/base_trainer.py`` takes both as they are written; MindSpore asks for one entry
@@ -54,7 +54,7 @@ def columns(context: Context) -> Iterator[Violation]:
         )
 
 
-def prediction(context: Context) -> Iterator[Violation]:
+def prediction(context: CheckContext) -> Iterator[Violation]:
     """What ``check_rules._check_predict_with_train_model`` refuses: several data-parallel copies, and split batches."""
     path: KeyPath = ("parallel_config", "data_parallel")
     copies = context.integer("parallel_config.data_parallel", 1) or 1

@@ -9,24 +9,23 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
-from ms_tune.lint.conditions import find, same
-from ms_tune.lint.context import Violation
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, find_values, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.facts.keys import Key
-    from ms_tune.lint.context import Context
 
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
 
 
-def types(context: Context) -> Iterator[Violation]:
+def types(context: CheckContext) -> Iterator[Violation]:
     """A value of a type that the framework refuses."""
     for key, path, value in _strict(context):
         if key.types and not _fits(value, key.types, context.dialect):
@@ -40,7 +39,7 @@ def types(context: Context) -> Iterator[Violation]:
             yield Violation(path, name, {"wanted": wanted, "found": shown, "as_float": f"{value}.0"})
 
 
-def bounds(context: Context) -> Iterator[Violation]:
+def bounds(context: CheckContext) -> Iterator[Violation]:
     """A number that the framework finds too small or too large."""
     for key, path, value in _strict(context):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -53,12 +52,12 @@ def bounds(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"bound": f"<= {key.most:g}"})
 
 
-def choices(context: Context) -> Iterator[Violation]:
+def choices(context: CheckContext) -> Iterator[Violation]:
     """A value that is none of those that the framework takes."""
     for key, path, value in _strict(context):
         if not key.choices or value is None or isinstance(value, (list, dict)) or _is_number_beside_names(key, value):
             continue
-        if not any(same(value, one) for one in key.choices):
+        if not any(is_same(value, one) for one in key.choices):
             similar = _similar(value, key)
             name = "similar" if similar else "default"
             listed = ", ".join(map(str, key.choices))
@@ -70,7 +69,7 @@ def _is_number_beside_names(key: Key, value: object) -> bool:
     return not isinstance(value, str) and "str" in key.types and type(value).__name__ in key.types
 
 
-def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
+def _strict(context: CheckContext) -> Iterator[tuple[Key, KeyPath, object]]:
     """The strict keys that are written, with their values: below the option ``below``, if it is given."""
     below = context.options.get("below")
     left_out = context.options.get("except", ())
@@ -79,7 +78,7 @@ def _strict(context: Context) -> Iterator[tuple[Key, KeyPath, object]]:
             continue
         if isinstance(below, list) and key.path[0] not in below:
             continue
-        for path, value in find(context.source.data, key.path):
+        for path, value in find_values(context.source.data, key.path):
             if _is_looked_at(context, path, value):
                 yield key, path, value
 
@@ -90,7 +89,7 @@ def _strict_keys(dialect: Dialect, version: str) -> tuple[Key, ...]:
     return tuple(key for key in tables(dialect) if key.strict and (not version or known_in(key, version)))
 
 
-def _is_looked_at(context: Context, path: KeyPath, value: object) -> bool:
+def _is_looked_at(context: CheckContext, path: KeyPath, value: object) -> bool:
     """Whether the framework looks at a value at all.
 
     The option ``with`` names sections that count with a switch only; ``forced`` names settings of which every value that
@@ -128,7 +127,7 @@ def _similar(value: object, key: Key) -> str:
     return closest(str(value), map(str, key.choices))
 
 
-def kind(context: Context) -> Iterator[Violation]:
+def kind(context: CheckContext) -> Iterator[Violation]:
     """A value at one of the ``keys`` that is not of the ``type``; a null is fine, unless ``nullable`` is false."""
     listed, wanted = context.options["keys"], str(context.options["type"])
     for name in listed if isinstance(listed, list) else ():
@@ -139,7 +138,7 @@ def kind(context: Context) -> Iterator[Violation]:
             yield Violation(path)
 
 
-def switched_on(context: Context) -> Iterator[Violation]:
+def switched_on(context: CheckContext) -> Iterator[Violation]:
     """A switch at ``key`` that has to be on and is off, or not there although the section ``within`` (if any) is."""
     path = tuple(str(context.options["key"]).split("."))
     value = context.source.get(path, MISSING)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.keys import by_section
-from ms_tune.lint.context import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.context import Context
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.source.yaml import Plain
 
 _REPORTED = 200  # duplicates; a file with more of them is no config
@@ -25,13 +25,13 @@ _LIKE_OTHER_BASE = re.compile(r"[-+\d](?<![\w.].)(?:(?<=0)[0-7_]|(?<=[-+])0[0-7_
 _LIKE_NONE = re.compile(r"None(?<![\w.]None)\b")
 
 
-def duplicate_key(context: Context) -> Iterator[Violation]:
+def duplicate_key(context: CheckContext) -> Iterator[Violation]:
     """A key that stands twice: PyYAML keeps the last value and says nothing."""
     for duplicate in context.source.duplicates[:_REPORTED]:
         yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "first"),))
 
 
-def number_as_text(context: Context) -> Iterator[Violation]:
+def number_as_text(context: CheckContext) -> Iterator[Violation]:
     """``1e-5``: a float of YAML 1.1 needs a point and a signed exponent (PyYAML 6, ``yaml/resolver.py``)."""
     for path, plain in _scalars(context, _LIKE_SCIENTIFIC):
         match = _SCIENTIFIC.fullmatch(plain.raw) if plain.kind == "str" else None
@@ -41,19 +41,19 @@ def number_as_text(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"number": number})
 
 
-def _scalars(context: Context, like: re.Pattern[str]) -> Iterator[tuple[KeyPath, Plain]]:
+def _scalars(context: CheckContext, like: re.Pattern[str]) -> Iterator[tuple[KeyPath, Plain]]:
     """Scalars without quotes that start like this."""
     source = context.source
     return filter(None, (source.scalar_at(match.start()) for match in like.finditer(source.text)))
 
 
-def _is_text(context: Context, path: KeyPath) -> bool:
+def _is_text(context: CheckContext, path: KeyPath) -> bool:
     """Whether a key is one that takes texts and no numbers, such as ``max_device_memory``."""
     key = by_section(context.dialect).get(tuple(map(str, path[:-1])), {}).get(str(path[-1]))
     return key is not None and "str" in key.types and not {"int", "float"} & set(key.types)
 
 
-def number_in_other_base(context: Context) -> Iterator[Violation]:
+def number_in_other_base(context: CheckContext) -> Iterator[Violation]:
     """``010`` is 8 and ``12:30`` is 750 (PyYAML 6, ``construct_yaml_int`` in ``yaml/constructor.py``)."""
     for path, plain in _scalars(context, _LIKE_OTHER_BASE):
         if plain.kind not in ("int", "float"):
@@ -63,7 +63,7 @@ def number_in_other_base(context: Context) -> Iterator[Violation]:
             yield Violation(path, params={"number": context.source.get(path)})
 
 
-def none_as_text(context: Context) -> Iterator[Violation]:
+def none_as_text(context: CheckContext) -> Iterator[Violation]:
     """``None``: null is spelled ``null`` or ``~`` in YAML. Some keys do take the word None; the checklist names them."""
     words = context.names("except")
     for path, plain in _scalars(context, _LIKE_NONE):
@@ -71,7 +71,7 @@ def none_as_text(context: Context) -> Iterator[Violation]:
             yield Violation(path)
 
 
-def nesting(context: Context) -> Iterator[Violation]:
+def nesting(context: CheckContext) -> Iterator[Violation]:
     """Mappings in mappings; what is inside a list is not counted (``get_yaml_ast_depth`` of MindFormers)."""
     limit = context.options["limit"]
     path = _deepest(context.source.data, ())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
-    from ms_tune.lint.context import Violation
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.environment.variables import Item
 
     Rewrite: TypeAlias = Callable[["Body", Violation], str]

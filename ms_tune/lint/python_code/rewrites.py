@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
-    from ms_tune.lint.context import Violation
+    from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.python_code.module import Module
     from ms_tune.text import Message
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.read import ArgumentReader
-from ms_tune.dialects.megatron.sizes import shape_of, size_in
+from ms_tune.dialects.megatron.read import ArgumentReader, shape_of, size_in
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import Pipeline
@@ -24,9 +23,8 @@ from ms_tune.fit.layouts import is_sequence_parallel, read_layout
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.dialects.plan_result import LayerSpec
     from ms_tune.dryrun.request import PreparedRun, Split
     from ms_tune.estimate.flops import Widths
     from ms_tune.estimate.memory import StageEstimate

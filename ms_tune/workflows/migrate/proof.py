@@ -30,8 +30,7 @@ from ms_tune.workflows.migrate.split import global_batch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.plan_result import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.megatron.parser import ParserFault, refused
+from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.facts.megatron import definitions, names, unregistered
 
 from .test_options import RELEASES, Refusing, command

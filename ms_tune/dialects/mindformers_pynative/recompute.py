@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.layer_specs import parse_specs
+from ms_tune.dialects.layer_plan import parse_specs, stop
 from ms_tune.dialects.patterns import compile_segment, full_match
-from ms_tune.dialects.plan_result import stop
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
