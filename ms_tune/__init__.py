@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
-    from ms_tune.lint.report import LintReport
-    from ms_tune.lint.run import LintRequest
-    from ms_tune.lint.selection import Selection
+    from ms_tune.lint.result import LintReport, LintRequest
+    from ms_tune.lint.settings import Selection
     from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
@@ -46,13 +45,13 @@ _MODULES = {
     "FitRequest": "planning.request",
     "LayerPlan": "dialects.layer_plan",
     "LayerSpec": "dialects.layer_plan",
-    "LintReport": "lint.report",
-    "LintRequest": "lint.run",
+    "LintReport": "lint.result",
+    "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",
     "MemoryRequest": "footprint.request",
     "MsTuneError": "errors",
     "PlanRequest": "memory.request",
-    "Selection": "lint.selection",
+    "Selection": "lint.settings",
     "Setting": "dryrun.request",
     "Severity": "diagnostics",
     "SweepResult": "dryrun.result",

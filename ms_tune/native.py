@@ -85,7 +85,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
     if is_complete(folder):
         return folder
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock(folder.with_name(f".{folder.name}.lock"), on_wait):
+    with _locked(folder.with_name(f".{folder.name}.lock"), on_wait):
         if is_complete(folder):
             return folder
         prefix = f"{_BUILDING}{folder.name}-"
@@ -128,7 +128,7 @@ def _rename_unless_done(fresh: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +196,7 @@ def compile_library(
             continue
         if done.returncode == 0 and output.is_file():
             return compiler
-        full = _full(done)
+        full = _no_room_error(done)
         if full:
             raise OSError(full, os.strerror(full), str(output.parent))
         lines = " / ".join(done.stderr.decode(errors="replace").strip().splitlines()[:_SHOWN_ERROR_LINES])
@@ -206,7 +206,7 @@ def compile_library(
     )
 
 
-def _full(done: subprocess.CompletedProcess[bytes]) -> int:
+def _no_room_error(done: subprocess.CompletedProcess[bytes]) -> int:
     """What a compiler lacked room by, as an error's number: no other one would find any; 0 for other complaints."""
     if done.returncode == -signal.SIGXFSZ or _TOO_LARGE in done.stderr:
         return errno.EFBIG

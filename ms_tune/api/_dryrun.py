@@ -90,10 +90,10 @@ def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer |
         best = min(result.variants, key=lambda one: one.result.worst.judged_bytes if one.result else 2**60)
     """
     from ms_tune.dryrun import run  # noqa: PLC0415 - start-up time
-    from ms_tune.dryrun.settings import variants  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.settings import list_variants  # noqa: PLC0415 - as above
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
-    return run.simulate_each([(one, None) for one in variants(request, sweeps)], observer or Observer())
+    return run.simulate_each([(one, None) for one in list_variants(request, sweeps)], observer or Observer())
 
 
 def run_command(request: CommandRequest, *, observer: Observer | None = None) -> CommandResult:

@@ -158,7 +158,7 @@ def _errors_in(config: Path | None) -> set[str]:
 def _new_error(source: SourceFile, known: set[str]) -> Message | None:
     """What the framework would stop at that it does not stop at now, by lint's checks."""
     from ms_tune.api._lint import lint  # noqa: PLC0415 - start-up time
-    from ms_tune.lint.run import LintRequest  # noqa: PLC0415 - as above
+    from ms_tune.lint.result import LintRequest  # noqa: PLC0415 - as above
     from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     for one in lint("-", request=LintRequest(stdin=source.text.encode())).findings:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ms_tune.lint.report import LintReport
-    from ms_tune.lint.rules import RuleEntry
-    from ms_tune.lint.run import LintRequest
-    from ms_tune.lint.topics import CoursePart
+    from ms_tune.lint.result import LintReport, LintRequest
+    from ms_tune.lint.rules import CoursePart, RuleEntry
     from ms_tune.text import Message
 
 
@@ -33,7 +31,8 @@ def lint(*files: str | Path, request: LintRequest | None = None) -> LintReport:
         report = api.lint("configs/", request=LintRequest(selection=Selection(select=("MST4",))))
         errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     """
-    from ms_tune.lint.run import LintRequest, lint_files  # noqa: PLC0415 - start-up time
+    from ms_tune.lint.result import LintRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.lint.runner import lint_files  # noqa: PLC0415 - start-up time
 
     return lint_files([str(file) for file in files], request or LintRequest())
 
@@ -69,7 +68,7 @@ def wrong_examples(*checklists: str | Path) -> tuple[Message, ...]:
 
         assert not api.wrong_examples("team.yaml")
     """
-    from ms_tune.lint import examples  # noqa: PLC0415 - start-up time
+    from ms_tune.lint import rules as examples  # noqa: PLC0415 - start-up time
     from ms_tune.lint.checklist import read_checklist  # noqa: PLC0415 - as above
 
     return tuple(examples.wrong_examples(check for file in checklists for check in read_checklist(Path(file)).checks))
@@ -85,7 +84,7 @@ def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
 
         titles = [part.title.en for part in api.course(api.rules())]
     """
-    from ms_tune.lint import topics  # noqa: PLC0415 - start-up time
+    from ms_tune.lint import rules as topics  # noqa: PLC0415 - start-up time
 
     return topics.course(rules)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune import api
 from ms_tune.cli.device import add_device_arguments, exit_code
-from ms_tune.cli.dryrun_inputs import present, python_of, refuse, shared, stages
+from ms_tune.cli.dryrun_inputs import parse_stages, present_report, python_of, refuse_options, shared_fields
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file, written
 from ms_tune.cli.parser import Parser
@@ -63,7 +63,7 @@ def build_parser(language: Language) -> Parser:
     """The command's own parser."""
     parser = _DryrunParser("ms-tune dryrun", language, "dryrun_help.description", "dryrun_help.examples")
     parser.option("config", "dryrun_help.config", nargs="?", type=Path, metavar="CONFIG")
-    parser.option("--layers", "dryrun_help.layers", type=_layers(parser), metavar="N|auto|all")
+    parser.option("--layers", "dryrun_help.layers", type=_layers_type(parser), metavar="N|auto|all")
     parser.flag("--no-extrapolate", "dryrun_help.no-extrapolate")
     which = parser.add_mutually_exclusive_group()
     parser.option("--stages", "dryrun_help.stages", metavar="all|worst|K,..", into=which)
@@ -91,7 +91,7 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
-def _layers(parser: Parser) -> Callable[[str], int | str]:
+def _layers_type(parser: Parser) -> Callable[[str], int | str]:
     """An argparse type: a number of layers, or one of two words."""
     return lambda text: text if text in ("auto", "all") else parser.count(text)
 
@@ -99,35 +99,35 @@ def _layers(parser: Parser) -> Callable[[str], int | str]:
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """Simulate, show, judge."""
     if arguments.check:
-        return _check(arguments, console)
+        return _check_machine(arguments, console)
     need("ms-tune dryrun", "dryrun", "numpy")
     check_page(arguments)
     if arguments.command:
         return _run_command(arguments, console)
-    refuse(arguments, {"python": None}, "launch.python.config")
+    refuse_options(arguments, {"python": None}, "launch.python.config")
     if arguments.real:
-        refuse(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
+        refuse_options(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
     if arguments.compare_real:
-        return _compare(arguments, console)
+        return _compare_real(arguments, console)
     if arguments.report:
-        return _both(arguments, console)
+        return _compare_frameworks(arguments, console)
     if arguments.sweep:
-        return _sweep(arguments, console)
+        return _sweep_config(arguments, console)
     return _simulate(arguments, console)
 
 
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
     with DryrunProgress(console, _load_pages) as progress:
-        result = api.dryrun(request=_request(arguments), observer=progress)
+        result = api.dryrun(request=_config_request(arguments), observer=progress)
     from ms_tune.report import dryrun_json, dryrun_text  # noqa: PLC0415 - imported late: start-up time
 
     for warning in result.warnings:
         console.warn(warning)
-    if present(dryrun_json.to_json(result, console), result.folder, arguments, console):
-        dryrun_text.show(result, console)
+    if present_report(dryrun_json.dryrun_json(result, console), result.folder, arguments, console):
+        dryrun_text.show_dryrun(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
-    return _code([result], arguments)
+    return _exit_code([result], arguments)
 
 
 def _load_pages() -> None:
@@ -135,14 +135,16 @@ def _load_pages() -> None:
     from ms_tune.report import dryrun_json as json  # noqa: F401, PLC0415 - imported late: start-up time
 
 
-def _both(arguments: Namespace, console: Console) -> ExitCode:
+def _compare_frameworks(arguments: Namespace, console: Console) -> ExitCode:
     """The config's own framework and the reference beside each other, in a file that can be sent in."""
     from ms_tune.report import dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
-    refuse(arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone")
+    refuse_options(
+        arguments, {"sweep": [], "real": False, "reference": False, "html": None, "level": 1}, "dryrun.both.alone"
+    )
     new_file(arguments.report, force=arguments.force)
     with DryrunProgress(console) as progress:
-        found = api.dryrun_both(request=_request(arguments), observer=progress)
+        found = api.dryrun_both(request=_config_request(arguments), observer=progress)
     text = dryrun_compare.both_text(found, console)
     write_atomically(arguments.report, text.encode(), parents=True)
     if arguments.json:
@@ -153,13 +155,13 @@ def _both(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK if found.real.stages and found.reference.stages else ExitCode.USAGE
 
 
-def _compare(arguments: Namespace, console: Console) -> ExitCode:
+def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
     """A finished simulated run, or one that is made for it, beside a real one."""
     from ms_tune.report import dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
     simulated = arguments.config
     if simulated is None or simulated.suffix in {".yaml", ".yml"}:
-        request = api.request_like(arguments.compare_real, _request(arguments))
+        request = api.request_like(arguments.compare_real, _config_request(arguments))
         with DryrunProgress(console) as progress:
             simulated = api.dryrun(request=request, observer=progress).folder
     terms = MemoryRequest(chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve)
@@ -178,43 +180,43 @@ def _compare(arguments: Namespace, console: Console) -> ExitCode:
     return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
 
 
-def _sweep(arguments: Namespace, console: Console) -> ExitCode:
+def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
     """Run every variant and compare."""
     from ms_tune.report import dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
-        result = api.sweep(_request(arguments), arguments.sweep, observer=progress)
-    if present(dryrun_compare.variants_json(result, console), result.folder, arguments, console):
+        result = api.sweep(_config_request(arguments), arguments.sweep, observer=progress)
+    if present_report(dryrun_compare.variants_json(result, console), result.folder, arguments, console):
         dryrun_compare.show_variants(result, console)
     if any(variant.error is not None for variant in result.variants):
         return ExitCode.USAGE
-    return _code([variant.result for variant in result.variants if variant.result is not None], arguments)
+    return _exit_code([variant.result for variant in result.variants if variant.result is not None], arguments)
 
 
-def _code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
+def _exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
     """What was compiled only was not asked for a verdict."""
     return exit_code([result.verdict for result in results if result.stages], arguments)
 
 
-def _request(arguments: Namespace) -> DryrunRequest:
+def _config_request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
-        fewest_layers=_fewest(arguments),
-        stages=stages(arguments),
+        fewest_layers=_wants_fewest_layers(arguments),
+        stages=parse_stages(arguments),
         extrapolate=not arguments.no_extrapolate,
         settings=tuple(map(Setting.parse, arguments.set)),
         reference=arguments.reference,
-        **shared(arguments),
+        **shared_fields(arguments),
     )
 
 
-def _fewest(arguments: Namespace) -> bool:
+def _wants_fewest_layers(arguments: Namespace) -> bool:
     """Whether ms-tune chooses the layers: unless the user does, and where a figure of the whole model is asked for."""
     whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 
 
-def _check(arguments: Namespace, console: Console) -> ExitCode:
+def _check_machine(arguments: Namespace, console: Console) -> ExitCode:
     from ms_tune.report import dryrun_check  # noqa: PLC0415 - imported late: start-up time
 
     check = api.check_machine(python_of(arguments.python))
@@ -243,14 +245,14 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     Returns:
         The command's exit code if it is not 0, else whether what it allocated fits.
     """
-    refuse(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not CommandRequest(arguments.command).launches:
-        refuse(
+        refuse_options(
             arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
         )
     _see_that_it_is_no_yaml(arguments.command, console)
     if arguments.real:
-        refuse(arguments, {"engine": "local"}, "stages.real.simulation-only")
+        refuse_options(arguments, {"engine": "local"}, "stages.real.simulation-only")
     if arguments.sweep:
         return _sweep_command(arguments, console)
     from ms_tune.report import dryrun_command  # noqa: PLC0415 - imported late: start-up time
@@ -262,8 +264,8 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
         console.note(f"  {console.labelled(console.text('cli.hint'), console.say(where))}")
     for warning in result.warnings:
         console.warn(warning)
-    if present(dryrun_command.to_json(result, console), result.folder, arguments, console):
-        dryrun_command.show(result, console)
+    if present_report(dryrun_command.command_json(result, console), result.folder, arguments, console):
+        dryrun_command.show_command(result, console)
     if arguments.html:
         write_page(result, arguments.html, console)
     if result.code:
@@ -275,10 +277,10 @@ def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
     """Run the command once with each value of its programs' options, and compare."""
     from ms_tune.report import dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
-    refuse(arguments, {"html": None, "real": False}, "stages.command.options")
+    refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = api.sweep_command(_command_request(arguments), arguments.sweep, observer=progress)
-    if present(dryrun_compare.command_variants_json(result, console), result.folder, arguments, console):
+    if present_report(dryrun_compare.command_variants_json(result, console), result.folder, arguments, console):
         dryrun_compare.show_command_variants(result, console)
     if any(variant.result is None or variant.result.code for variant in result.variants):
         return ExitCode.USAGE
@@ -310,14 +312,14 @@ def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
 
 def _command_request(arguments: Namespace) -> CommandRequest:
     """The request."""
-    chosen = stages(arguments)
+    chosen = parse_stages(arguments)
     return CommandRequest(
         command=arguments.command,
         stages=None if chosen is StageChoice.ALL else chosen,
         fewest_layers=arguments.layers == "auto",
         settings=tuple(map(CommandRequest.parse_setting, arguments.set)),
         python=python_of(arguments.python),
-        **shared(arguments),
+        **shared_fields(arguments),
     )
 
 

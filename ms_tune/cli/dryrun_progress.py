@@ -71,7 +71,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def state(self, task: Task, state: TaskState) -> None:
         """What a process is doing."""
         self._pace.state(task, state)
-        self._tell(task, _message(state), f"{state.phase} {state.step}")
+        self._tell(task, _state_message(state), f"{state.phase} {state.step}")
         if self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile()
@@ -126,20 +126,20 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         if not self._live:
             return
         back = f"\033[{self._drawn - 1}A" if self._drawn > 1 else ""
-        width = _columns()
+        width = _terminal_width()
         shown = [line[:width] for line in lines]
         sys.stderr.write(f"{back}\r\033[J" + "\n".join(shown))
         sys.stderr.flush()
         self._drawn = len(shown)
 
 
-def _columns() -> int:
+def _terminal_width() -> int:
     import shutil  # noqa: PLC0415 - on a terminal only
 
     return shutil.get_terminal_size((100, 24)).columns - 1
 
 
-def _message(state: TaskState) -> Message:
+def _state_message(state: TaskState) -> Message:
     seconds = round(state.elapsed)
     if state.blocks is not None:
         return msg("dryrun.progress.blocks", blocks=f"{state.blocks:,}", seconds=seconds)

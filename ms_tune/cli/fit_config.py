@@ -72,43 +72,43 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.write and arguments.set:
         raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
     if arguments.search is not None:
-        request = _request(arguments)
+        request = _fit_request(arguments)
         return search_layouts(arguments, console, request, lambda progress: _Searching(progress).tell)
     refuse_without(arguments)
     if arguments.explain:
-        return _explain(arguments, console)
-    return _plan(arguments, console)
+        return _explain_config(arguments, console)
+    return _plan_config(arguments, console)
 
 
-def _plan(arguments: Namespace, console: Console) -> int:
+def _plan_config(arguments: Namespace, console: Console) -> int:
     """The plan of one layout."""
     need("ms-tune fit", "dryrun", "mindspore")
     from ms_tune.report import fit_config, fit_html, fit_text  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress, without_native_output():
         told = _Searching(progress)
-        found = api.fit_config(request=_request(arguments), observer=progress, on_progress=told.tell)
+        found = api.fit_config(request=_fit_request(arguments), observer=progress, on_progress=told.tell)
     parts = fit_config.shown_of(found, console)
     if arguments.html:
         with written(arguments.html, console) as part:
-            part.write_text(fit_html.page(parts, [found.source.path], console), encoding="utf-8")
+            part.write_text(fit_html.plan_page(parts, [found.source.path], console), encoding="utf-8")
     write_tables(found.last.report.table, arguments, console)
     if arguments.json:
-        console.write_json(fit_config.to_json(found, console.language))
+        console.write_json(fit_config.config_fit_json(found, console.language))
     elif arguments.diff:
-        console.write_whole(fit_config.difference(found).rstrip("\n"))
-        for sentence in fit_config.verdict(found):
+        console.write_whole(fit_config.diff_of_plan(found).rstrip("\n"))
+        for sentence in fit_config.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
         fit_text.show_report(parts, console)
     if arguments.write and found.chosen is not None:
-        _write(found, arguments.config, console)
+        _write_plan(found, arguments.config, console)
     if found.last.report.stopped:
         return INTERRUPTED
     return ExitCode.OK if found.chosen is not None else ExitCode.FINDINGS
 
 
-def _explain(arguments: Namespace, console: Console) -> int:
+def _explain_config(arguments: Namespace, console: Console) -> int:
     """Where the present config's time goes."""
     for name in ("write", "diff", "no_verify", "html", "export_table", "export_sapp", "swap_bandwidth"):
         if getattr(arguments, name):
@@ -116,7 +116,7 @@ def _explain(arguments: Namespace, console: Console) -> int:
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
     from ms_tune.report import fit_json, fit_text  # noqa: PLC0415 - imported late: start-up time
 
-    found = api.explain_config(arguments.config, request=_job(arguments), clock=clock_of(arguments))
+    found = api.explain_config(arguments.config, request=_dryrun_request(arguments), clock=clock_of(arguments))
     if arguments.json:
         console.write_json(fit_json.explanation_json(found))
     else:
@@ -124,7 +124,7 @@ def _explain(arguments: Namespace, console: Console) -> int:
     return ExitCode.OK
 
 
-def _write(found: ConfigFit, path: Path, console: Console) -> None:
+def _write_plan(found: ConfigFit, path: Path, console: Console) -> None:
     if not found.changed:
         console.note(console.text("fitting.same"))
         return
@@ -147,7 +147,7 @@ class _Searching:
             self._progress.say(msg("fitting.searching", part=msg(f"fit.progress.{progress.part}")))
 
 
-def _request(arguments: Namespace) -> ConfigFitRequest:
+def _fit_request(arguments: Namespace) -> ConfigFitRequest:
     from ms_tune.enums import RecomputeMode  # noqa: PLC0415 - as above
     from ms_tune.fit.result import ConfigFitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
@@ -158,7 +158,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
         choices = {"argument": "--kinds", "value": unknown[0], "choices": ", ".join((*_KINDS, "swap"))}
         raise UsageError(msg("cli.usage.choice", **choices))
     return ConfigFitRequest(
-        dryrun=_job(arguments),
+        dryrun=_dryrun_request(arguments),
         kinds=tuple(map(RecomputeMode, names)),
         effort=Effort(arguments.effort),
         seed=arguments.seed,
@@ -169,7 +169,7 @@ def _request(arguments: Namespace) -> ConfigFitRequest:
     )
 
 
-def _job(arguments: Namespace) -> DryrunRequest:
+def _dryrun_request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
         devices=arguments.devices,
@@ -230,14 +230,14 @@ def search_layouts(
         write_tables(best.last.report.table, arguments, console)
     if arguments.html and best is not None:
         with written(arguments.html, console) as part:
-            parts = fit_config.shown_of(best, console, fit_search.notes(found))
-            part.write_text(fit_html.page(parts, [best.source.path], console), encoding="utf-8")
+            parts = fit_config.shown_of(best, console, fit_search.search_notes(found))
+            part.write_text(fit_html.plan_page(parts, [best.source.path], console), encoding="utf-8")
     if arguments.json:
-        console.write_json(fit_search.to_json(found, console.language))
+        console.write_json(fit_search.search_json(found, console.language))
     elif arguments.diff and best is not None:
-        console.write_whole(fit_config.difference(best).rstrip("\n"))
+        console.write_whole(fit_config.diff_of_plan(best).rstrip("\n"))
     else:
-        fit_search.show(found, console)
+        fit_search.show_search(found, console)
     if arguments.write and best is not None:
         _write_layout(found, arguments, console)
     if found.stopped:
@@ -292,16 +292,18 @@ _WRITTEN = ("html", "export_table", "export_sapp")
 
 def add_file_arguments(parser: Parser) -> None:
     """What was measured, and files to write."""
-    parser.option("--calibrate", "fit.help.calibrate", type=_step(parser.language), metavar="step=TIME|LOG")
+    parser.option("--calibrate", "fit.help.calibrate", type=_step_type(parser.language), metavar="step=TIME|LOG")
     parser.option("--times", "fit.help.times", metavar="NAME=MS,..|FILE")
-    parser.option("--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth(parser.language), metavar="SIZE/s")
+    parser.option(
+        "--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth_type(parser.language), metavar="SIZE/s"
+    )
     parser.file("--html", "fit.help.html")
     parser.file("--export-table", "fit.help.export-table")
     parser.file("--export-sapp", "fit.help.export-sapp")
     parser.flag("--force", "memory.help.force")
 
 
-def _step(language: Language) -> Callable[[str], float | Path]:
+def _step_type(language: Language) -> Callable[[str], float | Path]:
     """An argparse type: ``step=11.5s`` to seconds, and what is a file or folder to its path."""
 
     def convert(text: str) -> float | Path:
@@ -317,7 +319,7 @@ def _step(language: Language) -> Callable[[str], float | Path]:
     return convert
 
 
-def _bandwidth(language: Language) -> Callable[[str], int]:
+def _bandwidth_type(language: Language) -> Callable[[str], int]:
     """An argparse type: ``20GB/s`` to bytes a second."""
 
     def convert(text: str) -> int:

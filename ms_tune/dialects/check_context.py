@@ -1,21 +1,22 @@
-"""What a check that needs code is given, and what it answers."""
+"""What a check that needs code is given, what it answers, and how that is fixed."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ms_tune.source.yaml import MISSING
+from ms_tune.enums import Dialect
+from ms_tune.facts.models import UNKNOWN
+from ms_tune.source.yaml import MISSING, SourceFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ms_tune.diagnostics import KeyPath, Location
-    from ms_tune.enums import Dialect
+    from ms_tune.diagnostics import Fix, KeyPath, Location
+    from ms_tune.dialects.job_parts import JobView
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.job.job import Job
-    from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import SourceFile
+    from ms_tune.source.edit import ChangeKind, ValueChange
 
 
 class CheckContext(NamedTuple):
@@ -27,7 +28,7 @@ class CheckContext(NamedTuple):
         refused: Whether a check of any other module finds an error in this config.
     """
 
-    job: Job
+    job: JobView
     options: Mapping[str, object]
     refused: Callable[[], bool] = bool  # no
 
@@ -50,6 +51,36 @@ class CheckContext(NamedTuple):
     def model(self) -> ModelConfig:
         """The model, with what the framework's class makes of its settings, left out or not."""
         return self.job.model
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - settings are of all types
+        """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
+
+        ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
+        split, ``framework.release`` the release as a number, ``written.x`` whether a key is there at all; everything else is a key
+        path, and a null counts as missing.
+        """
+        room, _, rest = name.partition(".")
+        if room == "network":
+            return self.model.value(rest)
+        if room == "degree":
+            return self.job.degree(rest)
+        if room == "framework":
+            return float(self.version)
+        if room == "written":
+            return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
+        return self.get(name, UNKNOWN)
+
+    def place_of(self, name: str) -> KeyPath | None:
+        """Where what a name in an expression stands for is written; None if nowhere."""
+        room, _, rest = name.partition(".")
+        if room == "network":
+            return next((field.path for field in self.model.written(rest) if field.path), None)
+        return None if self.get(name) is None else tuple(name.split("."))
+
+    @property
+    def section(self) -> KeyPath:
+        """The section of the model."""
+        return ("model",) if self.dialect is Dialect.MINDFORMERS_PYNATIVE else ("model", "model_config")
 
     def get(self, dotted: str, default: object = None) -> object:
         """The value at ``a.b.c``; a null counts as missing, as it does for the frameworks."""
@@ -98,3 +129,44 @@ class Violation(NamedTuple):
     related_spans: tuple[tuple[Location, str], ...] = ()
     changes: tuple[ValueChange, ...] = ()
     safe: bool = False
+
+
+class FixRule(NamedTuple):
+    """How findings of a check are fixed."""
+
+    kind: ChangeKind | None  # what is done; nothing for a rewrite or a move
+    path: KeyPath | None  # where, if it is not the finding's own key path
+    value: Any  # The new value or key. In a text, `{name}` stands for a parameter of the finding.
+    spelled: bool  # whether `value` is the new value as YAML spells it (`set-text`)
+    safe: bool  # whether the meaning of the config surely stays what its author wanted
+    messages: frozenset[str]  # the messages of the check that it is for; empty for all
+    rewrite: str | None = None  # the name of the function that fixes code or a setting of the environment
+    sections: Mapping[str, KeyPath] = MappingProxyType({})  # the section that a key belongs into, by the key
+
+
+class CodeSource(SourceFile):
+    """A file that is no YAML: it knows how its text is edited, and how an edit is proved to do nothing else."""
+
+    @abstractmethod
+    def again(self, text: str) -> CodeSource:
+        """The same file with another text.
+
+        Raises:
+            ConfigError: The text cannot be read as what the file is.
+        """
+
+    @abstractmethod
+    def fix(self, rule: FixRule, violation: Violation) -> Fix:
+        """How a violation is fixed, not yet proved.
+
+        Raises:
+            EditRefusedError: The place is not of a form that can be edited safely.
+        """
+
+    @abstractmethod
+    def proves(self, fixes: Sequence[Fix]) -> bool:
+        """Whether the text can be read with all these fixes made, and then means what they say and nothing else."""
+
+    @abstractmethod
+    def quoted(self) -> list[tuple[int, int]]:
+        """Where values stand in which a ``#`` starts no comment."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.enums import Dialect
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.facts.releases import Release
     from ms_tune.source.yaml import SourceFile
 
 T = TypeVar("T")
@@ -29,6 +30,10 @@ class JobView(Protocol):
         """Its dialect."""
 
     @property
+    def release(self) -> Release:
+        """The framework and its release."""
+
+    @property
     def source(self) -> SourceFile:
         """The config with everything that it takes from other files."""
 
@@ -43,6 +48,9 @@ class JobView(Protocol):
     @property
     def plan(self) -> LayerPlan:
         """What each layer does."""
+
+    def degree(self, kind: str) -> int:
+        """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
 
     def with_source(self, source: SourceFile) -> JobView:
         """The same job of another config."""

@@ -162,7 +162,7 @@ def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: 
     )
 
 
-def resized(stage: Stage, layers: int) -> Stage:
+def resize_stage(stage: Stage, layers: int) -> Stage:
     """The stage with so many ordinary layers: at least one of each kind while that is possible, then by share.
 
     Layers of multi-token prediction are all kept; they are no part of the count. Within a kind the first layers stay.
@@ -173,7 +173,7 @@ def resized(stage: Stage, layers: int) -> Stage:
         layers: How many it is to have.
     """
     groups = stage.layers_by_kind()
-    kept = shares([len(group) for group in groups.values()], layers)
+    kept = share_out([len(group) for group in groups.values()], layers)
     chunks = []
     for number, chunk in enumerate(stage.chunks):
         chosen = [
@@ -187,7 +187,7 @@ def resized(stage: Stage, layers: int) -> Stage:
     return replace(stage, chunks=tuple(chunks))
 
 
-def shares(counts: Sequence[int], total: int) -> list[int]:
+def share_out(counts: Sequence[int], total: int) -> list[int]:
     """How many of each group are kept.
 
     Every group gets one, the largest first; then, one by one, the group that is furthest below its share, the first

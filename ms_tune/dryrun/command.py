@@ -20,14 +20,14 @@ from ms_tune.dryrun.command_tasks import (
     without_ranks,
 )
 from ms_tune.dryrun.devices import outside_of
-from ms_tune.dryrun.engines.choice import reach
+from ms_tune.dryrun.engines.choice import connect_engine
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
@@ -63,7 +63,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
     check_request(request)
-    reach(request.engine, observer)
+    connect_engine(request.engine, observer)
     cann = cann_for(request, observer)
     folder = create_run_folder(request.run_folder, name_of(request.command))
     tasks = tasks_of(request)
@@ -72,10 +72,10 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     ends = run_tasks(request, tasks, folder, cann, observer)
     found = _Found(folder, kept)
     for task in tasks:
-        _read(task, folder / task.folder, ends[task.folder], found)
+        _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
     ranks = [with_whole(request, rank, found.runs, found.jobs) for rank in found.ranks]
-    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
+    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -131,7 +131,7 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
     """Write down what repeats the run and what it is judged by, until it is judged."""
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
-    write_manifest(folder, manifest(list(request.command), child.environment, facts))
+    write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
     kept = RunRecord(request.chip, request.device_bytes, outside_of(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept
@@ -160,19 +160,19 @@ class _Found:
         write_kept(self.folder, self.kept)
 
 
-def _read(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
+def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
     """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
         own = processes_of(part.folder)
         found.keep(own)
-        readings, unread = _readings(part)
+        readings, unread = _read_traces(part)
         wrong = [
             (part.named(problem), defect_in(str(problem)) or where)
-            for problem, where in _problems(part, task, own, readings, unread)
+            for problem, where in _find_problems(part, task, own, readings, unread)
         ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
-            found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+            found.ranks += _judge_readings(readings, own, [problem for problem, _ in wrong], part)
         if part.rank is not None and part.job is not None:
             found.runs.append(SmallRun(part.job, part.rank, tuple(readings)))
         found.problems += wrong
@@ -188,7 +188,7 @@ def _exit_code(ended: ProcessEnd) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _readings(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
+def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
     """Every trace below a process's folder, since the command may have started processes of its own, and why others are not read."""
     try:
         traces = find_trace(part.folder).ranks
@@ -208,7 +208,7 @@ def _readings(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Mes
     return found, unread
 
 
-def _judged(
+def _judge_readings(
     readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
     """The traces with their verdicts.
@@ -230,7 +230,7 @@ def _judged(
         yield RankResult(told, reading, verdict, process, part.stage, part.job)
 
 
-def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
+def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
     """Why traces are not judged, by their folders."""
     return {
         str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
@@ -239,7 +239,7 @@ def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
     }
 
 
-def _problems(
+def _find_problems(
     part: CommandPart,
     task: Task,
     processes: Sequence[ProgramProcess],
@@ -248,7 +248,7 @@ def _problems(
 ) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     folder, ended = part.folder, part.ended
-    found = _unwatched(folder, processes)
+    found = _find_unwatched(folder, processes)
     if part.launched and not ended.code and not ended.timed_out and not processes:
         return found  # what its launchers started is looked at rank by rank
     traced = {place for reading in readings for place in (reading.trace.parent, reading.trace.parent.parent)}
@@ -279,7 +279,7 @@ def _problems(
     return found
 
 
-def _unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
+def _find_unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
     """What was stopped, and what no trace has."""
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
@@ -332,7 +332,7 @@ def with_whole(
         runs: All runs of all stages.
         jobs: The jobs.
     """
-    from ms_tune.dryrun.judge import derived  # noqa: PLC0415 - it needs numpy
+    from ms_tune.dryrun.judge import derive_stage  # noqa: PLC0415 - it needs numpy
     from ms_tune.footprint.judgement import communicators_in  # noqa: PLC0415 - as above
 
     job = next((job for job in jobs if job.number == rank.job), None)
@@ -346,7 +346,7 @@ def with_whole(
     if not whole or stage.layers is None or not sound:
         return sized
     sizes = [(one.rank.layers, one.rank.kinds) for one in own]
-    found = derived(stage.layers, sizes, stage.factors, [one.readings[0] for one in own])
+    found = derive_stage(stage.layers, sizes, stage.factors, [one.readings[0] for one in own])
     verdict = rank.verdict
     if verdict.limit is not None:
         report = rank.reading.report

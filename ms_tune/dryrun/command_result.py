@@ -112,7 +112,9 @@ class CommandResult:
             untold = ", ".join(job.untold)
             if untold and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=untold))
-        found += [warning for rank in self.ranks if self.level is not None and (warning := _caught(rank)) is not None]
+        found += [
+            warning for rank in self.ranks if self.level is not None and (warning := _find_caught_oom(rank)) is not None
+        ]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         if not self.code:  # else the failure is a problem
@@ -169,7 +171,7 @@ _CATCHING = {
 _FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program's lines
 
 
-def _caught(rank: RankResult) -> Message | None:
+def _find_caught_oom(rank: RankResult) -> Message | None:
     """Where the program catches that there is no memory, and goes on: in simulation there always is some."""
     curve, table, limit = rank.reading.report.curve, rank.reading.report.table, rank.verdict.limit
     if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
@@ -178,12 +180,12 @@ def _caught(rank: RankResult) -> Message | None:
     for frame in table.stack.value_at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
         if _FRAMEWORK in frame.file:
             return None
-        if _catches(frame.file, frame.line):
+        if _catches_error(frame.file, frame.line):
             return msg("stages.command.caught", place=f"{frame.file}:{frame.line}", limit=mib(limit.bytes))
     return None
 
 
-def _catches(file: str, line: int) -> bool:
+def _catches_error(file: str, line: int) -> bool:
     """Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):

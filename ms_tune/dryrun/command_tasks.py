@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.engines.choice import engine_for
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
-from ms_tune.dryrun.launchers.programs import Wanted, programs
+from ms_tune.dryrun.launchers.programs import Wanted, stand_in_programs
 from ms_tune.dryrun.launchers.shrink import AUTO
-from ms_tune.dryrun.machine import cores, processes_at_once
+from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.dryrun.rundir import told_where
+from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
 from ms_tune.source import SCRIPTS
@@ -43,7 +43,7 @@ def check_request(request: CommandRequest) -> None:
     """
     if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
         raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
-    size = _size(request)
+    size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:
         raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
@@ -52,7 +52,7 @@ def check_request(request: CommandRequest) -> None:
 def tasks_of(request: CommandRequest) -> list[Task]:
     """One process for each rank that is asked for; of a command that launches by itself, only one."""
     ranks = dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
-    return [_task(request, rank, _size(request)) for rank in ranks]
+    return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 
 
 def run_tasks(
@@ -72,14 +72,14 @@ def run_tasks(
     observer.begin(tasks)
     before = output_names(Path.cwd())
     try:
-        with told_where(folder, observer):
+        with tell_folder_if_interrupted(folder, observer):
             engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
         collect_outputs(Path.cwd(), before, folder)
     return ends
 
 
-def _size(request: CommandRequest) -> int:
+def _world_size(request: CommandRequest) -> int:
     return request.devices or _from_environment("RANK_SIZE") or 1
 
 
@@ -93,9 +93,9 @@ def _from_environment(name: str) -> int | None:
     return whole_number(os.environ.get(name, ""))
 
 
-def _task(request: CommandRequest, rank: int, size: int) -> Task:
+def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
     at_once = (
-        processes_at_once([_HOST_BYTES] * cores(), request.jobs)
+        processes_at_once([_HOST_BYTES] * usable_cores(), request.jobs)
         if request.engine == "local" and not request.ranks
         else 1
     )
@@ -123,7 +123,7 @@ def _task(request: CommandRequest, rank: int, size: int) -> Task:
         command=request.command,
         working_folder=str(Path.cwd()),
         real=request.real,
-        programs={} if request.real else programs(),
+        programs={} if request.real else stand_in_programs(),
         launched=None if request.real else asdict(wanted),
     )
 
@@ -156,21 +156,21 @@ def collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Pa
             if path.is_symlink() or not path.is_dir():
                 continue
             if name in _OURS:
-                _move(path, _beside(run_folder, None) / name)
+                _move_folder(path, _trace_folder(run_folder, None) / name)
             elif set(os.listdir(path)) <= set(_OURS):  # noqa: PTH208 - names are enough
                 for part in sorted(path.iterdir()):
-                    _move(part, _beside(run_folder, name) / part.name)
+                    _move_folder(part, _trace_folder(run_folder, name) / part.name)
                 path.rmdir()
 
 
-def _move(path: Path, aim: Path) -> None:
+def _move_folder(path: Path, aim: Path) -> None:
     if not any(path.iterdir()):
         path.rmdir()
     elif not aim.exists():
         shutil.move(path, aim)
 
 
-def _beside(run_folder: Path, rank: str | None) -> Path:
+def _trace_folder(run_folder: Path, rank: str | None) -> Path:
     """The folder of the trace of a rank, or of the only one there is; else the rank's folder, or the run folder."""
     traces = [path.parent for path in sorted(run_folder.rglob("memory_block.csv"))]
     own = [folder for folder in traces if rank is None or rank in (folder.name, folder.parent.name)]

@@ -154,24 +154,24 @@ def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparis
     return LogComparison(
         simulated,
         log,
-        tuple(_pair(report, one, terms) for report, one in both),
+        tuple(_make_pair(report, one, terms) for report, one in both),
         tuple(one.rank for one in told if id(one) not in matched),
         tuple(report.rank for report in reports if id(report) not in matched),
     )
 
 
-def _pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedPair:
-    limit = _limit(report, real, terms)
+def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedPair:
+    limit = _real_limit(report, real, terms)
     whole = max(real.peak_bytes, real.footprint_bytes or 0)
     need = Need(real.peak_bytes, whole, whole, msg(f"stages.log.source.{real.words.value}", line=real.line))
     doubts = () if real.peak_bytes else (msg("verdict.none.empty"),)
     verdict = judge(need, limit, Outside(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
-    figures = tuple(_figures(report, real))
+    figures = tuple(_compare_figures(report, real))
     rank = real.rank if real.rank is not None else report.rank
-    return LoggedPair(rank, report, real, verdict, figures, tuple(_notes(report, real)))
+    return LoggedPair(rank, report, real, verdict, figures, tuple(_explain_differences(report, real)))
 
 
-def _limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
+def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
     """What the real run may take: as the user says, else as its log says, else as the simulated one may."""
     if terms.names_device:
         return limit_of(device_of(terms.chip, terms.device_bytes))
@@ -181,7 +181,7 @@ def _limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
     return report.verdict.limit or limit_of(device_of())
 
 
-def _needed(report: RankReport) -> tuple[int, int]:
+def _needed_bytes(report: RankReport) -> tuple[int, int]:
     """Peak and footprint of a simulated rank: of the whole stage, where the run held a part of it."""
     need = report.verdict.need
     if need is None:
@@ -189,8 +189,8 @@ def _needed(report: RankReport) -> tuple[int, int]:
     return need.peak_bytes, need.footprint_bytes
 
 
-def _figures(report: RankReport, real: RankMemory) -> Iterator[ComparedFigure]:
-    peak, footprint = _needed(report)
+def _compare_figures(report: RankReport, real: RankMemory) -> Iterator[ComparedFigure]:
+    peak, footprint = _needed_bytes(report)
     verdict = report.verdict
     yield ComparedFigure("peak", peak, real.peak_bytes)
     yield ComparedFigure("footprint", footprint, real.footprint_bytes)
@@ -204,8 +204,8 @@ def _figures(report: RankReport, real: RankMemory) -> Iterator[ComparedFigure]:
         yield ComparedFigure("device", None, real.device_mib * MIB)
 
 
-def _notes(report: RankReport, real: RankMemory) -> Iterator[Message]:
-    peak, _ = _needed(report)
+def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Message]:
+    peak, _ = _needed_bytes(report)
     verdict = report.verdict
     missing = real.peak_bytes - peak
     sizes = {"size": mib(abs(missing)), "share": f"{abs(missing) / max(real.peak_bytes, 1):.1%}"}

@@ -48,26 +48,26 @@ def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Pa
     """The devices of a config's job; for the packaged model and one that is named the same rule."""
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
-    if dialect is Dialect.MINDFORMERS or _shards(source.data):
+    if dialect is Dialect.MINDFORMERS or _names_shards(source.data):
         return Devices(None, msg("stages.devices.config"))
     comment = _COMMENT.search(source.text[:_HEAD])
     if comment and int(comment[1]):
         return Devices(int(comment[1]), msg("stages.devices.comment"))
-    for script in _scripts(path):
+    for script in _scripts_beside(path):
         count = _size_in(script, path.name)
         if count:
             return Devices(count, msg("stages.devices.script", file=script.name))
     return Devices(None, msg("stages.devices.fewest"))
 
 
-def _shards(data: Mapping[object, object]) -> bool:
+def _names_shards(data: Mapping[object, object]) -> bool:
     """Whether a dynamic-graph config of MindFormers names its data-parallel ranks."""
     section = data.get("parallelism")
     shards = section.get("data_parallel_shard") if isinstance(section, dict) else None
     return type(shards) is int and shards > 0
 
 
-def _scripts(path: Path) -> list[Path]:
+def _scripts_beside(path: Path) -> list[Path]:
     try:
         found = sorted(path.absolute().parent.glob("*.sh"))[:_MOST_SCRIPTS]
         return [one for one in found if one.is_file() and one.stat().st_size <= _MOST_BYTES]
@@ -113,7 +113,7 @@ def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
         UsageError: The device does not have as much as the config asks for.
     """
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    return limit, _reserved(request, limit, run.split if run.world_size > 1 else None)
+    return limit, _reserved_bytes(request, limit, run.split if run.world_size > 1 else None)
 
 
 def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
@@ -123,10 +123,10 @@ def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
         UsageError: There is no such device.
     """
     limit = limit_of(device_of(request.chip, request.device_bytes))
-    return limit, _reserved(request, limit, split if split.communicators > 1 else None)
+    return limit, _reserved_bytes(request, limit, split if split.communicators > 1 else None)
 
 
-def _reserved(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
+def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
     outside = outside_of(request)
     if split is not None:
         outside = replace(outside, communicators=split.communicators, counted=False)

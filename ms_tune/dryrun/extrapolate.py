@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _KindT = TypeVar("_KindT", bound=Hashable)
 
 
-def weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
+def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
     """The weights that make the full stage of the stages that were run.
 
     Args:
@@ -37,10 +37,10 @@ def weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) ->
     # One equation for the part that every run has once, and one for every kind of layer.
     equations = [[Fraction(1)] * len(runs) + [Fraction(1)]]
     equations += [[Fraction(counts.get(kind, 0)) for counts in (*runs, full)] for kind in kinds]
-    return _solved(equations, len(runs))
+    return _solve_rows(equations, len(runs))
 
 
-def worst(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
+def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
     """The stages that no earlier one outdoes by at least as many layers of every kind.
 
     With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
@@ -57,14 +57,14 @@ def worst(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
     )
 
 
-def combined(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
+def combine_figures(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
     """The weighted sum of one figure of the runs, to the nearest byte and not below zero."""
     return max(
         0, round(sum((Fraction(part) * factor for part, factor in zip(parts, factors, strict=True)), Fraction(0)))
     )
 
 
-def _solved(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
+def _solve_rows(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
     """Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution."""
     rows = [row[:] for row in rows]
     pivots: list[int] = []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.devices import outside_of
-from ms_tune.dryrun.extrapolate import combined
+from ms_tune.dryrun.extrapolate import combine_figures
 from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.attribution import operator_at
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _KEPT = MemoryCategory.ACTIVATIONS
 
 
-def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
+def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
     """The full stage; None where it was not asked for or the runs do not tell.
 
     Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
@@ -54,16 +54,16 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
     if not plan.factors or plan.full_layers is None:
         return None
     runs = [(run.layers, run.layer_counts) for run in plan.runs]
-    return derived(plan.full_layers, runs, plan.factors, readings)
+    return derive_stage(plan.full_layers, runs, plan.factors, readings)
 
 
-def derived(
+def derive_stage(
     layers: int,
     runs: Sequence[tuple[int, Mapping[StageLayerKind, int]]],
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """A stage with so many layers, from runs with fewer; see :func:`extrapolated`.
+    """A stage with so many layers, from runs with fewer; see :func:`extrapolate_stage`.
 
     Args:
         layers: Its layers.
@@ -71,7 +71,7 @@ def derived(
         factors: Their weights in the whole stage.
         readings: What they left behind.
     """
-    moments = [(phase, combined(sizes, factors), parts) for phase, sizes, parts in _moments(readings)]
+    moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
     (fewest, first), (most, last) = runs[0], runs[-1]
@@ -80,14 +80,17 @@ def derived(
         from_layers=tuple(count for count, _ in runs),
         peak_bytes=peak,
         need=need_of(peak, readings, factors, fewest),
-        contents={content: combined([part.contents[content] for part in parts], factors) for content in CONTENTS},
+        contents={
+            content: combine_figures([part.contents[content] for part in parts], factors) for content in CONTENTS
+        },
         layer_bytes=(sizes[-1] - sizes[0]) // (most - fewest),
         phases={phase: size for phase, size, _ in moments if phase is not None},
-        layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(last) - _plain(first)),
+        layer_activations=_layer_activations(parts[0], parts[-1])
+        // max(1, _count_not_recomputed(last) - _count_not_recomputed(first)),
     )
 
 
-def judged(
+def judge_stage(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
 ) -> tuple[RankRecord, Verdict]:
     """What is kept of a stage for other commands, and the verdict about it.
@@ -119,7 +122,7 @@ def judged(
     return record, judge(need, limit, outside, doubts)
 
 
-def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
+def _common_moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
     """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
     if any(set(reading.phase_peaks) != set(phases) for reading in readings):
@@ -134,7 +137,7 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
     ]
 
 
-def _plain(kinds: Mapping[StageLayerKind, int]) -> int:
+def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
     """Layers that are not recomputed as a whole."""
     return sum(count for kind, count in kinds.items() if kind.recompute is not RecomputeMode.FULL)
 
@@ -157,7 +160,7 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
     """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
     found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
-    recomputed = bool(run.kinds) and _plain(run.kinds) == 0
+    recomputed = bool(run.kinds) and _count_not_recomputed(run.kinds) == 0
     return found or (0 if recomputed else None)
 
 
@@ -196,7 +199,7 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
         factors: Their weights in it.
         layers: Layers of the first run.
     """
-    footprints = _replayed(peak, readings, factors, layers)
+    footprints = _replay_footprints(peak, readings, factors, layers)
     if not footprints:
         return Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
     least, most = min(footprints), max(footprints)
@@ -205,11 +208,11 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
     return Need(peak, most, least, msg("verdict.footprint.replayed-orders", low=gib(least), high=gib(most)))
 
 
-def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
+def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
     """The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove itself."""
     if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
         return []
-    traced = [_requests(reading) for reading in readings]
+    traced = [_pool_requests(reading) for reading in readings]
     if any(one is None for one in traced):
         return []
     (_, small, called), (pool, large, called_too) = (one for one in traced if one is not None)
@@ -225,7 +228,7 @@ def _replayed(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction
     return [max(one.actual_peak, peak) for one in found] if near else []
 
 
-def _requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
+def _pool_requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
     """The pool of a run, its requests, and what makes them, alike for all layers; None if it has several pools."""
     table = reading.report.table
     pools = pools_of(table)

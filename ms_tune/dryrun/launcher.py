@@ -98,7 +98,7 @@ class Running:
                 return None
             self.timed_out = True
         seconds = self.elapsed
-        stop([self])
+        stop_programs([self])
         return ProcessEnd(self.process.wait(), seconds, self.timed_out)
 
     def _calm(self) -> None:
@@ -108,7 +108,7 @@ class Running:
             self.calmed = self.elapsed
 
 
-def start(child: Child) -> Running:
+def start_program(child: Child) -> Running:
     """Start a program.
 
     Raises:
@@ -128,7 +128,7 @@ def start(child: Child) -> Running:
     return Running(process, child.timeout, simulated, traces=child.environment.get(TRACES))
 
 
-def stop(running: Sequence[Running]) -> None:
+def stop_programs(running: Sequence[Running]) -> None:
     """End programs and all that is left of their process groups: politely, and after some seconds not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
@@ -209,11 +209,11 @@ class Watch:
 
     def stop_all(self) -> None:
         """End whatever still runs."""
-        stop(self._running)
+        stop_programs(self._running)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watch]:
+def watch_programs() -> Iterator[Watch]:
     """Note signals instead of raising them, and end every program that was not waited for.
 
     What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
@@ -257,14 +257,14 @@ def idle_spinning_threads(group: int) -> int:
     Returns:
         How many threads were found to spin; those of earlier calls are counted again.
     """
-    return sum(_calm_process(process) for process in _processes(group))
+    return sum(_calm_process(process) for process in _processes_of_group(group))
 
 
-def _processes(group: int) -> Iterator[Path]:
+def _processes_of_group(group: int) -> Iterator[Path]:
     for process in _PROC.iterdir():
         if process.name.isdecimal():
             with contextlib.suppress(OSError):
-                if int(_fields(process)[_PROCESS_GROUP]) == group:
+                if int(_stat_fields(process)[_PROCESS_GROUP]) == group:
                     yield process
 
 
@@ -282,20 +282,20 @@ def _calm_process(process: Path) -> int:
 def _spins(thread: Path, name: str) -> bool:
     """Whether a thread runs without ever waiting; false if it has just ended."""
     try:
-        fields = _fields(thread)
+        fields = _stat_fields(thread)
         seconds = (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
         if seconds < _BUSY_SECONDS or (thread / "comm").read_text() != name:
             return False
-        return _waits((thread / "status").read_text()) < _MOST_WAITS
+        return _count_waits((thread / "status").read_text()) < _MOST_WAITS
     except OSError:
         return False
 
 
-def _fields(process: Path) -> list[str]:
+def _stat_fields(process: Path) -> list[str]:
     """The fields of ``stat`` behind the name, which may hold blanks and parentheses."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
-def _waits(status: str) -> int:
+def _count_waits(status: str) -> int:
     """How often the thread gave the processor up by itself."""
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))

@@ -37,7 +37,7 @@ def host_bytes(run: PreparedRun) -> int:
     return _DYNAMIC + run.layers * _DYNAMIC_LAYER
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
@@ -46,7 +46,7 @@ def available_bytes() -> int:
     """Memory that can be had on this machine now, within the limit of a container."""
     found = _AVAILABLE.search(Path("/proc/meminfo").read_text(encoding="utf-8"))
     free = int(found[1]) * KIB if found else GIB
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    limit, used = _read_number(_CGROUP / "memory.max"), _read_number(_CGROUP / "memory.current")
     if limit is not None and used is not None:
         free = min(free, max(0, limit - used))
     return free
@@ -62,10 +62,10 @@ def processes_at_once(needs: Sequence[int], wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     largest = max(needs, default=GIB)
-    return max(1, min(cores(), len(needs), (available_bytes() - _SPARE) // largest))
+    return max(1, min(usable_cores(), len(needs), (available_bytes() - _SPARE) // largest))
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -117,7 +117,7 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
         report=report,
         phase_peaks=_phase_peaks(report),
         seconds=seconds,
-        warnings=_disagreements(report),
+        warnings=_find_disagreements(report),
     )
 
 
@@ -174,7 +174,7 @@ def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
     }
 
 
-def _disagreements(report: RankReport) -> tuple[Message, ...]:
+def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
     """Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors."""
     peak, table, log = report.curve.peak_bytes, report.table, report.log
     found = []
@@ -228,11 +228,11 @@ def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
     if isinstance(result, CommandResult):
         by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
         ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]
-        return JobReport(_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
+        return JobReport(_memory_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
     ordered = sorted(result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes))
     shown = ordered[:most]
     ranks = [_in_full(stage.reading, stage.run.rank) for stage in shown]
-    memory = _report(result.folder, ranks, [stage.run.stage for stage in shown])
+    memory = _memory_report(result.folder, ranks, [stage.run.stage for stage in shown])
     return JobReport(memory, tuple(shown), len(ordered) - len(shown))
 
 
@@ -241,5 +241,5 @@ def _in_full(reading: Reading, rank: int | None) -> RankReport:
     return analyse_rank(replace(files, rank=rank), MemoryRequest(), lambda _: None)
 
 
-def _report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
+def _memory_report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
     return WorstFirst(folder, tuple(ranks), tuple(stages), findings_between(ranks, stale=False))

@@ -126,7 +126,7 @@ class DryrunRequest(RunRequest):
         layers: Layers in every simulated stage; None for as many as the config says.
         fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived; a stage that
             would not take less that way is run whole.
-        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare`).
+        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare_run`).
         stages: The stages to simulate.
         ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
         extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.

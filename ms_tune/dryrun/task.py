@@ -119,10 +119,10 @@ def state_of(folder: Path, elapsed: float) -> TaskState:
     except (OSError, ValueError, KeyError, TypeError):
         phase, step, steps = "start", 0, 0
     known = phase if phase in _PHASES else "start"
-    return TaskState(known, step, steps, _blocks(folder / LOG) if known == "write" else None, elapsed)
+    return TaskState(known, step, steps, _count_blocks(folder / LOG) if known == "write" else None, elapsed)
 
 
-def _blocks(log: Path) -> int | None:
+def _count_blocks(log: Path) -> int | None:
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

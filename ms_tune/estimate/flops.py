@@ -123,7 +123,7 @@ def widths_of(model: ModelConfig) -> Widths | None:
         hidden=hidden,
         tokens=tokens,
         vocabulary=words,
-        attention=_attention(model, hidden, heads),
+        attention=_attention_of(model, hidden, heads),
         feed_forward=inner,
         gated=gated,
         experts=experts,
@@ -133,7 +133,7 @@ def widths_of(model: ModelConfig) -> Widths | None:
     )
 
 
-def _attention(model: ModelConfig, hidden: int, heads: int) -> Attention:
+def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
     rank = whole_number(model, "kv_lora_rank")
     if model.facts.latent and rank:
         rotary = whole_number(model, "qk_pos_emb_head_dim") or 0

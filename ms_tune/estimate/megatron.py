@@ -16,9 +16,9 @@ from ms_tune.estimate.memory import (
     HeldLayers,
     RankShare,
     StageEstimate,
+    estimate_stage,
     logits_bytes,
     megatron_activations,
-    stage_estimate,
 )
 from ms_tune.estimate.persistent import stage_weights
 from ms_tune.text import msg
@@ -59,13 +59,13 @@ class MegatronModel:
             ValueError: It is not of this form, or its numbers cannot be.
             KeyError: Something is missing.
         """
-        data, expert_data = (_count(facts[name]) for name in ("data", "expert_data"))
+        data, expert_data = (_checked_count(facts[name]) for name in ("data", "expert_data"))
         if not data or not expert_data:
             raise ValueError(facts)
         return cls(
-            weights=_count(facts["weights"]),
-            trained=_count(facts["trained"]),
-            experts=_count(facts["experts"]),
+            weights=_checked_count(facts["weights"]),
+            trained=_checked_count(facts["trained"]),
+            experts=_checked_count(facts["experts"]),
             data=data,
             expert_data=expert_data,
             distributed=facts["distributed"] is True,
@@ -94,7 +94,7 @@ class MegatronModel:
         return found
 
 
-def _count(value: object) -> int:
+def _checked_count(value: object) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
         raise ValueError(value)
     return value
@@ -122,10 +122,10 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
         for layer in chunk.layers
     ]
     logits = logits_bytes(widths, share, in_place=True) if stage.index == stage.stages - 1 else 0
-    return stage_estimate(stage.index, stage.layers, _lasting(config, stage), layers, logits)
+    return estimate_stage(stage.index, stage.layers, _persistent_bytes(config, stage), layers, logits)
 
 
-def _lasting(config: TrainingConfig, stage: Stage) -> int:
+def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
     """Weights, gradients and the optimizer's state by theory."""
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)

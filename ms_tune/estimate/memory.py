@@ -96,7 +96,7 @@ def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) ->
     return (_LOGITS_IN_PLACE if in_place else _LOGITS) * share.tokens * widths.vocabulary // share.tensor
 
 
-def sent_by_layer(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
+def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
     """Bytes that a rank sends for one layer and one micro-batch, forward and backward.
 
     Args:
@@ -107,30 +107,30 @@ def sent_by_layer(widths: Widths, share: RankShare, *, experts: bool, again: boo
     """
     between = _HALF * share.tokens * widths.hidden
     passes = 3 if again else 2
-    sent = passes * 2 * _around(2 * between, share.tensor)  # attention and feed-forward block, each a reduction
+    sent = passes * 2 * _ring_share(2 * between, share.tensor)  # attention and feed-forward block, each a reduction
     keys = _HALF * share.tokens * widths.attention.groups * (widths.attention.head + widths.attention.value)
     sent += passes * keys // share.tensor * (share.context - 1)  # a ring of keys and values
     if experts:
-        sent += passes * 2 * _around(between * widths.chosen // share.between, share.expert)
+        sent += passes * 2 * _ring_share(between * widths.chosen // share.between, share.expert)
     return sent
 
 
-def sent_by_weights(weights: int, ranks: int) -> int:
+def weight_sent_bytes(weights: int, ranks: int) -> int:
     """Bytes that a rank sends once a step: gradients scattered, weights gathered.
 
     Args:
         weights: Bytes of a rank's weights.
         ranks: Ranks that hold the same.
     """
-    return 2 * _around(weights, ranks)
+    return 2 * _ring_share(weights, ranks)
 
 
-def handed_on(widths: Widths, share: RankShare) -> int:
+def p2p_bytes(widths: Widths, share: RankShare) -> int:
     """Bytes that a cell hands to the next one, and gets back, of one micro-batch."""
     return 2 * _HALF * share.tokens * widths.hidden // share.between
 
 
-def _around(size: int, ranks: int) -> int:
+def _ring_share(size: int, ranks: int) -> int:
     return size * (ranks - 1) // ranks
 
 
@@ -206,7 +206,7 @@ class HeldLayers:
     count: int = 1  # how many there are
 
 
-def stage_estimate(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
+def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
     """What a stage holds: for the whole run, of the micro-batches in flight, and while a layer or the loss is worked out.
 
     Args:

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import make_name, shares
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dialects.stage import make_name, share_out
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import LayerKind, RecomputeMode
@@ -92,13 +92,13 @@ def count_job_layers(job: PlannedJob) -> JobLayers:
 
 def _prepare_stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
     """All stages of a config as they would be run whole."""
-    return [prepare(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
+    return [prepare_run(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
 
 
 def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int:
     """The fewest layers of a stage to which one more in each chunk adds layers of what most are made of, and no others.
 
-    A small run has one of each kind that a stage has (ms_tune.dialects.stage.resized): the difference of a run with one layer with
+    A small run has one of each kind that a stage has (ms_tune.dialects.stage.resize_stage): the difference of a run with one layer with
     experts and one that has a dense layer beside it is what the dense one holds.
     """
     cells: Counter[tuple[int, LayerKind]] = Counter()
@@ -106,7 +106,7 @@ def _fewest_layers_of(run: PreparedRun, main: LayerKind, job: PlannedJob) -> int
         cells[kind.cell] += count
     counts, least = list(cells.values()), (1 if job.compiled else _LEAST) * job.chunks
     for few in range(least, run.layers - job.chunks + 1):
-        steps = zip(cells, shares(counts, few), shares(counts, few + job.chunks), strict=True)
+        steps = zip(cells, share_out(counts, few), share_out(counts, few + job.chunks), strict=True)
         if all(make is main or less == more for (_, make), less, more in steps):
             return few
     return least
@@ -227,7 +227,7 @@ def _cell_probe_size(job: PlannedJob) -> int:
 def _scale_recomputed(size: int, some: int, count: int) -> int:
     """How many of a cell's layers are recomputed, so that a small run with so many of them has as many as are wanted.
 
-    A small run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resized).
+    A small run has one of each kind that a stage has, and of the others their share (ms_tune.dialects.stage.resize_stage).
     """
     return 1 if some == 1 else (some * count + size // 2) // size
 

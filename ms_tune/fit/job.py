@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import on_devices, recomputes
-from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
+from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
@@ -115,7 +115,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
         ConfigError: The config cannot be read, or its framework refuses it.
         UnsupportedError: Nothing is known about its layers one by one.
     """
-    loaded = loaded or load(request)
+    loaded = loaded or load_config(request)
     now = normalize(loaded.job)
     if now.failure is not None:
         hint = now.problems[0].help if now.problems else None
@@ -123,7 +123,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
     _check_split(loaded, now)
-    first = prepare(replace(request, stage=0, layers=None), loaded)
+    first = prepare_run(replace(request, stage=0, layers=None), loaded)
     return PlannedJob(request, loaded, on_devices(now, first.world_size), first)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ms_tune.dialects.stage import kinds_from_json, kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.run import simulate_each
 from ms_tune.enums import MemoryCategory
 from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
@@ -96,7 +96,7 @@ def measure_probes(
     for number, probe in enumerate(probes):
         asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
         try:
-            run = prepare(replace(asked, stage=probe.stage), probe.loaded)
+            run = prepare_run(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
                 # It speaks of --layers, which nobody gave.

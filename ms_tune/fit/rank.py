@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.memory import (
     RankShare,
-    handed_on,
     layer_activations,
+    layer_sent_bytes,
     logits_bytes,
-    sent_by_layer,
-    sent_by_weights,
+    p2p_bytes,
+    weight_sent_bytes,
 )
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.costs import PREDICTIONS, relative_costs
@@ -219,7 +219,9 @@ class _LayoutRanker:
     def _prepare_layout(self, layout: Layout) -> _ReadLayout:
         loaded = with_layout(self._loaded, layout, self._job.layers)
         stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
-        asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
+        asked = {
+            stage: prepare_run(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}
+        }
         if not all(run.theory for run in asked.values()):
             raise UnsupportedError(msg("layouts.refused.unknown"))
         runs = [asked.get(stage, asked[min(1, stages - 1)]) for stage in range(stages)]
@@ -237,7 +239,9 @@ class _LayoutRanker:
         several = layout.chunks > 1
         if several not in self._schedules:
             loaded = with_layout(self._loaded, layout, self._job.layers)
-            run = prepare(replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded)
+            run = prepare_run(
+                replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded
+            )
             if run.pipeline.schedule is None:
                 raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
             self._schedules[several] = run.pipeline.schedule
@@ -318,11 +322,11 @@ class _LayoutRanker:
             count, of_layers = facts.layers[stage], 0.0
             for make, part in makes.items():
                 experts = make is not LayerKind.DENSE and bool(widths.experts)
-                plain, again = (sent_by_layer(widths, share, experts=experts, again=both) for both in (False, True))
+                plain, again = (layer_sent_bytes(widths, share, experts=experts, again=both) for both in (False, True))
                 of_layers += (plain * (count - full[stage]) + again * full[stage]) * part / sum(makes.values())
-            handed = handed_on(widths, share) * layout.chunks if layout.pipeline > 1 else 0
+            handed = p2p_bytes(widths, share) * layout.chunks if layout.pipeline > 1 else 0
             most = max(most, round((of_layers + handed) * layout.micro_batches))
-        return most + sent_by_weights(weights, layout.data * layout.context)
+        return most + weight_sent_bytes(weights, layout.data * layout.context)
 
 
 @dataclass(frozen=True, slots=True)

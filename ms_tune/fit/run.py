@@ -8,7 +8,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.estimate.flops import widths_of
@@ -325,7 +325,7 @@ def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[i
     assert report.shortage is not None  # noqa: S101 - the caller has looked
     assert report.nearest is not None  # noqa: S101 - as above
     stage = report.shortage.stage
-    run = prepare(replace(job.request, stage=stage, layers=None), job.loaded)
+    run = prepare_run(replace(job.request, stage=stage, layers=None), job.loaded)
     if fragments:
         yield "vmm", fragments[stage]
     dialect, ranks = job.loaded.dialect, run.split.data * run.split.context

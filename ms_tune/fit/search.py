@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.fit.costs import DENSE_UNITS
@@ -110,7 +110,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     asked = request.fit.dryrun
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
-    loaded = load(asked)
+    loaded = load_config(asked)
     job = read_job(replace(asked, devices=None), _with_own_devices(loaded))
     now = read_layout(loaded, job.first)
     devices = asked.devices or now.devices

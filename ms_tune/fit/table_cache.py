@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
@@ -86,7 +86,7 @@ def _table_file(job: PlannedJob) -> Path:
     """
     here = simulated_by()
     bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
-    return cache_file(prepare(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)
+    return cache_file(prepare_run(replace(job.request, stage=0, layers=None), bare), job.request, here, _WHAT)
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.dryrun.plan import plan as planned
+from ms_tune.dryrun.plan import plan_job as planned
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.run import dryrun
 from ms_tune.enums import RecomputeMode

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.fingerprints import foreign
 from ms_tune.facts.keys import open_sections, types_by_section
+from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.fingerprints import Fingerprint
     from ms_tune.text import Message
@@ -160,3 +163,55 @@ def _has(data: object, path: KeyPath) -> bool:
             return False
         data = data[key]
     return True
+
+
+class DialectChoice(NamedTuple):
+    """What a config is checked as."""
+
+    dialect: Dialect | None  # the dialect; None if it is not checked
+    reason: Message | None = None  # why it is not checked
+    notes: tuple[Message, ...] = ()  # what the user should know
+    fragment: bool = False  # whether it is a part of a config only
+
+
+def choose_dialect(
+    found: Recognition, values: object, path: Path, asked: Dialect | None, *, firmly: bool
+) -> DialectChoice:
+    """What a config is checked as.
+
+    Args:
+        found: What it looks like.
+        values: What is in it.
+        path: The file.
+        asked: The dialect that the user names.
+        firmly: Whether that holds for files of other programs, too.
+    """
+    if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
+        return DialectChoice(Dialect.MINDSPEED_MM)
+    if asked is Dialect.MINDSPEED_MM:
+        return DialectChoice(None, msg("lint.not-multimodal"))
+    why_not = found.why_not
+    if asked is None or (found.foreign is not None and not firmly):
+        if found.dialect is None:
+            unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
+            return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+        unsure = msg("lint.unsure", file=path, dialect=found.dialect.value)
+        return _as_dialect(path, values, found.dialect, () if found.confident else (unsure,))
+    notes: tuple[Message, ...] = ()
+    if why_not is not None:
+        notes = (msg("lint.overruled", file=path, reason=why_not, dialect=asked.value),)
+    return _as_dialect(path, values, asked, notes)
+
+
+def _is_multimodal(values: object, found: Recognition) -> bool:
+    """Whether a file is one of MindSpeed-MM's that are checked: an FSDP2 YAML, or a ``tools.json``."""
+    if found.dialect is not None:
+        return False
+    return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
+
+
+def _as_dialect(path: Path, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> DialectChoice:
+    fragment = is_fragment(values, dialect)
+    if fragment:
+        notes = (*notes, msg("lint.fragment", file=path, dialect=dialect.value))
+    return DialectChoice(dialect, None, notes, fragment)

@@ -170,6 +170,11 @@ class Job:
         """The model, with what the framework's class makes of its settings, left out or not."""
         return model_of(self.source, self.dialect, self.release.version, self.source.beside)
 
+    def degree(self, kind: str) -> int:
+        """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
+        degree: int = dialect_module(self.dialect.value, "read").parallel_degree(self, kind)
+        return degree
+
     @cached_property
     def plan(self) -> LayerPlan:
         """What each layer recomputes and swaps, and where it lies, as the framework decides it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.encode import json_text
 from ms_tune.errors import ConfigError, reason_of
-from ms_tune.lint.fingerprint import fingerprints
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 
@@ -85,3 +85,22 @@ def write_baseline(file: Path, found: Iterable[tuple[Path, str, Sequence[Diagnos
     content = json_text({"version": VERSION, "files": dict(sorted(files.items()))}, indent=1)
     write_atomically(file, f"{content}\n".encode())
     return sum(count for entries in files.values() for entry in entries if isinstance(count := entry["count"], int))
+
+
+_LENGTH = 16  # characters of a fingerprint
+_WORDS = 200  # characters of the place that count
+
+
+def fingerprints(text: str, findings: Iterable[Diagnostic]) -> list[tuple[str, int]]:
+    """For every finding what it is, and the how-manieth of this kind in the file (from 1)."""
+    counts: Counter[str] = Counter()
+    found = []
+    for finding in findings:
+        words = " ".join(text[finding.location.start : finding.location.end].split())[:_WORDS]
+        # By the family, where there is one: a baseline is older than the ids of its checks may be.
+        kind = (finding.family or finding).id
+        parts = json.dumps([kind, [str(item) for item in finding.path], words])
+        print_ = hashlib.sha256(parts.encode()).hexdigest()[:_LENGTH]
+        counts[print_] += 1
+        found.append((print_, counts[print_]))
+    return found

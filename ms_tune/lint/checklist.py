@@ -1,44 +1,50 @@
 """Checklists: the checks of the linter, as data.
 
 A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
-schema by a test; a user's own is checked when it is read.
+schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
-from types import MappingProxyType
+import re
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.diagnostics import Category, Consequence, Family, Severity
+from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import Dialect
 from ms_tune.lint.cache import read_values
+from ms_tune.lint.expressions import parse_expression
 from ms_tune.resources import data_folder
 from ms_tune.source.edit import ChangeKind
-from ms_tune.source.yaml import MISSING, load_source
+from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.text import Text, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-
+    from ms_tune.lint.expressions import Expression
 
 _FOLDER = "checklists"
 _SHARED = "common"
+_LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
+
+FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
+CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
 
 class Condition(NamedTuple):
     """What a value has to be."""
 
-    kind: str  # `equals`, `one-of`, `not-one-of`, `forbidden`, `required` or `schema`
-    operand: Any  # the value, the values, or the JSON Schema; nothing for `forbidden` and `required`
+    kind: str  # one of `CONDITIONS`; of a precondition also `legacy` or `holds`
+    operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
 
 
 class When(NamedTuple):
-    """A check is only made if the value at a path (or the framework's default for it) is like this, or the model is a legacy one."""
+    """A check is only made if the value at a path (or the framework's default for it) is like this, or an expression holds."""
 
     path: KeyPath
     condition: Condition
@@ -52,25 +58,26 @@ class Expectation(NamedTuple):
     condition: Condition
 
 
+class Refusal(NamedTuple):
+    """A declared check of settings together: what is refused, as an expression."""
+
+    refuse: Expression
+    given: Expression | None  # only where this holds, too
+    defaults: Mapping[str, Any]  # values of settings that are not written
+    at: tuple[str, ...]  # the settings to point at, the first that is written; none for those of the expression
+    related: str | None  # the message for the other settings, which are not pointed at without it
+
+
 class FunctionTest(NamedTuple):
-    """A check in code: a function of a module of :mod:`ms_tune.lint.checks`, and what to pass to it."""
+    """A check in code: a function below :mod:`ms_tune`, and what to pass to it."""
 
     module: str
     name: str
     options: Mapping[str, Any]
-
-
-class FixRule(NamedTuple):
-    """How findings of a check are fixed."""
-
-    kind: ChangeKind | None  # what is done; nothing for a rewrite or a move
-    path: KeyPath | None  # where, if it is not the finding's own key path
-    value: Any  # The new value or key. In a text, `{name}` stands for a parameter of the finding.
-    spelled: bool  # whether `value` is the new value as YAML spells it (`set-text`)
-    safe: bool  # whether the meaning of the config surely stays what its author wanted
-    messages: frozenset[str]  # the messages of the check that it is for; empty for all
-    rewrite: str | None = None  # the name of the function that fixes code or a setting of the environment
-    sections: Mapping[str, KeyPath] = MappingProxyType({})  # the section that a key belongs into, by the key
+    asks_others: bool = False  # whether it asks what all others found, and is made last
+    refuses_job: bool = (
+        False  # whether what it finds stops the framework, so that the job's remedy is a fix of it wherever it lies
+    )
 
 
 class Evidence(NamedTuple):
@@ -82,24 +89,74 @@ class Evidence(NamedTuple):
     symbol: str = ""  # the class or function, such as `LayerSetting._check_inputs`; empty for the whole file
 
 
-class Check(NamedTuple):
-    """One entry of a checklist."""
+class Check:
+    """One entry of a checklist.
 
-    id: str  # `MST101`; stays the same for ever
-    name: str  # `duplicate-key`: what is wrong, not what to do
-    severity: Severity  # how bad it is
-    category: Category  # what kind of trouble it is
-    dialects: frozenset[Dialect]  # the dialects it is about
-    versions: str | None  # the framework versions it is about, such as `>=1.7`; None for all
-    when: tuple[When, ...]  # all of these must hold for the check to be made
-    whole: bool  # whether it is about the config with the keys that it takes from a `base_config`
-    test: Expectation | FunctionTest  # how to tell
-    entry: Mapping[str, Any]  # as the checklist has it: of texts only those that are shown are looked at
-    also: frozenset[str]  # other checks that the two examples cannot avoid
-    fixes: tuple[FixRule, ...] = ()  # how its findings are fixed; the first that is for a finding's message counts
-    profiles: frozenset[str] = frozenset()  # the profiles in which it is made; empty for all
-    opposite: str | None = None  # the check of other profiles that finds wrong what this one wants
-    family: Family | None = None  # the family that it is of, if it is of one
+    Args:
+        entry: As the checklist has it.
+        dialects: Those of the checklist.
+        family: The family that it is of, if it is of one.
+    """
+
+    def __init__(self, entry: Mapping[str, Any], dialects: Iterable[str], family: Family | None = None) -> None:
+        self.entry, self.family = entry, family
+        self.id: str = entry["id"]  # `MST101`; stays the same for ever
+        self.name: str = entry["name"]  # `duplicate-key`: what is wrong, not what to do
+        self.dialects = frozenset(map(Dialect, entry.get("dialects", dialects)))  # those that it is about
+        self.versions: str | None = entry.get("versions")  # the releases it is about, such as `>=1.7`; None for all
+        self.whole: bool = entry.get("whole", False)  # whether it is about the config with what its `base_config` says
+        # The check of other profiles that finds wrong what this one wants.
+        self.opposite: str | None = entry.get("opposite")
+
+    @cached_property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return Severity(self.entry["severity"])
+
+    @cached_property
+    def category(self) -> Category:
+        """What kind of trouble it is about."""
+        return Category(self.entry["category"])
+
+    @cached_property
+    def profiles(self) -> frozenset[str]:
+        """The profiles in which it is made; empty for all."""
+        return frozenset(self.entry.get("profiles", ()))
+
+    @cached_property
+    def also(self) -> frozenset[str]:
+        """Other checks that the two examples cannot avoid."""
+        return frozenset(self.entry.get("also", ()))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """It finds nothing where none of these keys is written, wherever they stand; empty if that cannot be said."""
+        test = self.entry["test"]
+        if "about" in test:
+            return frozenset(test["about"])
+        if "refuse" in test:
+            text = f"{test['refuse']} {test.get('given', '')}"
+            return frozenset(() if "network." in text else _LAST_PART.findall(text))
+        if "function" in test or "required" in test:
+            return frozenset()
+        last = {parse_path(path)[-1] for path in _paths(test)}
+        return frozenset() if ANY in last else frozenset(map(str, last))
+
+    @cached_property
+    def when(self) -> tuple[When, ...]:
+        """All of these must hold for the check to be made."""
+        return tuple(map(_when, self.entry.get("when", ())))
+
+    @cached_property
+    def test(self) -> Expectation | Refusal | FunctionTest:
+        """How to tell."""
+        return _test(self.entry["test"])
+
+    @cached_property
+    def fixes(self) -> tuple[FixRule, ...]:
+        """How its findings are fixed; the first that is for a finding's message counts."""
+        fixes = self.entry.get("fix", ())
+        return tuple(map(_fix, (fixes,) if isinstance(fixes, dict) else fixes))
 
     @property
     def title(self) -> Text:
@@ -128,7 +185,9 @@ class Check(NamedTuple):
 
         Empty in a user's own checklist that does not say it.
         """
-        return _consequences(self.entry.get("consequence", {}))
+        found = self.entry.get("consequence", {})
+        found = {"default": found} if isinstance(found, str) else found
+        return {message: Consequence(name) for message, name in found.items()}
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -149,7 +208,7 @@ class Check(NamedTuple):
 @cache
 def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     """The checks that ms-tune brings along: those for a dialect, or all."""
-    names = [_file_stem(one) for one in Dialect if dialect in (None, one)]
+    names = [one.value.replace("-", "_") for one in Dialect if dialect in (None, one)]
     folder = data_folder(_FOLDER)
     checks = (check for name in (_SHARED, *names) for check in read_checks(folder / f"{name}.yaml"))
     return tuple(check for check in checks if dialect is None or dialect in check.dialects)
@@ -165,6 +224,19 @@ def built_in_code() -> Mapping[str, tuple[Check, ...]]:
 def read_checks(path: Path) -> tuple[Check, ...]:
     """The checks of a built-in checklist, which tests have compared with the schema."""
     return tuple(_checks(read_values(path)))
+
+
+def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
+    dialects = data.get("dialects", ())
+    for entry in data.get("checks", ()):
+        if "members" not in entry:
+            yield Check(entry, dialects)
+            continue
+        # What the members share is said once.
+        shared = {key: value for key, value in entry.items() if key != "members"}
+        family = Family(entry["id"], entry["name"])
+        for member in entry["members"]:
+            yield Check(shared | member, dialects, family)
 
 
 class Checklist(NamedTuple):
@@ -204,7 +276,13 @@ def read_checklist(path: Path) -> Checklist:
     error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
     if error is not None:
         raise source.wrong(tuple(error.absolute_path), msg("lint.checklist.invalid", problem=error.message))
-    return Checklist(tuple(_checks(source.data)), frozenset(source.data.get("disable", ())))
+    checks = tuple(_checks(source.data))
+    for number, check in enumerate(checks):
+        try:
+            check.test  # noqa: B018 - reads it
+        except ValueError as problem:
+            raise source.wrong(("checks", number, "test"), msg("lint.checklist.invalid", problem=problem)) from None
+    return Checklist(checks, frozenset(source.data.get("disable", ())))
 
 
 def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
@@ -220,64 +298,12 @@ def parse_path(path: object) -> KeyPath:
     return tuple(path) if isinstance(path, list) else tuple(str(path).split("."))
 
 
-def _file_stem(dialect: Dialect) -> str:
-    return dialect.value.replace("-", "_")
-
-
-def _checks(data: Mapping[str, Any]) -> Iterable[Check]:
-    conditions: dict[str, tuple[When, ...]] = {}
-    for check in _entries(data):
-        # Conditions that are the same are one object, and asked about once.
-        yield check._replace(when=conditions.setdefault(repr(check.when), check.when)) if check.when else check
-
-
-def _entries(data: Mapping[str, Any]) -> Iterable[Check]:
-    for entry in data.get("checks", ()):
-        if "members" not in entry:
-            yield _check(entry, data["dialects"])
-            continue
-        # What the members share is said once.
-        shared = {key: value for key, value in entry.items() if key != "members"}
-        family = Family(entry["id"], entry["name"])
-        for member in entry["members"]:
-            yield _check(shared | member, data["dialects"])._replace(family=family)
-
-
-def _check(entry: Mapping[str, Any], dialects: list[str]) -> Check:
-    return Check(
-        id=entry["id"],
-        name=entry["name"],
-        severity=Severity(entry["severity"]),
-        category=Category(entry["category"]),
-        dialects=frozenset(map(Dialect, entry.get("dialects", dialects))),
-        versions=entry.get("versions"),
-        when=tuple(map(_when, entry.get("when", ()))),
-        whole=entry.get("whole", False),
-        test=_test(entry["test"]),
-        entry=entry,
-        also=frozenset(entry.get("also", ())),
-        fixes=tuple(map(_fix, _listed(entry.get("fix", ())))),
-        profiles=frozenset(entry.get("profiles", ())),
-        opposite=entry.get("opposite"),
-    )
-
-
-def _consequences(value: Mapping[str, str] | str) -> dict[str, Consequence]:
-    """What happens in the run, by the message."""
-    values = {"default": value} if isinstance(value, str) else value
-    return {message: Consequence(name) for message, name in values.items()}
-
-
 def _text(value: Mapping[str, str] | str) -> Text:
     """A text; where a checklist of a user's own has it in one language, it stands for both."""
     if isinstance(value, str):
         return Text(value, value)
     english, chinese = value.get("en"), value.get("zh")
     return Text(english or chinese or "", chinese or english or "")
-
-
-def _listed(value: Any) -> Iterable[Any]:  # noqa: ANN401 - one entry or several
-    return (value,) if isinstance(value, dict) else value
 
 
 def _fix(value: Mapping[str, Any]) -> FixRule:
@@ -298,22 +324,29 @@ def _fix(value: Mapping[str, Any]) -> FixRule:
 def _when(value: Mapping[str, Any]) -> When:
     if "legacy" in value:
         return When((), Condition("legacy", value["legacy"]), MISSING)
+    if "holds" in value:
+        return When((), Condition("holds", parse_expression(value["holds"])), MISSING)
     return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
 
 
-def _test(value: Mapping[str, Any]) -> Expectation | FunctionTest:
+def _test(value: Mapping[str, Any]) -> Expectation | Refusal | FunctionTest:
     if "function" in value:
-        module, _, name = value["function"].partition(".")
-        return FunctionTest(module, name, value.get("options", {}))
-    paths = value["paths"] if "paths" in value else [value["path"]]
-    return Expectation(tuple(map(parse_path, paths)), _condition(value))
+        module, _, name = value["function"].rpartition(".")
+        asks, refuses = value.get("asks-others", False), value.get("refuses-job", False)
+        return FunctionTest(module, name, value.get("options", {}), asks, refuses)
+    if "refuse" in value:
+        given = parse_expression(value["given"]) if "given" in value else None
+        refuse = parse_expression(value["refuse"])
+        at = value.get("at", ())
+        at = (at,) if isinstance(at, str) else tuple(at)
+        return Refusal(refuse, given, value.get("defaults", {}), at, value.get("related"))
+    return Expectation(tuple(map(parse_path, _paths(value))), _condition(value))
+
+
+def _paths(test: Mapping[str, Any]) -> Iterable[Any]:
+    return test["paths"] if "paths" in test else [test["path"]]
 
 
 def _condition(value: Mapping[str, Any]) -> Condition:
     kind = next(kind for kind in CONDITIONS if kind in value)
     return Condition(kind, value[kind])
-
-
-FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
-
-CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")

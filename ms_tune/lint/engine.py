@@ -1,4 +1,4 @@
-"""Runs checks over a config."""
+"""Runs checks over a job."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
-from ms_tune.dialects.check_context import CheckContext
-from ms_tune.errors import MsTuneError
+from ms_tune.dialects import dialect_module
+from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
+from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.releases import Release, default_release, release_or_default
 from ms_tune.job.includes import BASE
 from ms_tune.job.job import Job
-from ms_tune.lint.checklist import FunctionTest, built_in
-from ms_tune.lint.code_source import CodeSource
-from ms_tune.lint.conditions import applies, violations
-from ms_tune.lint.fix import propose, proved
-from ms_tune.lint.own import TOO_MANY
-from ms_tune.source.edit import ChangeKind
-from ms_tune.source.yaml import parse_source
+from ms_tune.lint.checklist import Expectation, FunctionTest, Refusal, built_in
+from ms_tune.lint.settings import TOO_MANY
+from ms_tune.source.yaml import MISSING, find_values, is_same
 from ms_tune.text import Language, Message, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ms_tune.diagnostics import Fix, KeyPath, Location
-    from ms_tune.dialects.check_context import Violation
+    from ms_tune.diagnostics import Location
     from ms_tune.enums import Dialect
-    from ms_tune.lint.checklist import Check
-    from ms_tune.source.edit import ValueChange
+    from ms_tune.lint.checklist import Check, Condition, When
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
 
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
 _SHOWN = 60  # characters of a value in a message
 _TOLD = 2000  # findings of one check in one file
 _LOOKED_AT = 4000  # of what of it may be blanks
-_LAST = "net.refused"
-_REFUSALS = {"plan.refused", _LAST}
 _OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
@@ -82,18 +75,27 @@ def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
 
 def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
     """What checks find in a job that they are all made for, in the order of the text."""
-    made = sorted(checks, key=_asks_others)
+    made = [check for check in checks if not (check.whole and job.lacks_bases)]
     found: list[Diagnostic] = []
-    met: dict[tuple[int, int], bool] = {}  # many checks are made on the same condition
+    last: list[tuple[Check, Job]] = []
     for check in made:
         read = job if check.whole else job.alone
-        if (check.whole and job.lacks_bases) or not _met(check, read.source, met):
+        if check.keys and check.keys.isdisjoint(read.source.key_names):
             continue
-        try:
-            found += _run(check, read, partial(_is_refused, check, read, made, found))
-        except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
-            found.append(_broken(check, job.source, error))
-    return proved(job.alone.source, sorted(found, key=lambda finding: (finding.location.start, finding.id)))
+        if not all(_applies(read, when) for when in check.when):
+            continue
+        if isinstance(check.test, FunctionTest) and check.test.asks_others:
+            last.append((check, read))
+        else:
+            found += _run_check(check, read)
+    for check, read in last:
+        found += _run_check(check, read, partial(_is_refused, check, read, made, found))
+    found.sort(key=lambda finding: (finding.location.start, finding.id))
+    if any(finding.fix for finding in found):
+        from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need none
+
+        return proved(job.alone.source, found)
+    return tuple(found)
 
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
@@ -102,39 +104,97 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
     return fits and dialect in check.dialects and matches(version, check.versions)
 
 
-def _met(check: Check, source: SourceFile, known: dict[tuple[int, int], bool]) -> bool:
-    """Whether all conditions of a check hold; ``known`` has the answers of this run."""
-    asked = id(check.when), id(source)
-    met = known.get(asked)
-    if met is None:
-        met = known[asked] = all(applies(source, when) for when in check.when)
-    return met
+def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> list[Diagnostic]:
+    """What one check finds; ``refused`` tells it whether others find an error."""
+    found: list[Diagnostic] = []
+    try:
+        for violation in _violations(check, job, refused):
+            if len(found) == _TOLD:
+                return [*found, _too_many(check, job.source)]
+            found.append(_finding(check, job, violation))
+    except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others found
+        found.append(_broken(check, job.source, error))
+    return found
 
 
-def _asks_others(check: Check) -> bool:
-    """Whether a check asks what all others found, so that it has to come last."""
-    return isinstance(check.test, FunctionTest) and f"{check.test.module}.{check.test.name}" == _LAST
+def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
+    test = check.test
+    if isinstance(test, FunctionTest):
+        # A dialect's own checks are in its folder, all others beside the linter.
+        room, _, part = test.module.rpartition(".")
+        if room == "lint.checks":
+            module = import_module(f"ms_tune.lint.checks.{part}")
+        else:
+            module = dialect_module(room.removeprefix("dialects."), part)
+        function = cast("CheckFunction", getattr(module, test.name))
+        return function(CheckContext(job, test.options, refused))
+    if isinstance(test, Refusal):
+        return _refused_together(CheckContext(job, {}), test)
+    return _unmet(job.source, test)
 
 
-def _run(check: Check, job: Job, refused: Callable[[], bool]) -> Iterator[Diagnostic]:
-    if isinstance(check.test, FunctionTest):
-        function = cast("CheckFunction", getattr(_module(check.test.module), check.test.name))
-        context = CheckContext(job, check.test.options, refused)
-        answers = function(context)
-        if check.severity is Severity.ERROR and not check.fixes:
-            answers = with_remedy(check, job, answers)
-    else:
-        answers = violations(job.source, check.test)
-    for number, violation in enumerate(answers):
-        if number == _TOLD:
-            yield _too_many(check, job.source)
-            return
-        yield _finding(check, job.source, violation)
+def _unmet(source: SourceFile, test: Expectation) -> Iterator[Violation]:
+    """The values that do not meet a declared check; a mapping that is not there at all requires nothing."""
+    for pattern in test.paths:
+        if test.condition.kind == "required":
+            for path, value in find_values(source.data, pattern[:-1]):
+                if isinstance(value, dict) and pattern[-1] not in value:
+                    yield Violation((*path, pattern[-1]), at_key=True)
+            continue
+        for path, value in find_values(source.data, pattern):
+            if not _meets(value, test.condition):
+                yield Violation(path, at_key=test.condition.kind == "forbidden")
 
 
-@cache
-def _module(name: str) -> ModuleType:
-    return import_module(f"ms_tune.lint.checks.{name}")
+def _applies(job: Job, when: When) -> bool:
+    """Whether a precondition holds. A null is a missing value, as it is for the frameworks."""
+    kind, operand = when.condition
+    if kind == "legacy":
+        return is_legacy(job.source.data) is operand
+    if kind == "holds":
+        return _is_true(operand.value(CheckContext(job, {}).value))
+    value = job.source.get(when.path, MISSING)
+    if value is None or value is MISSING:
+        value = when.default
+    return _meets(value, when.condition)
+
+
+def _meets(value: object, condition: Condition) -> bool:
+    """Whether a value (or :data:`MISSING`) is what it has to be."""
+    kind, operand = condition
+    if kind in ("forbidden", "required"):
+        return (value is MISSING) is (kind == "forbidden") or operand is False
+    if kind == "schema":
+        import jsonschema  # noqa: PLC0415 - slow to import, and only in checklists of users' own
+
+        return value is MISSING or bool(jsonschema.Draft202012Validator(operand).is_valid(value))
+    one_of = [operand] if kind == "equals" else operand
+    return any(is_same(value, item) for item in one_of) is (kind != "not-one-of")
+
+
+def _refused_together(context: CheckContext, test: Refusal) -> Iterator[Violation]:
+    """Settings that are refused together. Where something is not known that decides it, nothing is said."""
+    refuse, given, defaults, at, related = test
+    names = tuple(dict.fromkeys(refuse.names + (given.names if given else ())))
+    values = {name: context.value(name) for name in names}
+    values |= {name: value for name, value in defaults.items() if values.get(name) is UNKNOWN}
+    if not all(_is_true(one.value(values.__getitem__)) for one in (given, refuse) if one is not None):
+        return
+    at = at or refuse.names
+    places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
+    # What of a network is refused is told at its own settings, or else at the section.
+    first = next((name for name in (at if at[0].startswith("network.") else places) if name in places), None)
+    others = [places[name] for name in refuse.names if name in places and name != first] if related else []
+    unwritten = context.section if at[0].startswith("network.") else tuple(at[0].split("."))
+    yield Violation(
+        places[first] if first else unwritten,
+        params={name.rpartition(".")[2]: "" if value is UNKNOWN else value for name, value in values.items()},
+        related=tuple((path, str(related)) for path in others),
+    )
+
+
+def _is_true(value: object) -> bool:
+    return value is not UNKNOWN and bool(value)
 
 
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic]) -> bool:
@@ -154,29 +214,8 @@ def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[D
     return bool(run_checks((one for one in left if concerns(one, job.dialect, job.release.version, None)), job))
 
 
-def _fix(
-    check: Check, source: SourceFile, violation: Violation, params: Mapping[str, str]
-) -> tuple[Fix | None, Message | None]:
-    """The fix of a finding; in a config that builds on others only what it says itself can be fixed.
-
-    What is taken out of it must stand in none of the others, or it would show again.
-    """
-    if not source.others:
-        return propose(check, source, violation, params)
-    fix, unfixable = None, None
-    if source.saying(violation.path) is source:
-        fix, unfixable = propose(check, parse_source(source.text, source.path), violation, params)
-    gone = (ChangeKind.REMOVE_KEY, ChangeKind.RENAME_KEY)
-    paths = [one.path for one in fix.changes if one.kind in gone] if fix else [violation.path] * (not unfixable)
-    for path in paths:
-        for other in source.others:
-            position = other.position(path)
-            if position is not None:
-                return None, msg("edits.other-file", file=other.path, line=position.value.line)
-    return fix, unfixable
-
-
-def _finding(check: Check, source: SourceFile, violation: Violation) -> Diagnostic:
+def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
+    source = job.source
     file = source.saying(violation.path)
     position = file.nearest(violation.path)
     span = position.value
@@ -206,7 +245,11 @@ def _finding(check: Check, source: SourceFile, violation: Violation) -> Diagnost
         Related(place, Message("", params, check.messages[text] if text in check.messages else lookup(f"lint.{text}")))
         for place, text in (*places, *violation.related_spans)
     ]
-    fix, unfixable = _fix(check, source, violation, params)
+    fix, unfixable = None, None
+    if check.fixes or violation.changes or check.severity is Severity.ERROR:
+        from ms_tune.lint.fix import fix_of  # noqa: PLC0415 - most files need none
+
+        fix, unfixable = fix_of(check, job, violation, params)
     finding = Diagnostic(
         id=check.id,
         name=check.name,
@@ -267,36 +310,6 @@ def _shown(source: SourceFile, span: Location) -> str:
     # Of a text that is long, such as a whole file, the beginning: there is one for each finding.
     text = " ".join(source.text[span.start : min(span.end, span.start + _LOOKED_AT)].split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-
-def with_remedy(check: Check, job: Job, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Violations of an error that has no fix of its own, with the remedy if it changes the place that they are about.
-
-    It is never a safe fix: which of several values its author wanted, nobody but the author knows.
-    """
-    refusal = f"{check.test.module}.{check.test.name}" in _REFUSALS  # type: ignore[union-attr]  # the caller has looked
-    for violation in violations:
-        if not violation.changes:
-            # What this place is about comes first: it names the fix.
-            changes = sorted(_remedy(job), key=lambda one: not _touches(one.path, violation.path))
-            if changes and (refusal or _touches(changes[0].path, violation.path)):
-                yield violation._replace(changes=tuple(changes), safe=False)
-                continue
-        yield violation
-
-
-def _touches(one: KeyPath, other: KeyPath) -> bool:
-    length = min(len(one), len(other))
-    return length > 1 and one[:length] == other[:length]
-
-
-def _remedy(job: Job) -> tuple[ValueChange, ...]:
-    if isinstance(job.written, CodeSource):
-        return ()
-    try:
-        return job.remedy
-    except MsTuneError:
-        return ()
 
 
 @cache

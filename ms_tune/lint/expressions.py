@@ -1,216 +1,190 @@
-"""Numeric relations between settings: ``hidden_size % num_attention_heads == 0``.
+"""What a row of a checklist refuses, as an expression: ``model.hidden_size % model.num_attention_heads != 0``.
 
-A small language for checklists, parsed here and never given to Python: numbers, key paths with dots, ``+ - * // %``,
-the six comparisons (chained ones too), ``and``, ``or``, ``not`` and parentheses, with Python's precedence. A key path
-that has no number makes everything it takes part in unknown, and an unknown relation violates nothing; ``or`` and
-``and`` are decided by one side where one side decides.
+Texts in Python's grammar, of which a small part is taken; they are walked here and never given to Python. A name without a value is
+:data:`UNKNOWN`, and so is everything that it takes part in. Arithmetic and order are of numbers alone, of which ``True`` is none, and
+equality is of two numbers or of two others. ``or`` and ``and`` are decided by one side where one side decides.
 """
 
 from __future__ import annotations
 
+import ast
 import operator
-import re
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ms_tune.facts.models import UNKNOWN
+from ms_tune.source.yaml import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-Number: TypeAlias = int | float
-Value: TypeAlias = int | float | bool | None  # None: unknown
-
-MAX_LENGTH = 400
+MAX_LENGTH = 600
 MAX_DEPTH = 30
-
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)|(?P<mark>//|==|!=|<=|>=|[-+*%<>()]))"
-)
-_WORDS = ("and", "or", "not")
-_COMPARE: dict[str, Callable[[Number, Number], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_SUM: dict[str, Callable[[Number, Number], Number]] = {"+": operator.add, "-": operator.sub}
-_PRODUCT: dict[str, Callable[[Number, Number], Number]] = {
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
 _MOST = 10**12  # products of settings are far below; a config must not make the linter compute with huge numbers
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda one, others: any(is_same(one, other) for other in others),
+    ast.NotIn: lambda one, others: not any(is_same(one, other) for other in others),
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+_OF_ANYTHING = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
+_OF_EQUALS = (ast.Eq, ast.NotEq)
+_OF_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
 class ExpressionError(ValueError):
-    """The text is no relation of this language."""
+    """The text is no expression of this language."""
 
 
 class Expression(NamedTuple):
-    """A parsed relation."""
+    """A parsed expression."""
 
-    text: str  # as written
+    tree: ast.expr
     names: tuple[str, ...]  # the key paths in it, in order, each once
-    code: Callable[[Mapping[str, Number]], Value]  # what tells it from the values of its names
 
-    def holds(self, values: Mapping[str, Number]) -> bool | None:
-        """Whether the relation holds; None if too little is known to tell."""
-        value = self.code(values)
-        return None if value is None else bool(value)
+    def value(self, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401 - of any type
+        """Its value, or :data:`UNKNOWN`; ``value_of`` tells that of a name."""
+        return _evaluate(self.tree, value_of)
 
 
 @cache
-def parse(text: str) -> Expression:
-    """A relation from its text.
+def parse_expression(text: str) -> Expression:
+    """An expression from its text.
 
     Raises:
         ExpressionError: The text is not one.
     """
-    parser = _ExpressionParser(text)
-    return Expression(text, tuple(dict.fromkeys(parser.names)), parser.code)
+    names: list[str] = []
+    try:
+        # A text that is too long is cut, and is no expression then.
+        tree = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
+        _collect_names(tree, names, MAX_DEPTH)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
+        raise ExpressionError(message) from None
+    return Expression(tree, tuple(dict.fromkeys(names)))
 
 
-_Code: TypeAlias = "Callable[[Mapping[str, Number]], Value]"
+def _collect_names(node: ast.AST, names: list[str], depth: int) -> None:
+    """Collect the key paths of an expression; one that the language does not have is refused with a ``ValueError``."""
+    if not depth:
+        raise ValueError
+    match node:
+        case ast.Name() | ast.Attribute():
+            names.append(_dotted(node))
+            return
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return
+        case ast.BoolOp(values=parts) | ast.Tuple(elts=parts):
+            pass
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            parts = [operand]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            parts = [left, right]
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
+            parts = [left, *others]
+        case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if function in _FUNCTIONS:
+            parts = [argument]
+        case _:
+            raise ValueError
+    for part in parts:
+        _collect_names(part, names, depth - 1)
 
 
-class _ExpressionParser:
-    """Recursive descent; every level returns a function from the settings to a value."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = _tokens(text)
-        self._at = 0
-        self._depth = 0
-        self.names: list[str] = []
-        self.code = self._either()
-        if self._at != len(self._tokens):
-            self._fail()
-
-    def _fail(self) -> NoReturn:
-        found = self._tokens[self._at] if self._at < len(self._tokens) else "the end"
-        message = f"{self._text!r}: {found} is not expected here"
-        raise ExpressionError(message)
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _take(self, *wanted: str) -> str | None:
-        token = self._peek()
-        if token in wanted and token:
-            self._at += 1
-            return token
-        return None
-
-    def _either(self) -> _Code:
-        parts = [self._both()]
-        while self._take("or"):
-            parts.append(self._both())
-        return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, decisive=True)
-
-    def _both(self) -> _Code:
-        parts = [self._negation()]
-        while self._take("and"):
-            parts.append(self._negation())
-        return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, decisive=False)
-
-    def _negation(self) -> _Code:
-        if self._take("not"):
-            inner = self._nested(self._negation)
-            return lambda values: None if (value := inner(values)) is None else not value
-        return self._comparison()
-
-    def _comparison(self) -> _Code:
-        first = self._sum()
-        links: list[tuple[str, _Code]] = []
-        while sign := self._take(*_COMPARE):
-            links.append((sign, self._sum()))
-        return first if not links else lambda values: _chain(first, links, values)
-
-    def _sum(self) -> _Code:
-        return self._series(self._product, _SUM)
-
-    def _product(self) -> _Code:
-        return self._series(self._atom, _PRODUCT)
-
-    def _series(self, operand: Callable[[], _Code], signs: Mapping[str, Callable[[Number, Number], Number]]) -> _Code:
-        code = operand()
-        while sign := self._take(*signs):
-            code = _combine(signs[sign], code, operand())
-        return code
-
-    def _atom(self) -> _Code:
-        if self._take("("):
-            inner = self._nested(self._either)
-            if not self._take(")"):
-                self._fail()
-            return inner
-        if self._take("-"):
-            return _combine(operator.sub, lambda _: 0, self._nested(self._atom))
-        token = self._peek()
-        if not token or token in _WORDS or not (token[0].isalnum() or token[0] == "_"):
-            self._fail()
-        self._at += 1
-        if token[0].isdigit():
-            number: Number = float(token) if "." in token else int(token)
-            return lambda _: number
-        self.names.append(token)
-        return lambda values: values.get(token)
-
-    def _nested(self, rule: Callable[[], _Code]) -> _Code:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            self._fail()
-        code = rule()
-        self._depth -= 1
-        return code
+def _dotted(node: ast.AST) -> str:
+    match node:
+        case ast.Attribute(value=inner, attr=name):
+            return f"{_dotted(inner)}.{name}"
+        case ast.Name(id=name):
+            return name
+    raise ValueError
 
 
-def _tokens(text: str) -> list[str]:
-    if len(text) > MAX_LENGTH:
-        message = f"a relation has at most {MAX_LENGTH} characters"
-        raise ExpressionError(message)
-    tokens = []
-    at = 0
-    stripped = text.rstrip()
-    while at < len(stripped):
-        match = _TOKEN.match(stripped, at)
-        if match is None:
-            message = f"{text!r}: {stripped[at:].strip()[:10]!r} is not part of the language"
-            raise ExpressionError(message)
-        tokens.append(match["number"] or match["name"] or match["mark"])
-        at = match.end()
-    return tokens
+def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401, PLR0911 - of any type; one a form
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple(elts=parts):
+            return tuple(_evaluate(part, value_of) for part in parts)
+        case ast.UnaryOp(op=op, operand=operand):
+            value = _evaluate(operand, value_of)
+            if isinstance(op, ast.USub):
+                return _combine(ast.Sub, 0, value)
+            return UNKNOWN if value is UNKNOWN else not value
+        case ast.BoolOp(op=op, values=parts):
+            decisive = isinstance(op, ast.Or)
+            values = [_evaluate(part, value_of) for part in parts]
+            if any(value is not UNKNOWN and bool(value) is decisive for value in values):
+                return decisive
+            return UNKNOWN if UNKNOWN in values else not decisive
+        case ast.BinOp(left=left, op=op, right=right):
+            return _combine(type(op), _evaluate(left, value_of), _evaluate(right, value_of))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            values = [_evaluate(part, value_of) for part in (left, *others)]
+            links = [_combine(type(op), *values[at : at + 2]) for at, op in enumerate(ops)]
+            return next((link for link in links if link is not True), True)
+        case ast.Call(func=ast.Name(id=function), args=[argument]):
+            value = _evaluate(argument, value_of)
+            return UNKNOWN if value is UNKNOWN else _FUNCTIONS[function](value)
+    return value_of(_dotted(node))
 
 
-def _decide(parts: list[_Code], values: Mapping[str, Number], *, decisive: bool) -> bool | None:
-    """``or`` (one true part is enough) and ``and`` (one false part is enough) over parts that may be unknown."""
-    known = [part(values) for part in parts]
-    if any(value is not None and bool(value) is decisive for value in known):
-        return decisive
-    return None if None in known else not decisive
+def _combine(kind: type[ast.AST], one: Any, other: Any) -> Any:  # noqa: ANN401 - of any type
+    """What an operator makes of two values; :data:`UNKNOWN` where it makes nothing of them."""
+    if other is True and kind in _OF_ANYTHING:  # what is not known is not known to be true
+        return (one is True) is (kind is ast.Is)
+    if one is UNKNOWN or other is UNKNOWN:
+        return UNKNOWN
+    numbers = _is_number(one) + _is_number(other)
+    if kind not in _OF_ANYTHING and (numbers == 1 or (numbers == 0 and kind not in _OF_EQUALS)):
+        return UNKNOWN
+    if kind in _OF_NUMBERS and max(abs(one), abs(other)) > _MOST:
+        return UNKNOWN
+    try:
+        return _OPERATORS[kind](one, other)
+    except ZeroDivisionError:
+        return UNKNOWN
 
 
-def _chain(first: _Code, links: list[tuple[str, _Code]], values: Mapping[str, Number]) -> bool | None:
-    left = first(values)
-    for sign, code in links:
-        right = code(values)
-        if left is None or right is None:
-            return None
-        if not _COMPARE[sign](left, right):
-            return False
-        left = right
-    return True
+def _largest(value: object) -> object:
+    """The largest number in a list of numbers, or of lists of them."""
+    items = (
+        [item for one in value for item in (one if isinstance(one, list) else [one])] if isinstance(value, list) else []
+    )
+    return max(items) if items and all(map(_is_number, items)) else UNKNOWN
 
 
-def _combine(function: Callable[[Number, Number], Number], left: _Code, right: _Code) -> _Code:
-    def compute(values: Mapping[str, Number]) -> Value:
-        one, other = left(values), right(values)
-        if one is None or other is None or max(abs(one), abs(other)) > _MOST:
-            return None
-        try:
-            return function(one, other)
-        except ZeroDivisionError:
-            return None
+def _text(value: object) -> object:
+    return value if isinstance(value, str) else UNKNOWN
 
-    return compute
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else UNKNOWN
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_FUNCTIONS: dict[str, Callable[[object], object]] = {
+    "largest": _largest,
+    "lower": _lower,
+    "text": _text,
+    "whole": _whole,
+}

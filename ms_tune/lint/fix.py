@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.diagnostics import Fix, last_key
-from ms_tune.errors import ConfigError
-from ms_tune.lint.code_source import CodeSource
+from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
+from ms_tune.dialects.check_context import CodeSource
+from ms_tune.enums import YAML_DIALECTS
+from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.job.detect import unknown_keys
+from ms_tune.lint.checklist import FunctionTest, Refusal
 from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
@@ -15,10 +20,11 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ms_tune.diagnostics import Diagnostic, TextEdit
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import Check, FixRule
-    from ms_tune.source.yaml import SourceFile
+    from ms_tune.diagnostics import Diagnostic, KeyPath
+    from ms_tune.dialects.check_context import FixRule, Violation
+    from ms_tune.job.job import Job
+    from ms_tune.lint.checklist import Check
+    from ms_tune.source.yaml import Position, SourceFile
     from ms_tune.text import Message
 
 _ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
@@ -31,6 +37,60 @@ class Fixed(NamedTuple):
     text: str  # the text after all fixes
     made: int  # how many findings were fixed
     refused: int = 0  # how many fixes were not made, because the result would have been worse
+
+
+def fix_of(
+    check: Check, job: Job, violation: Violation, params: Mapping[str, str]
+) -> tuple[Fix | None, Message | None]:
+    """The fix of a finding, not yet proved, or why there is none although the check has one.
+
+    In a config that builds on others only what it says itself can be fixed; what is taken out of it must stand in none of the others,
+    or it would show again.
+    """
+    source = job.source
+    if (
+        check.severity is Severity.ERROR
+        and not check.fixes
+        and not violation.changes
+        and isinstance(check.test, FunctionTest | Refusal)
+    ):
+        violation = _with_remedy(check, job, violation)
+    if not source.others:
+        return propose(check, source, violation, params)
+    fix, unfixable = None, None
+    if source.saying(violation.path) is source:
+        fix, unfixable = propose(check, parse_source(source.text, source.path), violation, params)
+    gone = (ChangeKind.REMOVE_KEY, ChangeKind.RENAME_KEY)
+    paths = [one.path for one in fix.changes if one.kind in gone] if fix else [violation.path] * (not unfixable)
+    for path in paths:
+        for other in source.others:
+            position = other.position(path)
+            if position is not None:
+                return None, msg("edits.other-file", file=other.path, line=position.value.line)
+    return fix, unfixable
+
+
+def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
+    """An error that has no fix of its own, with the job's remedy if that changes the place that the error is about.
+
+    It is never a safe fix: which of several values its author wanted, nobody but the author knows.
+    """
+    if isinstance(job.written, CodeSource):
+        return violation
+    try:
+        # What this place is about comes first: it names the fix.
+        changes = sorted(job.remedy, key=lambda one: not _touches(one.path, violation.path))
+    except MsTuneError:
+        return violation
+    refuses = isinstance(check.test, FunctionTest) and check.test.refuses_job
+    if changes and (refuses or _touches(changes[0].path, violation.path)):
+        return violation._replace(changes=tuple(changes), safe=False)
+    return violation
+
+
+def _touches(one: KeyPath, other: KeyPath) -> bool:
+    length = min(len(one), len(other))
+    return length > 1 and one[:length] == other[:length]
 
 
 def propose(
@@ -68,7 +128,6 @@ def _by_rule(
 
 
 def _moved(rule: FixRule, source: SourceFile, violation: Violation) -> tuple[Fix | None, Message | None]:
-    from ms_tune.lint.move import moved  # noqa: PLC0415 - seldom needed
 
     key = str(violation.path[-1])
     section = rule.sections.get(key)
@@ -205,3 +264,117 @@ def title_of(change: ValueChange) -> Message:
         return msg("lint.fix.remove-key", key=key)
     value = change.value if change.kind is ChangeKind.RENAME_KEY else change.raw or spell(change.value)
     return msg(f"lint.fix.{change.kind.value}", key=key, value=value)
+
+
+_REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n)")
+_BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\n]*\s*)*")
+_LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
+
+
+def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
+    """The changes and edits that move a key behind the last one of a section that is there and has no such key.
+
+    Raises:
+        EditRefusedError: One of the two is not spelled as lines of its own, or takes part in anchors and aliases.
+    """
+    target = (*section, path[-1])
+    values = source.get(section)
+    if not isinstance(values, dict) or not values:
+        raise EditRefusedError(msg("edits.no-such-place"))
+    if path[-1] in values:
+        raise EditRefusedError(msg("edits.key-exists"))
+    last = _own(source, (*section, next(reversed(values))))
+    block, indent, end = _lines(source, _own(source, path))
+    _, inner, behind = _lines(source, last)
+    if inner < indent or block.start < behind <= end:
+        raise EditRefusedError(msg("edits.not-a-line"))
+    text = source.text[block.start : end]
+    further_in = _LINE_START.sub(" " * (inner - indent), text)
+    changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
+    return changes, (block, TextEdit(behind, behind, further_in))
+
+
+def _own(source: SourceFile, path: KeyPath) -> Position:
+    """The place of a key, if it has a spelling of its own there."""
+    position = source.position(path)
+    if position is None or position.key is None:
+        raise EditRefusedError(msg("edits.no-such-place"))
+    if position.uses or not _BETWEEN.fullmatch(source.text, position.key.end, position.value.start):
+        raise EditRefusedError(msg("edits.shared"))
+    return position
+
+
+def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
+    """The removal of the lines of a key and its value, their indentation, and the offset behind them."""
+    text, key = source.text, position.key
+    rest = _REST_OF_LINE.match(text, position.value.end)
+    if key is None or rest is None:
+        raise EditRefusedError(msg("edits.not-a-line"))
+    start = max(text.rfind("\n", 0, key.start), text.rfind("\r", 0, key.start)) + 1
+    if text[start : key.start].strip(" "):
+        raise EditRefusedError(msg("edits.not-a-line"))
+    return TextEdit(start, rest.end(), ""), key.start - start, rest.end()
+
+
+class Gate(NamedTuple):
+    """What fixes of one file have to pass."""
+
+    job_of: Callable[[SourceFile], Job]  # the job of the file with another text
+    check: Callable[[SourceFile], Sequence[Diagnostic]]  # finds what is wrong with it
+
+    def admits(self, before: SourceFile, after: SourceFile, fixes: Sequence[Fix]) -> bool:
+        """Whether a config with these fixes is no worse, and the same to the framework if all of them are safe."""
+        errors = self._errors(before)
+        if any(count > errors[check] for check, count in self._errors(after).items()):
+            return False
+        if isinstance(before, CodeSource):
+            return True
+        old, new = self.job_of(before).alone, self.job_of(after).alone
+        if old.dialect not in YAML_DIALECTS:
+            return True
+        if all(fix.safe for fix in fixes):
+            meant = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
+            return _reading(old, meant) == _reading(new, meant)
+        return unknown_keys(after.data, old.dialect) <= unknown_keys(before.data, old.dialect)
+
+    def _errors(self, source: SourceFile) -> Counter[str]:
+        return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
+
+
+def _reading(job: Job, meant: frozenset[str]) -> object:
+    """The fields of the model but those that the fixes name, and what each layer does, if that can be told; values without types."""
+    facts = job.model.facts
+    names = {facts.canonical(name) for name in facts.fields} - set(map(facts.canonical, meant))
+    fields = {name: repr(job.model.value(name)) for name in names}
+    try:
+        plan = job.plan
+    except MsTuneError:
+        return fields, None
+    return fields, (plan.placement, plan.layers, plan.failure is None)
+
+
+def where_certain(
+    findings: Iterable[Diagnostic], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
+) -> tuple[Diagnostic, ...]:
+    """The findings; what is not found for every release has no safe fix.
+
+    Args:
+        findings: What was found for the release that was taken because nobody named one.
+        found_for: The key paths at which a check (by its id) finds something for a release.
+        releases: The releases that the config may be for.
+    """
+    asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
+
+    def in_all(finding: Diagnostic) -> bool:
+        for release in releases:
+            key = finding.id, release
+            if key not in asked:
+                asked[key] = frozenset(found_for(*key))
+            if finding.path not in asked[key]:
+                return False
+        return True
+
+    return tuple(
+        one._replace(fix=one.fix._replace(safe=False)) if one.fix and one.fix.safe and not in_all(one) else one
+        for one in findings
+    )

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
@@ -14,7 +15,6 @@ from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
-from ms_tune.lint.code_source import CodeSource
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
 from ms_tune.source.shell.once import launches_in
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import FixRule
+    from ms_tune.dialects.check_context import FixRule, Violation
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ms_tune.enums import Dialect
+from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.errors import ConfigError
+from ms_tune.facts.releases import served
+from ms_tune.lint.cache import read_values
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
-from ms_tune.lint.kinds import LANGUAGES
-from ms_tune.lint.own import OWN_RULES
-from ms_tune.text import Text
+from ms_tune.lint.engine import lint, matches
+from ms_tune.lint.file_types import LANGUAGES
+from ms_tune.lint.settings import OWN_RULES
+from ms_tune.resources import data_folder
+from ms_tune.source.yaml import parse_source
+from ms_tune.text import Text, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ms_tune.diagnostics import Category, Consequence, Family, Severity
     from ms_tune.lint.checklist import Check, Evidence
-    from ms_tune.lint.own import OwnRule
+    from ms_tune.lint.settings import OwnRule
+    from ms_tune.text import Message
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 # YAML puts a blank where a folded text goes on, which Chinese does not have.
@@ -133,3 +141,101 @@ def _own(rule: OwnRule) -> RuleEntry:
         bad=rule.bad,
         good=rule.good,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """Checks that are read together."""
+
+    text: Text  # the one thing to know before reading about them
+    rules: tuple[RuleEntry, ...]  # the checks in reading order
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One chapter."""
+
+    id: str  # its name in links
+    title: Text  # its heading
+    text: Text  # what there is to know before reading about single checks
+    groups: tuple[TopicGroup, ...]  # its checks; none is empty
+
+    @property
+    def rules(self) -> tuple[RuleEntry, ...]:
+        """All checks of the chapter in reading order."""
+        return tuple(chain.from_iterable(group.rules for group in self.groups))
+
+
+@dataclass(frozen=True, slots=True)
+class CoursePart:
+    """Chapters that answer one question of somebody who tunes a model."""
+
+    title: Text  # the question
+    text: Text  # what the reader learns
+    topics: tuple[Topic, ...]  # the chapters in reading order; none is empty
+
+
+def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
+    """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
+    values = read_values(data_folder("checklists") / "reference" / "topics.yaml")
+    left: dict[str, list[RuleEntry]] = {}
+    for rule in rules:
+        left.setdefault((rule.family or rule).name, []).append(rule)
+    taken = {
+        entry["id"]: [
+            [rule for name in chain(*group["checks"]) for rule in left.pop(name, ())] for group in entry["groups"]
+        ]
+        for entry in values["topics"]
+    }
+    taken[values["topics"][-1]["id"]][-1] += chain(*left.values())
+    topics = {entry["id"]: _topic(entry, taken[entry["id"]]) for entry in values["topics"]}
+    parts = (
+        CoursePart(
+            _text(entry["title"]),
+            _text(entry["text"]),
+            tuple(topics[name] for name in entry["topics"] if topics[name].rules),
+        )
+        for entry in values["parts"]
+    )
+    return tuple(part for part in parts if part.topics)
+
+
+def _topic(entry: Mapping[str, Any], rules: Iterable[Iterable[RuleEntry]]) -> Topic:
+    groups = (TopicGroup(_text(group["text"]), tuple(some)) for group, some in zip(entry["groups"], rules, strict=True))
+    return Topic(
+        entry["id"], _text(entry["title"]), _text(entry["text"]), tuple(group for group in groups if group.rules)
+    )
+
+
+def _text(value: Mapping[str, str]) -> Text:
+    return unfolded(Text(**value))
+
+
+def wrong_examples(checks: Iterable[Check]) -> Iterator[Message]:
+    """What is wrong with the examples of checks of configs, as each of their dialects reads them.
+
+    Checks of other files have no examples that can be told apart from their surroundings, and are passed over.
+    """
+    for check in checks:
+        for dialect in sorted(check.dialects.intersection(YAML_DIALECTS)):
+            yield from _wrong(check, dialect)
+
+
+def _wrong(check: Check, dialect: Dialect) -> Iterator[Message]:
+    version = next((one for one in reversed(served(dialect)) if matches(one, check.versions)), None)
+    if version is None:
+        yield msg("rule.try.no-release", id=check.id, name=check.name, versions=check.versions)
+        return
+    profile = min(check.profiles, default=None)
+    for kind, example in (("bad", check.bad), ("good", check.good)):
+        try:
+            found = lint(parse_source(example, Path(f"{check.id}.yaml")), dialect, [check], version, profile)
+        except ConfigError as error:
+            yield msg("rule.try.unreadable", id=check.id, name=check.name, kind=kind, reason=error.message)
+            continue
+        broken = next((one for one in found if one.trace), None)
+        if broken is not None:
+            reason = broken.trace.strip().rpartition("\n")[2]
+            yield msg("rule.try.failed", id=check.id, name=check.name, kind=kind, reason=reason)
+        elif bool(found) is not (kind == "bad"):
+            yield msg(f"rule.try.{kind}", id=check.id, name=check.name, dialect=dialect.value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
-from ms_tune.lint.own import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
+from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
 from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:

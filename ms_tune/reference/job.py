@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_
 
 from ms_tune.dialects.job_parts import DType, Sharding, TrainingConfig
 from ms_tune.dialects.stage import Stage
-from ms_tune.estimate.persistent import Ways, persistent_bytes, stage_weights
+from ms_tune.estimate.persistent import ShardCounts, persistent_bytes, stage_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +66,9 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     index = spread.index(rank)
     expert_data = spread[index % ways :: ways]
     parts = config.optimizer.shards
-    shards = _block(column, mine, parts * context if parts else len(column))
+    shards = _block_of(column, mine, parts * context if parts else len(column))
     own = expert_data.index(rank)
-    expert_shards = _block(expert_data, own, _expert_shards(config, len(expert_data), data_parallel))
+    expert_shards = _block_of(expert_data, own, _expert_shards(config, len(expert_data), data_parallel))
     return RankGroups(
         rank=rank,
         tensor=tuple(range(rank - place % tensor, rank - place % tensor + tensor)),
@@ -78,7 +78,7 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
         data=column,
         shards=shards,
         copies=column[shards.index(rank) :: len(shards)],
-        expert=_block(spread, index, ways),
+        expert=_block_of(spread, index, ways),
         expert_data=expert_data,
         expert_shards=expert_shards,
         expert_copies=expert_data[expert_shards.index(rank) :: len(expert_shards)],
@@ -93,7 +93,7 @@ def ulysses_ways(config: TrainingConfig) -> int:
     return {"ulysses": config.parallelism.context, "ring": 1, "hybrid": config.parallelism.ulysses}[method]
 
 
-def _block(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
+def _block_of(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
     """The run of neighbours that a member belongs to when the group is cut into runs of a size."""
     return group[index - index % size :][:size]
 
@@ -124,22 +124,22 @@ class ReferenceJob:
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
     return ReferenceJob(
-        config=_made(TrainingConfig, data["config"]),
-        stage=_made(Stage, data["stage"]),
+        config=_from_plain(TrainingConfig, data["config"]),
+        stage=_from_plain(Stage, data["stage"]),
         data_parallel=data["data_parallel"],
         steps=data["steps"],
     )
 
 
-def _made(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
+def _from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
     """A value of a type, from the plain data that JSON has of it."""
     if is_dataclass(kind) and isinstance(kind, type):
         types = get_type_hints(kind)
-        return kind(**{name: _made(types[name], part) for name, part in value.items()})
+        return kind(**{name: _from_plain(types[name], part) for name, part in value.items()})
     if get_origin(kind) is UnionType:
-        return None if value is None else _made(get_args(kind)[0], value)
+        return None if value is None else _from_plain(get_args(kind)[0], value)
     if get_origin(kind) is tuple:
-        return tuple(_made(get_args(kind)[0], part) for part in value)
+        return tuple(_from_plain(get_args(kind)[0], part) for part in value)
     return kind(value) if issubclass(kind, Enum) else value
 
 
@@ -148,14 +148,14 @@ def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
     groups, optimizer = rank_groups(job.config, job.data_parallel, rank), job.config.optimizer
     parts = optimizer.sharding is Sharding.PARAMETERS
     dense, experts = (groups.shards, groups.expert_shards) if parts else (groups.data, groups.expert_data)
-    ways = Ways(len(dense), len(experts))
+    ways = ShardCounts(len(dense), len(experts))
     found = persistent_bytes(job.config, job.stage, ways)
     state = found.optimizer + (_legacy_state(job, ways) if job.config.shape.legacy else 0)
     told = {"weights": found.weights, "optimizer_state": state}
     return {**told, "gradients": found.gradients} if optimizer.gradient_buffers else told
 
 
-def _legacy_state(job: ReferenceJob, ways: Ways) -> int:
+def _legacy_state(job: ReferenceJob, ways: ShardCounts) -> int:
     """How many bytes more MindSpeed-Core-MS r0.1.0's optimizers hold (core/optimizer/optimizer.py, distrib_optimizer.py).
 
     Weights that are float32 already have no copy. Without the distributed optimizer, the moments that AdamW made in the

@@ -93,7 +93,7 @@ def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
             )
 
 
-def section(source: SourceFile, name: str) -> dict[Any, Any]:
+def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
     """A section of a config, empty where it has none."""
     value = source.data.get(name)
     return value if isinstance(value, dict) else {}
@@ -137,12 +137,12 @@ def check_sizes(config: TrainingConfig, path: Path, names: Names) -> None:
     Raises:
         ConfigError: One cannot; the text names both keys.
     """
-    for size, key, ways, by in _divisions(config, names):
+    for size, key, ways, by in _list_divisions(config, names):
         if size % ways:
             raise ConfigError(msg("reference.not-divisible", key=key, size=size, by=by, ways=ways), path=path)
 
 
-def _divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int, str, int, str]]:
+def _list_divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int, str, int, str]]:
     shape, parallel, experts = config.shape, config.parallelism, config.shape.experts
     tensor, ulysses = parallel.tensor, ulysses_ways(config)
     groups = shape.num_query_groups

@@ -261,7 +261,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         mlp_bias=linear_bias,
         # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
         flash_attention=True,
-        rotary_fraction=_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
+        rotary_fraction=_read_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
         # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: whatever ``qk_layernorm`` says.
         qk_norm=kind.startswith("qwen3") or model.first("qk_layernorm", default=False),
         sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
@@ -306,7 +306,7 @@ def _read_experts(model: Section, facts: ModelFacts) -> Experts:
     )
 
 
-def _fraction(model: Section, default: float) -> float:
+def _read_fraction(model: Section, default: float) -> float:
     value = model.raw("partial_rotary_factor")
     value = model.raw("rotary_percent") if value is None else value
     return float(value) if isinstance(value, int | float) and 0 < value <= 1 else default

@@ -32,7 +32,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
         "compiler": ", ".join(check.compilers) or absent,
         "cann": f"{backend} ({built})" if check.backend else backend,
         "mindspeed": check.mindspeed.name if check.mindspeed else console.text("dryrun.model.reference"),
-        "pynative": _trainer(check, console),
+        "pynative": _trainer_text(check, console),
     }
     for name, value in rows.items():
         console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
@@ -47,7 +47,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
 
 
-def _trainer(check: MachineCheck, console: Console) -> str:
+def _trainer_text(check: MachineCheck, console: Console) -> str:
     if isinstance(check.pynative, Message):
         return f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
     return check.pynative.name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.report import dryrun_command, dryrun_json
 from ms_tune.report.dryrun_json import VERSION
-from ms_tune.report.dryrun_text import in_gib, near, show_table
+from ms_tune.report.dryrun_text import in_gib, near_path, show_table
 from ms_tune.report.memory_words import by_name, number_or_dash, signed_text
 from ms_tune.report.verdict import sentence, verdict_json, word
 from ms_tune.units import MIB
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def show_real(comparison: RealComparison, console: Console) -> None:
     """A row for each rank, then where the rank that needs most differs."""
-    names = {"simulated": near(comparison.simulated), "real": near(comparison.real)}
+    names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
     console.write(console.text("stages.compare.title", **names))
     columns = ["rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]
     show_table(console, columns, [_real_row(rank) for rank in comparison.ranks])
@@ -92,7 +92,7 @@ def real_json(comparison: RealComparison, console: Console) -> dict[str, object]
 
 def show_log(comparison: LogComparison, console: Console) -> None:
     """A row for each rank, then the figures of the rank that needs most, what they differ by, and both verdicts."""
-    names = {"simulated": near(comparison.simulated), "real": near(comparison.real)}
+    names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
     console.write(console.text("stages.log.title", **names))
     columns = ["rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]
     show_table(console, columns, [_log_row(pair) for pair in comparison.pairs])
@@ -103,7 +103,7 @@ def show_log(comparison: LogComparison, console: Console) -> None:
     for figure in worst.figures:
         apart = "–" if figure.difference is None else signed_text(figure.difference)
         name = console.text(f"stages.log.figure.{figure.name}")
-        rows.append([name, _size(figure.simulated), _size(figure.real), apart])
+        rows.append([name, _size_or_dash(figure.simulated), _size_or_dash(figure.real), apart])
     show_table(console, ["figure", "simulated", "real", "difference"], rows)
     console.write("")
     for note in worst.notes:
@@ -120,12 +120,12 @@ def _log_row(pair: LoggedPair) -> list[str]:
     peak, footprint = pair.figures[:2]
     return [
         number_or_dash(pair.rank),
-        _size(peak.simulated),
-        _size(peak.real),
+        _size_or_dash(peak.simulated),
+        _size_or_dash(peak.real),
         "–" if peak.difference is None else signed_text(peak.difference),
         f"{peak.simulated / peak.real:.1%}" if peak.simulated is not None and peak.real else "–",
-        _size(footprint.simulated),
-        _size(footprint.real),
+        _size_or_dash(footprint.simulated),
+        _size_or_dash(footprint.real),
     ]
 
 
@@ -133,7 +133,7 @@ def _rank_list(ranks: Sequence[int | None]) -> str:
     return ", ".join(map(number_or_dash, ranks))
 
 
-def _size(amount: int | None) -> str:
+def _size_or_dash(amount: int | None) -> str:
     return "–" if amount is None else in_gib(amount)
 
 
@@ -239,7 +239,7 @@ def _show_rows(variants: Sequence[_VariantRow], folder: Path, console: Console) 
             reason = console.say(variant.error)
             console.write(console.text("stages.variants.failed", number=number, reason=reason))
     console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near(folder)))
+    console.write(console.text("dryrun.show.kept", folder=near_path(folder)))
 
 
 def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ def variants_json(result: SweepResult, console: Console) -> dict[str, object]:
             {
                 "settings": {".".join(map(str, setting.path)): setting.raw for setting in variant.settings},
                 "error": console.say(variant.error.message) if variant.error else None,
-                "result": dryrun_json.to_json(variant.result, console) if variant.result else None,
+                "result": dryrun_json.dryrun_json(variant.result, console) if variant.result else None,
             }
             for variant in result.variants
         ],
@@ -293,7 +293,7 @@ def command_variants_json(result: CommandSweep, console: Console) -> dict[str, o
             {
                 "settings": dict(variant.settings),
                 "error": console.say(variant.error.message) if variant.error else None,
-                "result": dryrun_command.to_json(variant.result, console) if variant.result else None,
+                "result": dryrun_command.command_json(variant.result, console) if variant.result else None,
             }
             for variant in result.variants
         ],
@@ -318,14 +318,14 @@ def _both_lines(found: BothFigures, console: Console) -> Iterator[str]:
     for figures in (found.real, found.reference):
         if figures.failure:
             yield console.text("dryrun.both.failed", model=figures.model, failure=figures.failure)
-    for real, reference in _pairs(found):
+    for real, reference in _pair_stages(found):
         yield from _both_stage(real, reference, console)
     yield ""
     yield console.text("dryrun.both.config")
     yield found.config.rstrip("\n")
 
 
-def _pairs(found: BothFigures) -> Iterator[tuple[StageResult | None, StageResult | None]]:
+def _pair_stages(found: BothFigures) -> Iterator[tuple[StageResult | None, StageResult | None]]:
     real, reference = (
         {(one.run.stage, one.run.rank): one for one in side.stages} for side in (found.real, found.reference)
     )
@@ -338,7 +338,7 @@ def _both_stage(real: StageResult | None, reference: StageResult | None, console
     if one is None:
         return
     yield console.text("dryrun.both.stage", stage=one.run.stage, rank=one.run.rank, layers=one.layers)
-    old, new = _contents(real), _contents(reference)
+    old, new = _stage_contents(real), _stage_contents(reference)
     for name in dict.fromkeys((*old, *new)):
         title = console.text("dryrun.both.peak" if name == "peak" else f"memory.content.{name}")
         cells = [f"{side[name] / MIB:,.1f}" if name in side else "-" for side in (old, new)]
@@ -347,7 +347,7 @@ def _both_stage(real: StageResult | None, reference: StageResult | None, console
         yield f"  {title:<26}{''.join(f'{cell:>{_WIDTH + 6}}' for cell in (*cells, gap))}"
 
 
-def _contents(stage: StageResult | None) -> dict[str, int]:
+def _stage_contents(stage: StageResult | None) -> dict[str, int]:
     if stage is None:
         return {}
     return {"peak": stage.judged_bytes, **by_name(stage.contents)}
@@ -359,13 +359,13 @@ def both_json(found: BothFigures) -> dict[str, Any]:
         "version": 1,
         "dialect": found.dialect.value,
         "releases": dict(found.releases),
-        "real": _figures(found.real),
-        "reference": _figures(found.reference),
+        "real": _figures_json(found.real),
+        "reference": _figures_json(found.reference),
         "config": found.config,
     }
 
 
-def _figures(figures: SideFigures) -> Mapping[str, Any]:
+def _figures_json(figures: SideFigures) -> Mapping[str, Any]:
     stages = [
         {
             "stage": one.run.stage,

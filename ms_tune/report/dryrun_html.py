@@ -59,10 +59,10 @@ def report_html(report: JobReport, language: Language) -> str:
         else rank
         for rank, stage in zip(memory.ranks, report.stages, strict=True)
     )
-    return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section(report.stages))
+    return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section_html(report.stages))
 
 
-def _section(stages: tuple[StageResult, ...]) -> str:
+def _section_html(stages: tuple[StageResult, ...]) -> str:
     import jinja2  # noqa: PLC0415 - an optional dependency, imported late
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)

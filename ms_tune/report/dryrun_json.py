@@ -19,7 +19,7 @@ VERSION = 1
 _LARGEST = 5
 
 
-def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
+def dryrun_json(result: DryrunResult, console: Console) -> dict[str, object]:
     """The object that ``ms-tune dryrun --json`` prints; sizes are bytes. docs/dryrun.md describes every key.
 
     What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures.
@@ -36,7 +36,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "mindformers": result.mindformers,
         "config": run.config_name,
         "dialect": run.dialect.value,
-        "assumptions": _assumptions(run, console),
+        "assumptions": _assumptions_json(run, console),
         "model": console.say(run.model),
         "standing": [console.say(message) for message in run.standing],
         "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
@@ -45,12 +45,16 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "stage": run.stage,
         "pipeline_stages": run.stages,
         "layers": run.layers,
-        **(_figures(worst, console) if worst else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}),
+        **(
+            _figures_json(worst, console)
+            if worst
+            else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}
+        ),
         "contents": by_name(worst.contents) if worst and worst.contents else None,
-        "stages": [_stage(stage, console) for stage in result.stages],
+        "stages": [_stage_json(stage, console) for stage in result.stages],
         "skipped_stages": list(result.skipped),
         "imbalance": round(result.imbalance, 4) if worst else None,
-        "largest": largest(worst.reading) if worst else [],
+        "largest": largest_holders(worst.reading) if worst else [],
         "changes": [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes],
         "not_included": [console.say(message) for message in result.not_included],
         "warnings": [console.say(message) for message in result.warnings],
@@ -65,7 +69,7 @@ _FIGURES = (
 )
 
 
-def _figures(stage: StageResult, console: Console) -> dict[str, object]:
+def _figures_json(stage: StageResult, console: Console) -> dict[str, object]:
     whole = stage.extrapolation
     return {
         "peak_bytes": stage.reading.peak_bytes,
@@ -84,7 +88,7 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
     }
 
 
-def _assumptions(run: PreparedRun, console: Console) -> dict[str, object]:
+def _assumptions_json(run: PreparedRun, console: Console) -> dict[str, object]:
     """The size of the job and how it is split."""
     return {
         "devices": run.world_size,
@@ -105,14 +109,14 @@ def theory_json(pairs: Iterable[BesideTheory]) -> dict[str, object] | None:
     } or None
 
 
-def _stage(stage: StageResult, console: Console) -> dict[str, object]:
+def _stage_json(stage: StageResult, console: Console) -> dict[str, object]:
     """What was found for one rank of one stage."""
     run = stage.run
     return {
         "stage": run.stage,
         "rank": run.rank,
         "layers": run.layers,
-        **_figures(stage, console),
+        **_figures_json(stage, console),
         "kinds": {kind.label: count for kind, count in run.kinds.items()},
         "phases": {phase.value: size for phase, size in stage.phases.items()},
         "micro_batches_in_flight": run.in_flight[0] if run.in_flight else None,
@@ -124,7 +128,7 @@ def _stage(stage: StageResult, console: Console) -> dict[str, object]:
     }
 
 
-def largest(reading: Reading) -> list[dict[str, object]]:
+def largest_holders(reading: Reading) -> list[dict[str, object]]:
     """The largest holders at the peak."""
     return [
         {

@@ -25,7 +25,7 @@ _SHOWN_HOLDERS = 5
 _OWN = "ms_tune/"  # in the places of what the reference transformer allocates
 
 
-def show(result: DryrunResult, console: Console) -> None:
+def show_dryrun(result: DryrunResult, console: Console) -> None:
     """The assumptions, the verdict, the whole model; then what was run, and what the figures are worth."""
     _show_assumptions(result, console)
     console.write("")
@@ -44,7 +44,7 @@ def show(result: DryrunResult, console: Console) -> None:
     _show_changes(result, console)
     _show_worth(result, console)
     console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
     console.write(console.text("dryrun.show.next", command=_next_command(result)))
 
 
@@ -93,12 +93,14 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
-    holders = tuple(replace(one, location=_own(one.location, console)) for one in stage.reading.report.peak.holders)
+    holders = tuple(
+        replace(one, location=_own_place(one.location, console)) for one in stage.reading.report.peak.holders
+    )
     parts = replace(stage.reading.report.peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
 
 
-def _own(where: str, console: Console) -> str:
+def _own_place(where: str, console: Console) -> str:
     """A place in the user's terms."""
     return console.text("dryrun.show.own-place") if _OWN in where else where
 
@@ -139,7 +141,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
     console.write(console.text("dryrun.show.changes"))
     for change in changes[:_SHOWN_CHANGES]:
         text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
-        before, after = _short(change.before), _short(change.after)
+        before, after = _shorten(change.before), _shorten(change.after)
         console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
     if len(changes) > _SHOWN_CHANGES:
         more = len(changes) - _SHOWN_CHANGES
@@ -170,10 +172,10 @@ def _next_command(result: DryrunResult) -> str:
         return f"ms-tune dryrun{stage} {run.config_name}"
     if not result.stages:
         return f"ms-tune dryrun {run.config_name}"
-    return f"ms-tune memory {near(result.folder)}"
+    return f"ms-tune memory {near_path(result.folder)}"
 
 
-def near(path: Path) -> str:
+def near_path(path: Path) -> str:
     """The path as seen from the working folder, if it lies below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -181,7 +183,7 @@ def near(path: Path) -> str:
         return str(path)
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(str(value).split())
     limit = 60
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -202,11 +204,11 @@ def show_stages(result: DryrunResult, console: Console) -> None:
     console.write("")
     console.write(console.text("stages.title"))
     show_table(console, columns, [_stage_row(stage, console) for stage in ordered])
-    for text in _remarks(result, console):
+    for text in _stage_remarks(result, console):
         console.write(text)
 
 
-def _remarks(result: DryrunResult, console: Console) -> Iterator[str]:
+def _stage_remarks(result: DryrunResult, console: Console) -> Iterator[str]:
     derived = [stage for stage in result.stages if stage.extrapolation]
     for runs in dict.fromkeys(stage.extrapolation.from_layers for stage in derived if stage.extrapolation):
         yield console.text("stages.whole-note", runs=", ".join(map(str, runs)))

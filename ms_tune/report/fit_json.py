@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ms_tune.text import Language, Message
 
 
-def to_json(report: FitReport, language: Language) -> dict[str, object]:
+def fit_report_json(report: FitReport, language: Language) -> dict[str, object]:
     """The report of ``--json``; sentences are in the user's language."""
 
     def said(messages: list[Message]) -> list[str]:
@@ -33,8 +33,8 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         "limit_bytes": table.limit_bytes,
         "bubble": None if plan is None else plan.bubble,
         "relative_time": None if plan is None else report.relative_time(plan.time),
-        "seconds_of_step": None if plan is None else _seconds(report, plan.time),
-        "reference": {"is_present_plan": report.has_present, **_planned(report.reference)},
+        "seconds_of_step": None if plan is None else _seconds_json(report, plan.time),
+        "reference": {"is_present_plan": report.has_present, **_plan_json(report.reference)},
         "effort": report.effort.value,
         "seed": report.seed,
         "stopped": report.stopped,
@@ -50,26 +50,26 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
             for cell, share in report.critical
         ]
         values["time_with_one_gib_more"] = report.one_gib_more
-    values.update(shortage(report))
+    values.update(shortage_json(report))
     values["table"] = report.table_data
     return values
 
 
-def shortage(report: FitReport) -> dict[str, object]:
+def shortage_json(report: FitReport) -> dict[str, object]:
     """By how much nothing fits, and what would help; empty where something does."""
     if report.shortage is None or report.nearest is None:
         return {}
     short = report.shortage
     return {
         "shortage": {"stage": short.stage, "over_bytes": short.over_bytes, "at_least_bytes": short.at_least_bytes},
-        "nearest": _planned(report.nearest),
+        "nearest": _plan_json(report.nearest),
         "remedies": [
             {"name": remedy.name, "freed_bytes": remedy.freed_bytes, "fits": remedy.fits} for remedy in report.remedies
         ],
     }
 
 
-def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
+def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | None:
     """The step in seconds; null where nothing was measured."""
     after = report.seconds(time)
     if after is None:
@@ -78,7 +78,7 @@ def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
     return {"plan": after, "reference": now, "lower_bound": bound, "measured": report.clock.step_seconds}
 
 
-def _planned(plan: Planned) -> dict[str, object]:
+def _plan_json(plan: Planned) -> dict[str, object]:
     return {"plan": plan.plan.to_json(), "time": plan.time, "peak_bytes": list(plan.peak_bytes)}
 
 

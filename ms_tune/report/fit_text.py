@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-def shown_of(report: FitReport, console: Console) -> FitPage:
+def fit_page(report: FitReport, console: Console) -> FitPage:
     """The verdict, the stages, the lists, the reasons and the rest of a table's plan."""
     plan = report.planned or report.nearest
     heads, rows = _stage_table(report, plan, console) if plan is not None else ([], [])
@@ -112,8 +112,8 @@ def verdict_of(report: FitReport) -> Message:
         assert report.shortage is not None  # noqa: S101 - there is one where there is no plan
         short = report.shortage
         if short.at_least_bytes:
-            return msg("fit.nothing-fits", over=_size(short.at_least_bytes), limit=gib(report.table.limit_bytes))
-        return msg("fit.nothing-found", over=_size(short.over_bytes), stage=short.stage)
+            return msg("fit.nothing-fits", over=_size_text(short.at_least_bytes), limit=gib(report.table.limit_bytes))
+        return msg("fit.nothing-found", over=_size_text(short.over_bytes), stage=short.stage)
     figures = {"time": relative_time(report, report.planned.time), "bound": relative_time(report, report.lower_bound)}
     if report.optimal:
         return msg("fit.optimal", **figures)
@@ -126,15 +126,15 @@ def step_times(report: FitReport) -> list[Message]:
     if plan is None or now is None:
         return []
     after, bound = report.seconds(plan.time), report.seconds(report.lower_bound)
-    sizes = {"after": _time(after), "now": _time(now), "bound": _time(bound)}
+    sizes = {"after": _time_text(after), "now": _time_text(now), "bound": _time_text(bound)}
     if not report.clock.times:
         return [msg("fit.seconds.step", **sizes)]
     if report.clock.step_seconds is None:
         return [msg("fit.seconds.times", **sizes)]
-    return [msg("fit.seconds.both", **sizes, rest=_time(report.seconds(0.0)))]
+    return [msg("fit.seconds.both", **sizes, rest=_time_text(report.seconds(0.0)))]
 
 
-def _time(seconds: float | None) -> str:
+def _time_text(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.4g} s"
 
 
@@ -153,12 +153,12 @@ def reasons_of(report: FitReport) -> list[Message]:
     if plan is None:
         return []
     free = report.table.limit_bytes - plan.peak_bytes[stage]
-    found = [msg("fit.why.memory", stage=stage, free=_size(free), peak=gib(plan.peak_bytes[stage]))]
+    found = [msg("fit.why.memory", stage=stage, free=_size_text(free), peak=gib(plan.peak_bytes[stage]))]
     cells = [
         msg("fit.why.cell", chunk=cell // report.table.stages, stage=cell % report.table.stages, share=f"{share:.0%}")
         for cell, share in report.critical[:_MANY_CELLS]
     ]
-    found.append(msg("fit.why.path", cells=_joined(cells), bubble=f"{plan.bubble:.1%}"))
+    found.append(msg("fit.why.path", cells=_join_messages(cells), bubble=f"{plan.bubble:.1%}"))
     if report.one_gib_more is not None:
         gain = 1 - report.one_gib_more / plan.time if plan.time else 0.0
         name = "fit.why.gib" if gain > 0 else "fit.why.gib-nothing"
@@ -187,7 +187,7 @@ def remedies_of(report: FitReport) -> list[Message]:
         msg(
             "fit.remedy",
             name=msg(f"fit.remedy.{remedy.name}"),
-            freed=_size(remedy.freed_bytes),
+            freed=_size_text(remedy.freed_bytes),
             enough=msg("fit.remedy.enough" if remedy.fits else "fit.remedy.not-enough"),
         )
         for remedy in report.remedies
@@ -210,11 +210,11 @@ def recomputed_layers(cell: Mapping[RecomputeMode, int]) -> str:
     return ", ".join(f"{kind.value} {count}" for kind, count in cell.items() if count and kind.value != "none") or "-"
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     return gib(size)
 
 
-def _joined(messages: list[Message]) -> Message:
+def _join_messages(messages: list[Message]) -> Message:
     found = messages[0]
     for message in messages[1:]:
         found = msg("fit.why.and", first=found, second=message)

@@ -12,7 +12,7 @@ from ms_tune.report.lint_common import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.report.console import Console
 
 # What XML 1.0 cannot hold, not even escaped.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
 
 _STDIN = Path("-")
 

@@ -10,7 +10,7 @@ from ms_tune.report.lint_common import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.report.console import Console
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}

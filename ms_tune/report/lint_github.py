@@ -9,7 +9,7 @@ from ms_tune.report.github import annotation, write_failure
 from ms_tune.report.lint_common import shown_path
 
 if TYPE_CHECKING:
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.report.console import Console
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

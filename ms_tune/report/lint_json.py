@@ -11,7 +11,7 @@ from ms_tune.text import Message, render
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Fix, Location
     from ms_tune.errors import MsTuneError
-    from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Language
 

@@ -11,7 +11,7 @@ from ms_tune.report.lint_common import shown_path, statistics_of
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
     from ms_tune.facts.releases import Release
-    from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Severity
-    from ms_tune.lint.rules import RuleEntry
-    from ms_tune.lint.topics import CoursePart, Topic
+    from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
     from ms_tune.text import Text
 
 PAGES = {Language.EN: "README.md", Language.ZH: "README.zh.md"}

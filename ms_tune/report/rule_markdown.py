@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.lint.checklist import Evidence
-    from ms_tune.lint.rules import RuleEntry
-    from ms_tune.lint.topics import CoursePart, Topic
+    from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
 
 MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not this page. -->"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ms_tune.diagnostics import Diagnostic, Fix, Location
-    from ms_tune.lint.report import FileReport, LintReport
+    from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.rules import RuleEntry
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

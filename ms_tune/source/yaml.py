@@ -123,6 +123,7 @@ class SourceFile:
     ) -> SourceFile:
         """The same text, with what is named in place of what was known of it."""
         source = copy(self)
+        vars(source).pop("key_names", None)
         source.data = self.data if data is None else data
         source.others = self.others if others is None else others
         source.beside = self.beside if beside is None else beside
@@ -191,6 +192,21 @@ class SourceFile:
         found: list[tuple[KeyPath, Position]] = []
         _collect_written(self._root, (), found)
         return found
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """Every key of a mapping, wherever it stands, as a text."""
+        names: set[str] = set()
+        seen: set[int] = set()
+        todo: list[Any] = [self.data]
+        while todo:
+            value = todo.pop()
+            if isinstance(value, (dict, list)) and id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value, dict):
+                    names.update(map(str, value))
+                todo += value.values() if isinstance(value, dict) else value
+        return frozenset(names)
 
     def line(self, number: int) -> str:
         """The text of a line, without its line break."""

@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.lint.discover import STDIN, LintTarget
-from ms_tune.lint.own import OWN_RULES
-from ms_tune.lint.rules import RuleEntry, all_rules
-from ms_tune.lint.run import LintRequest, LintRun, check_file
-from ms_tune.lint.settings import ProjectSettings
-from ms_tune.lint.topics import course
+from ms_tune.lint.file_types import STDIN, LintTarget
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.rules import RuleEntry, all_rules, course
+from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.settings import OWN_RULES, ProjectSettings
 from ms_tune.report.rule_contents import PAGES
 from ms_tune.report.rule_markdown import MARK, reference
 from ms_tune.resources import data_folder

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.stage import Chunk, Stage, StageLayer, kinds_from_json, kinds_to_json, resized, stage_of
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer, kinds_from_json, kinds_to_json, resize_stage, stage_of
 from ms_tune.enums import LayerKind
 from tests.kinds import labels
 
@@ -33,7 +33,7 @@ def stages(draw: st.DrawFn) -> Stage:
 
 @given(stages(), st.integers(1, 40))
 def test_it_has_as_many_layers_as_asked_for(stage: Stage, wanted: int) -> None:
-    made = resized(stage, wanted)
+    made = resize_stage(stage, wanted)
     assert made.layers == (wanted if stage.layers else 0)
     assert sum(made.kinds.values()) == made.layers
     assert [one for chunk in made.chunks for one in chunk.layers if one.mtp] == [stage.chunks[-1].layers[-1]]
@@ -44,7 +44,7 @@ def test_it_has_as_many_layers_as_asked_for(stage: Stage, wanted: int) -> None:
 
 @given(stages(), st.integers(1, 40))
 def test_every_kind_stays_while_there_is_room(stage: Stage, wanted: int) -> None:
-    kinds = resized(stage, wanted).kinds
+    kinds = resize_stage(stage, wanted).kinds
     assert len(kinds) == min(wanted if stage.layers else 0, len(stage.kinds))
 
 
@@ -52,14 +52,14 @@ def test_every_kind_stays_while_there_is_room(stage: Stage, wanted: int) -> None
 def test_one_more_layer_is_one_more_of_one_kind(stage: Stage, wanted: int) -> None:
     if not stage.layers:
         return
-    before, after = Counter(resized(stage, wanted).kinds), Counter(resized(stage, wanted + 1).kinds)
+    before, after = Counter(resize_stage(stage, wanted).kinds), Counter(resize_stage(stage, wanted + 1).kinds)
     assert sum((after - before).values()) == 1
     assert not before - after
 
 
 @given(stages())
 def test_the_full_number_is_the_stage_itself(stage: Stage) -> None:
-    assert resized(stage, stage.layers) == stage
+    assert resize_stage(stage, stage.layers) == stage
 
 
 def test_chunks_are_kinds_of_their_own() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.engines.local import ForkServer, shared_imports
-from ms_tune.dryrun.launcher import LOG, Child, Running, watched
+from ms_tune.dryrun.launcher import LOG, Child, Running, watch_programs
 from tests.dryrun.test_launcher import runs, wait_for
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def module(folder: Path, at_import: str = "") -> None:
 
 def codes(folder: Path, children: list[Child]) -> list[tuple[int, bool]]:
     """The exit code of each, and whether its time was up."""
-    with contextlib.ExitStack() as last, watched() as watch:
+    with contextlib.ExitStack() as last, watch_programs() as watch:
         server = ForkServer.start(children[0], folder)
         last.callback(server.close)
         watch.add(Running(server.process, math.inf))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.estimate.memory import Activations, Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
+from ms_tune.estimate.memory import Activations, Estimate, HeldLayers, Outlook, StageEstimate, estimate_stage
 from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
@@ -26,7 +26,7 @@ LAST = HeldLayers(Activations(200, 20), 1, full=True)
 )
 def test_a_stage_holds_what_its_layers_keep(held: list[HeldLayers], logits: int, told: tuple[int, int, int]) -> None:
     recomputed, kept, transient = told
-    found = stage_estimate(3, 5, 1000, held, logits)
+    found = estimate_stage(3, 5, 1000, held, logits)
     assert found == StageEstimate(3, 5, recomputed, 1000, kept, transient)
     assert found.peak_bytes == 1000 + kept + transient
 

@@ -19,7 +19,7 @@ from ms_tune.dryrun.shrink import mindformers_layers
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.facts import models, query, registries
 from ms_tune.facts.releases import Release
-from ms_tune.lint.run import LintRequest
+from ms_tune.lint.result import LintRequest
 from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:

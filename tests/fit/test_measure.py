@@ -132,7 +132,7 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
     def cut(*_arguments: object) -> None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
 
-    monkeypatch.setattr(engine, "prepare", cut)
+    monkeypatch.setattr(engine, "prepare_run", cut)
     with pytest.raises(UnsupportedError, match="no small dryruns") as caught:
         measure_probes(job.request, probes, Observer())
     assert caught.value.hint is not None

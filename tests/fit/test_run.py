@@ -161,7 +161,7 @@ class TestPlans:
         assert found.chosen is not None
         assert found.chosen.fits
         assert found.chosen.exact
-        assert "fitting.note.off" not in [note.id for note in config.notes(found)]
+        assert "fitting.note.off" not in [note.id for note in config.plan_notes(found)]
         planned = found.chosen.report.planned
         assert planned is not None
         assert sum(map(sum, planned.plan.recompute)) > 0
@@ -190,7 +190,7 @@ class TestPlans:
             swaps[layer.stage] += bool(layer.swap)
         assert (tuple(swaps),) == planned.plan.swap
         assert sum(swaps) > 0
-        assert "fitting.note.swap-peak" in [note.id for note in config.notes(found)]
+        assert "fitting.note.swap-peak" in [note.id for note in config.plan_notes(found)]
         # Over a link that is slow beside the passes, recomputing is cheaper.
         slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 4})
         assert slow.chosen is not None
@@ -230,14 +230,14 @@ class TestPlans:
         assert found.chosen.fits
         assert not found.rounds[0].exact
         assert found.chosen.exact
-        assert "fitting.note.off" in [note.id for note in config.notes(found)]
+        assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
-        page = fit_html.page(config.shown_of(found, console), [found.source.path], console)
+        page = fit_html.plan_page(config.shown_of(found, console), [found.source.path], console)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page
-        assert all(escape(console.say(line)) in page for line in config.verdict(found))
+        assert all(escape(console.say(line)) in page for line in config.verdict_lines_of(found))
 
     def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)
@@ -256,7 +256,7 @@ class TestPlans:
         assert [one.fits for one in found.rounds[:2]] == [True, False]
         assert found.chosen is found.rounds[0]
         assert [one.stands_for for one in found.rounds[:2]] == [(0, 1), (0, 0)]
-        assert config.to_json(found, Language.EN)["stands_for"] == [0, 1]
+        assert config.config_fit_json(found, Language.EN)["stands_for"] == [0, 1]
 
     def test_fragments_of_small_runs_are_no_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         world, truth = World(fragments=6000), World(fragments=20)
@@ -298,11 +298,11 @@ class TestPlans:
         assert found.chosen is not None
         assert found.chosen.fits
         assert second.report.lower_bound <= second.report.planned.time
-        notes = [Console(language).say(note) for note in config.notes(found) if note.id == "fitting.note.relieved"]
+        notes = [Console(language).say(note) for note in config.plan_notes(found) if note.id == "fitting.note.relieved"]
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
         assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
-        told = config.to_json(found, language)["rounds"]
+        told = config.config_fit_json(found, language)["rounds"]
         assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
 
     def test_other_fragments_of_a_relieved_stage_are_met_again(
@@ -313,7 +313,7 @@ class TestPlans:
         assert stage.simulated == [(0, 1, 2, 3), (1,), (1,)]
         assert [one.fits for one in found.rounds] == [False, False, True]
         assert found.chosen is found.rounds[2]
-        assert [note.id for note in config.notes(found)].count("fitting.note.relieved") == 2
+        assert [note.id for note in config.plan_notes(found)].count("fitting.note.relieved") == 2
 
     def test_where_no_stage_fits_there_is_nothing_to_keep(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -376,10 +376,10 @@ class TestPlans:
         assert [plan is not None for plan in plans] == [False, True]
         assert report.remedies[0].name == "vmm"
         assert report.remedies[0].freed_bytes == found.least_fragment_bytes[report.shortage.stage]
-        said = [Console(language).say(line) for line in config.verdict(found)]
+        said = [Console(language).say(line) for line in config.verdict_lines_of(found)]
         assert gib(least) in said[-1]
         assert gib(over) in said[-1]
-        data = config.to_json(found, language)
+        data = config.config_fit_json(found, language)
         assert (data["fits"], data["plan"]) == (False, None)
         assert data["shortage"]["at_least_bytes"] == least  # type: ignore[index]
         assert next(one["name"] for one in data["remedies"]) == "vmm"  # type: ignore[attr-defined]
@@ -434,7 +434,7 @@ class TestTheTablesOwnCheck:
         assert found.checked.exact
         assert found.checked.peak_bytes > 8 * 1000 * MIB
         assert set(found.fragment_bytes) == {300 * MIB}
-        assert "fitting.note.check" not in [note.id for note in config.notes(found)]
+        assert "fitting.note.check" not in [note.id for note in config.plan_notes(found)]
 
     @pytest.mark.parametrize("bend", [300, -300])
     def test_what_it_is_off_by_is_said_and_set_aside(
@@ -445,7 +445,7 @@ class TestTheTablesOwnCheck:
         assert not found.checked.exact
         assert found.checked.margin_bytes == pytest.approx(max(bend, 0) * MIB, abs=2 * MIB)
         assert set(found.fragment_bytes) == {300 * MIB + found.checked.margin_bytes}
-        assert "fitting.note.check" in [note.id for note in config.notes(found)]
+        assert "fitting.note.check" in [note.id for note in config.plan_notes(found)]
         assert found.chosen is not None
         assert found.rounds[0].fits
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
@@ -66,7 +66,7 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     before = job.loaded.source.text
     there = replace(job.loaded, devices=replace(job.loaded.devices, count=layout.devices))
     loaded = with_layout(there, layout, job.layers)
-    run = prepare(replace(request, devices=layout.devices), loaded)
+    run = prepare_run(replace(request, devices=layout.devices), loaded)
     assert read_layout(loaded, run) == layout
     plan = normalize_source(loaded.source)
     assert plan.failure is None
@@ -210,7 +210,7 @@ class TestTried:
         assert found.best.source.text == found.source.text != text
         assert found.best.changed > 0
         assert "select" not in text
-        loaded = load(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
+        loaded = load_config(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
         there = replace(loaded, devices=replace(loaded.devices, count=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
         assert read_layout(there, job.first) == found.chosen.candidate.layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ms_tune.lint import checklist, one_file
+from ms_tune.lint import checklist, runner
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.settings import settings_for
 from ms_tune.text import Language, render
@@ -36,11 +36,11 @@ def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
 def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
     # Memories of their own, so that the next test does not remember these few.
-    monkeypatch.setattr(one_file, "_checks", lru_cache(one_file._checks.__wrapped__))
-    monkeypatch.setattr(one_file, "_made", lru_cache(one_file._made.__wrapped__))
-    monkeypatch.setattr(one_file, "_check_names", lru_cache(one_file._check_names.__wrapped__))
+    monkeypatch.setattr(runner, "_checks", lru_cache(runner._checks.__wrapped__))
+    monkeypatch.setattr(runner, "_choose_checks", lru_cache(runner._choose_checks.__wrapped__))
+    monkeypatch.setattr(runner, "_check_names", lru_cache(runner._check_names.__wrapped__))
     settings_for.cache_clear()
-    monkeypatch.setattr(one_file, "built_in", few)
+    monkeypatch.setattr(runner, "built_in", few)
 
 
 def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Diagnostic, ...]]) -> None:

@@ -57,7 +57,7 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: 
 
 def test_the_checklist_meets_the_schema() -> None:
     checks = read_checklist(data_folder("checklists") / "code" / "environment.yaml").checks
-    assert checks == CHECKS
+    assert [check.entry for check in checks] == [check.entry for check in CHECKS]
     assert len({check.id for check in checks}) == len({check.name for check in checks}) == len(checks)
 
 

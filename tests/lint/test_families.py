@@ -12,9 +12,9 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.enums import Dialect
+from ms_tune.lint.baseline import fingerprints
 from ms_tune.lint.checklist import Checklist, built_in, combined
 from ms_tune.lint.engine import lint
-from ms_tune.lint.fingerprint import fingerprints
 from ms_tune.source.yaml import parse_source
 
 if TYPE_CHECKING:

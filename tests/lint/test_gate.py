@@ -16,8 +16,7 @@ from ms_tune.facts.releases import Release, served
 from ms_tune.job import job as job_module
 from ms_tune.lint.checklist import Expectation, FunctionTest, built_in
 from ms_tune.lint.engine import job_of, lint
-from ms_tune.lint.fix import apply_fixes
-from ms_tune.lint.gate import Gate
+from ms_tune.lint.fix import Gate, apply_fixes
 from ms_tune.source.edit import ChangeKind, ValueChange
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg

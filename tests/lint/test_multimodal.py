@@ -11,9 +11,10 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
-from ms_tune.lint.discover import LintTarget
 from ms_tune.lint.engine import lint
-from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.file_types import LintTarget
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import LintRun, check_file
 from ms_tune.source.yaml import parse_source
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)

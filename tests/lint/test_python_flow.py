@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.lint.discover import LintTarget
+from ms_tune.lint.file_types import LintTarget
 from ms_tune.lint.python_code import lint_python, parse_python
-from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import LintRun, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,16 @@ from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.lint.checklist import built_in
-from ms_tune.lint.selection import Selection, Selections, check_selectors, fits, path_matches
-from ms_tune.lint.settings import ProjectSettings, load_settings, settings_for
+from ms_tune.lint.settings import (
+    ProjectSettings,
+    Selection,
+    Selections,
+    check_selectors,
+    fits,
+    load_settings,
+    path_matches,
+    settings_for,
+)
 
 if TYPE_CHECKING:
     from ms_tune.lint.checklist import Check

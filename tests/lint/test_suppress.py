@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from ms_tune.lint.discover import STDIN, LintTarget
-from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.file_types import STDIN, LintTarget
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import LintRun, check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.text import Language
 from tests.lint.few import make_only_few
 
 if TYPE_CHECKING:
-    from ms_tune.lint.report import FileReport
+    from ms_tune.lint.result import FileReport
 
 NOWHERE = ProjectSettings(None, Path("/"))
 

@@ -16,8 +16,9 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.lint.discover import STDIN, LintTarget
-from ms_tune.lint.run import LintRequest, LintRun, check_file
+from ms_tune.lint.file_types import STDIN, LintTarget
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import LintRun, check_file
 from ms_tune.lint.settings import ProjectSettings
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.wheels import opened, wheel
@@ -25,7 +26,7 @@ from tests.oracle.wheels import opened, wheel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.lint.report import FileReport
+    from ms_tune.lint.result import FileReport
 
 CORPUS = os.environ.get("MS_TUNE_FIX_CORPUS")
 STEP = int(os.environ.get("MS_TUNE_FIX_STEP", "1"))  # every so manieth file of the corpus

@@ -20,7 +20,7 @@ import pytest
 
 from ms_tune import api
 from ms_tune.diagnostics import Severity
-from ms_tune.lint.run import LintRequest
+from ms_tune.lint.result import LintRequest
 from ms_tune.resources import data_folder
 from ms_tune.text import Language
 from tests.oracle import planted, wheels

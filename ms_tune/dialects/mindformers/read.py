@@ -125,6 +125,13 @@ def splits(source: SourceFile) -> bool:
     return mode is None or mode in mindspore_values("splitting")
 
 
+def parallel_degree(job: JobView, kind: str) -> int:
+    """In how many ways something is split; every size is set back to 1 where the run or the network is not split."""
+    written = job.source.get(("parallel_config", f"{'model' if kind == 'tensor' else kind}_parallel"))
+    split = bool(job.source.get(("use_parallel",), default=True)) and splits(job.source)
+    return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1
+
+
 def passes_over(source: SourceFile, path: KeyPath) -> bool:
     """Whether nothing in a section is as good as no section, whatever type it is of: ``[]``, ``0``, ``''``.
 

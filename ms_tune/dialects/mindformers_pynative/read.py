@@ -70,6 +70,12 @@ _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+def parallel_degree(job: JobView, kind: str) -> int:
+    """In how many ways something is split."""
+    written = job.source.get(("parallelism", f"{kind}_parallel"))
+    return (written or 1) if isinstance(written, int) and not isinstance(written, bool) else 1
+
+
 def plan_layers(job: JobView) -> LayerPlan:
     """What each layer of a job will do. A number of layers that nobody tells is that of the model's class.
 

@@ -153,7 +153,7 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
         on_progress(msg("dryrun.build.start", version=mindspore.version))
     try:
         cached_folder(
-            folder, lambda fresh: _build(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait"))
+            folder, lambda fresh: _build_cann(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait"))
         )
     except OSError as error:
         raise StandInBuildError(
@@ -178,10 +178,10 @@ def simulated_by() -> str:
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
-    return " ".join([mindspore.version, cann, *filter(None, map(_release, _FRAMEWORKS))])
+    return " ".join([mindspore.version, cann, *filter(None, map(_release_of, _FRAMEWORKS))])
 
 
-def _release(package: str) -> str:
+def _release_of(package: str) -> str:
     try:
         return f"{package}-{importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -216,7 +216,7 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
     return cache_root() / "stand-in" / f"{mindspore.version}-{digest}"
 
 
-def _build(mindspore: MindSpore, folder: Path) -> None:
+def _build_cann(mindspore: MindSpore, folder: Path) -> None:
     """Fill an empty folder with a ``cann`` that has every library, Python package and file MindSpore looks for."""
     try:
         inventory = take_inventory(mindspore.folder)

@@ -75,10 +75,12 @@ def take_inventory(mindspore: Path) -> Inventory:
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")
-    askers = _read([*plugin.glob("libmindspore_*ascend.so*"), *(mindspore / "lib").glob("libmindspore_ge_backend.so")])
-    askers |= _read((plugin / "ascend").rglob("*.so"))
-    others = _read([*(mindspore / "lib").glob("*.so*"), *plugin.glob("libmindspore_ops_cpu.so")])
-    others |= _read(mindspore.glob("_c_*.so"))
+    askers = _read_libraries(
+        [*plugin.glob("libmindspore_*ascend.so*"), *(mindspore / "lib").glob("libmindspore_ge_backend.so")]
+    )
+    askers |= _read_libraries((plugin / "ascend").rglob("*.so"))
+    others = _read_libraries([*(mindspore / "lib").glob("*.so*"), *plugin.glob("libmindspore_ops_cpu.so")])
+    others |= _read_libraries(mindspore.glob("_c_*.so"))
     shipped = {path.name for path in (askers | others)}
     defined = {name for library in (askers | others).values() for name in library.defined}
 
@@ -92,7 +94,7 @@ def take_inventory(mindspore: Path) -> Inventory:
     return Inventory(tuple(sorted(libraries)), tuple(sorted(symbols - _names_of_the_system(symbols))))
 
 
-def _read(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
+def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
     libraries = {path: read_shared_library(path) for path in paths if path.is_file()}
     return {path: library for path, library in libraries.items() if library is not None}
 
@@ -252,10 +254,10 @@ def stand_in_for(symbol: str) -> str:
 
 def header_text() -> str:
     """The hand-written part, ``marks.h`` and ``stand_in.h``."""
-    return _part("marks.h") + _part("stand_in.h")
+    return _packaged_text("marks.h") + _packaged_text("stand_in.h")
 
 
-def _part(name: str) -> str:
+def _packaged_text(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
@@ -267,4 +269,4 @@ def source_text(symbols: Iterable[str]) -> str:
 def watching_text() -> str:
     """C source of the library whose functions take the place of MindSpore's own, beside ``watching.h``."""
     names = f"#define REPORTS {_REPORTS}\n#define SET_DEVICE {_SET_DEVICE}\n"
-    return _part("marks.h") + names + _part("watching.h")
+    return _packaged_text("marks.h") + names + _packaged_text("watching.h")

@@ -19,7 +19,7 @@ from ms_tune.dryrun.parent import end_with_parent
 _MESSAGE = 1 << 20
 
 
-def serve(descriptor: int) -> str | None:
+def serve_forks(descriptor: int) -> str | None:
     """Fork until nobody asks any more: what the processes of a job need is imported once, and each of them forked.
 
     Importing MindSpore and MindFormers takes as long as a small run itself. Neither reads the rank or where the tracker writes
@@ -53,7 +53,7 @@ def serve(descriptor: int) -> str | None:
                 if not message:
                     return None
                 task = json.loads(message)
-                pid = _fork()
+                pid = _fork_task()
                 if not pid:
                     break
                 tasks[pid] = task["id"]
@@ -62,11 +62,11 @@ def serve(descriptor: int) -> str | None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for end in (parent, woken, wakes):
         end.close()
-    _become(task["folder"], task["log"], task["environment"])
+    _become_task(task["folder"], task["log"], task["environment"])
     return str(task["job"])
 
 
-def _fork() -> int:
+def _fork_task() -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
@@ -88,7 +88,7 @@ def _report_ends(parent: socket.socket, tasks: dict[int, int]) -> None:
             parent.send(json.dumps({"id": tasks.pop(pid), "code": code}).encode())
 
 
-def _become(folder: str, name: str, environment: dict[str, str]) -> None:
+def _become_task(folder: str, name: str, environment: dict[str, str]) -> None:
     """Be a process like one that was started for the task: group, folder, log and environment of its own.
 
     The log begins with what the imports said, as it does in a process that makes them itself.
@@ -119,7 +119,7 @@ def main(module: str, job_file: str) -> None:
     gc.enable()
     mine: str | None = job_file
     if job_file.startswith(_FORK):
-        mine = serve(int(job_file.removeprefix(_FORK)))
+        mine = serve_forks(int(job_file.removeprefix(_FORK)))
     if mine is not None:
         run(json.loads(Path(mine).read_text(encoding="utf-8")))
 

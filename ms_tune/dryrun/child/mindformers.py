@@ -65,11 +65,11 @@ def _without_the_check(settle: Callable[[TransformerConfig], None]) -> Callable[
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:
     """Take the place of ``preprocess_with_dryrun``: ends of the experts' tokens, tokens sent to and received from ranks."""
-    return _splits(permuted_input.shape[1], self.expert_num, self.ep, self.rank_id % self.ep)
+    return _split_tokens(permuted_input.shape[1], self.expert_num, self.ep, self.rank_id % self.ep)
 
 
 @ops.constexpr  # type: ignore[untyped-decorator]
-def _splits(tokens: int, experts: int, ranks: int, own: int) -> tuple[Tensor, ...]:
+def _split_tokens(tokens: int, experts: int, ranks: int, own: int) -> tuple[Tensor, ...]:
     shares = shared_out(tokens, experts, ranks, own)
     return tuple(Tensor(list(numbers), mindspore.int64) for numbers in (shares.ends, shares.sent, shares.received))
 

@@ -72,18 +72,18 @@ def run(job_data: Mapping[str, object]) -> None:
     library: Any = _Library(job.package)
     receive_by_the_public_function(library.p2p)
     config = library.config.init_configs_from_yaml(job.config_file)
-    _split(library, config.parallel_config)
-    model, optimizer, step = _build(library, config)
-    data = _data(config)
+    _split_layers(library, config.parallel_config)
+    model, optimizer, step = _build_model(library, config)
+    data = _make_data(config)
     for number in range(1, job.steps + 1):
         report("step", number, job.steps)
         step(**data)
     mindspore.runtime.synchronize()
-    write_tensor_list(_tensors(model, optimizer))
+    write_tensor_list(_persistent_tensors(model, optimizer))
     report("write")
 
 
-def _split(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of the framework, which has no types
+def _split_layers(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of the framework, which has no types
     chunks = parallel.virtual_pipeline_model_parallel_size
     library.state.initialize_model_parallel(
         tensor_model_parallel_size=parallel.tensor_model_parallel_size,
@@ -94,7 +94,7 @@ def _split(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of th
     )
 
 
-def _build(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
+def _build_model(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
     """The model, its optimizer, and the cell that trains one step."""
     training, model_config = config.training_config, config.model_config
 
@@ -111,7 +111,7 @@ def _build(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 -
     return model, optimizer, step
 
 
-def _data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
+def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
     """All micro-batches of a step. Nothing is computed, only shapes and number formats count."""
     samples = config.dataset_config.batch_size * config.dataset_config.micro_batch_num
     words = config.model_config.seq_length
@@ -125,7 +125,7 @@ def _data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
     }
 
 
-def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
+def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
     """The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers."""
     kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
     # Without DDP there are none, and `buffers` is a method that every Cell has.
@@ -136,11 +136,11 @@ def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: AN
     weights += [weight for weight in named if not lies_in(weight, weights)]
     gradients = [buffer.grad_data for buffer in buffers]
     buffered = [*weights, *gradients]
-    state = [tensor for tensor in _held(optimizer, set()) if not lies_in(tensor, buffered)]
+    state = [tensor for tensor in _optimizer_tensors(optimizer, set()) if not lies_in(tensor, buffered)]
     return {"weights": weights, "optimizer_state": state, "gradients": gradients}
 
 
-def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:
+def _optimizer_tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
     """All tensors that an optimizer holds, in lists, dictionaries and the optimizers inside it."""
     if id(thing) in seen:
         return
@@ -150,12 +150,12 @@ def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:
             yield thing
     elif isinstance(thing, list | tuple):
         for item in thing:
-            yield from _held(item, seen)
+            yield from _optimizer_tensors(item, seen)
     elif isinstance(thing, dict):
         for item in thing.values():
-            yield from _held(item, seen)
+            yield from _optimizer_tensors(item, seen)
     elif "ptimizer" in type(thing).__name__ or "Adam" in type(thing).__name__:
-        yield from _held(vars(thing), seen)
+        yield from _optimizer_tensors(vars(thing), seen)
 
 
 _MOST_ON_THE_HOST = 1 << 28  # elements
@@ -170,7 +170,7 @@ def initialise_at_once() -> None:
     make = Tensor.__init__
 
     def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
-        if named.get("init") is not None and not arguments and _elements(named["shape"]) > _MOST_ON_THE_HOST:
+        if named.get("init") is not None and not arguments and _count_elements(named["shape"]) > _MOST_ON_THE_HOST:
             # A buffer: as an array it would be larger than many hosts' memory.
             make(self, mint.empty(named["shape"], dtype=named["dtype"]))
             return
@@ -181,7 +181,7 @@ def initialise_at_once() -> None:
     Tensor.__init__ = made
 
 
-def _elements(shape: int | Sequence[int]) -> int:
+def _count_elements(shape: int | Sequence[int]) -> int:
     return shape if isinstance(shape, int) else math.prod(shape)
 
 

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from ms_tune.dryrun.launcher import LOG, Running, start, watched
+from ms_tune.dryrun.launcher import LOG, Running, start_program, watch_programs
 from ms_tune.dryrun.parent import as_parent
 from ms_tune.dryrun.task import child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
@@ -50,7 +50,7 @@ class LocalEngine:
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
         running: dict[str, tuple[Task, Running]] = {}
         told = 0.0
-        with contextlib.ExitStack() as last, watched() as watch:
+        with contextlib.ExitStack() as last, watch_programs() as watch:
             processes = _Processes(self._children(tasks, folder), folder, watch, last)
             while waiting or running:
                 while waiting and len(running) < self.jobs:
@@ -87,7 +87,7 @@ class _Processes:
         child = self.children[task.folder]
         try:
             write_files(task, child.folder)
-            running = self._forked(child) or start(child)
+            running = self._forked(child) or start_program(child)
         except OSError as error:
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
         self.watch.add(running)

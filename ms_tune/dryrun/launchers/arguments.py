@@ -74,7 +74,7 @@ class OptionWords:
             return
         self.parts = [part for part in self.parts if part[0] != option]
         self.parts.append((option, list(words)))
-        self.changes.append(OptionChange(option, _text(before), " ".join(words)))
+        self.changes.append(OptionChange(option, _join_words(before), " ".join(words)))
 
     def drop(self, options: Iterable[str]) -> None:
         """Take options out."""
@@ -82,14 +82,14 @@ class OptionWords:
             before = self.get(option)
             if before is not None:
                 self.parts = [part for part in self.parts if part[0] != option]
-                self.changes.append(OptionChange(option, _text(before), None))
+                self.changes.append(OptionChange(option, _join_words(before), None))
 
     def arguments(self) -> tuple[str, ...]:
         """All of them, as a program takes them."""
         return tuple(word for name, words in self.parts for word in ([name] if name else []) + words)
 
 
-def _text(words: Sequence[str] | None) -> str | None:
+def _join_words(words: Sequence[str] | None) -> str | None:
     return None if words is None else " ".join(words)
 
 
@@ -140,7 +140,7 @@ def first_rank(stage: int, world: int, parallel: Parallel) -> int:
     return stage * (world // parallel.pipeline)
 
 
-def chosen(
+def choose_ranks(
     world: int, parallel: Parallel | None, stages: Sequence[int] | None = None, ranks: Sequence[int] = ()
 ) -> tuple[Rank, ...]:
     """The ranks to simulate, each once.

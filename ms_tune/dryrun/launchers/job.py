@@ -93,11 +93,11 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
 
 def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
     """The jobs that a command launched, in the order in which they began."""
-    found = (_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
+    found = (_read_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
-def _job(record: Path) -> LaunchedJob | None:
+def _read_job(record: Path) -> LaunchedJob | None:
     """What a record tells; None if it tells nothing, since the program could have written it itself."""
     try:
         if record.stat().st_size > _LARGEST:
@@ -110,19 +110,19 @@ def _job(record: Path) -> LaunchedJob | None:
             program=str(told.get("program", "")),
             world=int(told["world"]) if "world" in told else None,
             split=Parallel(**split) if split is not None else None,
-            changes=tuple(_change(one) for one in told.get("changes", ())),
-            ranks=tuple(_rank(record.parent, one) for one in told["ranks"][:_MOST]),
-            problem=_message(told, "problem"),
-            hint=_message(told, "hint"),
+            changes=tuple(_read_change(one) for one in told.get("changes", ())),
+            ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
+            problem=_read_message(told, "problem"),
+            hint=_read_message(told, "hint"),
             arguments=tuple(map(str, told.get("arguments", ()))),
-            look=_look(record.with_name(_LOOKED)),
-            stages=tuple(map(_stage, told.get("stages", [])[:_MOST])),
+            look=_read_look(record.with_name(_LOOKED)),
+            stages=tuple(map(_read_stage, told.get("stages", [])[:_MOST])),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
 
 
-def _look(answer: Path) -> LauncherLook | None:
+def _read_look(answer: Path) -> LauncherLook | None:
     try:
         if answer.stat().st_size > _LARGEST:
             return None
@@ -133,12 +133,12 @@ def _look(answer: Path) -> LauncherLook | None:
         return None
 
 
-def _change(told: Mapping[str, Any]) -> OptionChange:
+def _read_change(told: Mapping[str, Any]) -> OptionChange:
     before, after = (None if told[name] is None else str(told[name]) for name in ("before", "after"))
     return OptionChange(str(told["key"]), before, after)
 
 
-def _message(told: Mapping[str, Any], name: str) -> Message | None:
+def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
     """A text of this room; a program's own record could name any."""
     found = told.get(name)
     if found is None or not str(found["text"]).startswith(_TEXTS):
@@ -148,17 +148,17 @@ def _message(told: Mapping[str, Any], name: str) -> Message | None:
     return message
 
 
-def _stage(told: Mapping[str, Any]) -> JobStage:
+def _read_stage(told: Mapping[str, Any]) -> JobStage:
     layers = told["layers"]
     return JobStage(
         rank=int(told["rank"]),
         layers=None if layers is None else int(layers),
         factors=tuple(Fraction(str(one)) for one in told["factors"][:_MOST]),
-        reason=_message(told, "reason"),
+        reason=_read_message(told, "reason"),
     )
 
 
-def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
+def _read_rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
     rank, run = int(told["rank"]), int(told.get("run", 0))
     return JobRank(
         rank=rank,

@@ -22,7 +22,7 @@ EACH_RANK = "rank_N"  # in an argument: the folder of the rank that gets it
 _DATA, _TOKENIZER = "data", "tokenizer"  # in the job's folder
 
 
-def simulated(
+def simulation_arguments(
     arguments: Sequence[str], world: int, folder: Path, settings: Sequence[tuple[str, str | None]] = ()
 ) -> OptionWords:
     """The arguments with which a program is simulated, and what of them the script says otherwise.
@@ -135,7 +135,7 @@ def write_data(prefix: Path, length: int) -> None:
         prefix: The path without its ending.
         length: Tokens of a sample; every document has one more.
     """
-    _write(prefix, array("i", (number % _WORDS for number in range(length + 1))))
+    _write_tokens(prefix, array("i", (number % _WORDS for number in range(length + 1))))
 
 
 def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
@@ -152,10 +152,10 @@ def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
             tokens = array("i", [1] * length)
         elif field in _ANSWERS:
             tokens = array("i", [_NO_LABEL] * (length // 2)) + tokens[length // 2 :]
-        _write(prefix.with_name(f"{prefix.name}_packed_{field}_document"), tokens)
+        _write_tokens(prefix.with_name(f"{prefix.name}_packed_{field}_document"), tokens)
 
 
-def _write(prefix: Path, tokens: array[int]) -> None:
+def _write_tokens(prefix: Path, tokens: array[int]) -> None:
     with prefix.with_suffix(".bin").open("wb") as file:
         for _ in range(_DOCUMENTS):
             tokens.tofile(file)

@@ -65,7 +65,7 @@ class Wanted:
     look: bool = False  # nothing is to be simulated: a rank of each job only looks what it would find, and imports it
 
 
-def programs() -> dict[str, str]:
+def stand_in_programs() -> dict[str, str]:
     """Shell scripts by name: launchers become ms-tune's stand-in, and ``python`` the next one of PATH."""
     restores = "".join(_RESTORES.format(name=name) for name in _KEPT)
     names = (MSRUN, TORCHRUN, _TEE, *load("launchers")["others"])

@@ -12,7 +12,7 @@ from ms_tune.dialects.layer_plan import FrameworkStop, parse_specs, write_specs
 from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
 from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, synthetic
+from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, columns_named
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.models import names_of
 from ms_tune.text import msg
@@ -81,7 +81,7 @@ def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     inner = loader.get("config")
     settings = {**loader, **(inner if isinstance(inner, dict) else {})}
     compressed = bool(settings.get("create_compressed_eod_mask"))
-    columns = _columns(config, settings, length, compressed=compressed)
+    columns = _data_columns(config, settings, length, compressed=compressed)
     made = {
         "type": PYNATIVE_LOADER,
         "column_names": [column.name for column in columns],
@@ -91,7 +91,7 @@ def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     return columns
 
 
-def _columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
+def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
     """What the data set gives the model, by the names of its arguments (``GPTModel.construct``)."""
     default: tuple[str, ...] = _DEFAULT_COLUMNS
     if compressed:
@@ -100,7 +100,7 @@ def _columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compr
         default = (*BASE_COLUMNS, "attention_mask")
     names = config.names("train_dataset.dataloader.column_names", default)
     lengths = (settings.get(key) for key in _EOD_LENGTHS)
-    return synthetic(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
+    return columns_named(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
 
 
 _COUNT = "model.num_hidden_layers"
@@ -115,7 +115,7 @@ def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: S
 
     Args:
         config: The config; it is changed.
-        changes: What :func:`ms_tune.dryrun.dynamic.prepare` changes: keys that the reference transformer reads.
+        changes: What :func:`ms_tune.dryrun.dynamic.prepare_dynamic` changes: keys that the reference transformer reads.
         layers: The layers that are run, with their numbers in the full model; None where none was left out.
     """
     for change in changes:

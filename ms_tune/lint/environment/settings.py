@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, TextEdit
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.errors import ConfigError
-from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.fix import title_of
 from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import Location
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import FixRule
+    from ms_tune.dialects.check_context import FixRule, Violation
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 

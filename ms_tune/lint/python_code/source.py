@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix
+from ms_tune.dialects.check_context import CodeSource
 from ms_tune.errors import ConfigError, nearby, reason_of
-from ms_tune.lint.code_source import CodeSource
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.source.edit import EditRefusedError, apply_edits
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import FixRule
+    from ms_tune.dialects.check_context import FixRule, Violation
 
 
 class PythonSource(CodeSource):

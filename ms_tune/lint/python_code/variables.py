@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import Fix
-    from ms_tune.dialects.check_context import Violation
-    from ms_tune.lint.checklist import FixRule
+    from ms_tune.dialects.check_context import FixRule, Violation
     from ms_tune.lint.python_code.module import Module
     from ms_tune.source.yaml import SourceFile
 

@@ -14,8 +14,14 @@ import mindspore
 from mindspore import Tensor, mint, nn, ops
 
 from ms_tune.dialects.job_parts import DType
-from ms_tune.reference.transformer.context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
-from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast, in_one_piece
+from ms_tune.reference.transformer.context import (
+    RingAttention,
+    heads_to_sequence,
+    join_heads,
+    sequence_to_heads,
+    split_heads,
+)
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to, in_one_piece
 from ms_tune.reference.transformer.parallel import gather, gather_last, own_part
 from ms_tune.reference.transformer.settings import number_format
 
@@ -120,7 +126,7 @@ class TableMaker:
         angles = self.made()
         if not self.shared:
             return Tables(angles, angles, angles, mask)
-        return Tables(angles, cast(mint.cos(angles), self.dtype), cast(mint.sin(angles), self.dtype), mask)
+        return Tables(angles, cast_to(mint.cos(angles), self.dtype), cast_to(mint.sin(angles), self.dtype), mask)
 
     def made(self) -> Tensor:
         """The angles ``(s, 1, 1, size)``, float32, on the device; their values change nothing in simulation."""
@@ -146,7 +152,7 @@ class Rotary(nn.Cell):
         """Turn all of each head, in the number format for positions."""
         given, cos, sin = x.dtype, tables.cos, tables.sin
         if self.own:  # `ApplyRotaryPosEmb` of pynative/base_models/common/embeddings/rope_utils.py, 2.0
-            cos, sin = cast(mint.cos(cos), self.dtype), cast(mint.sin(sin), self.dtype)
+            cos, sin = cast_to(mint.cos(cos), self.dtype), cast_to(mint.sin(sin), self.dtype)
         if given == self.dtype:
             return ops.rotary_position_embedding(x, cos, sin, 0)
         return ops.rotary_position_embedding(x.astype(self.dtype), cos, sin, 0).astype(given)
@@ -185,9 +191,9 @@ class FlashAttention(nn.Cell):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         return ops.flash_attention_score(
-            joined(query),
-            gather(joined(key), self.group),
-            gather(joined(value), self.group),
+            join_heads(query),
+            gather(join_heads(key), self.group),
+            gather(join_heads(value), self.group),
             self.heads,
             attn_mask=mask,
             scalar_value=self.scale,
@@ -226,11 +232,11 @@ class UlyssesAttention(nn.Cell):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         heads = query.shape[2]
-        value = apart(value, key)
+        value = split_heads(value, key)
         query, key, value = (heads_to_sequence(x, self.group) for x in (query, key, value))
         context = self.inner(query, key, value, mask)
         context = context.reshape(*context.shape[:2], heads // self.group.size, -1)
-        return joined(sequence_to_heads(context, self.group))
+        return join_heads(sequence_to_heads(context, self.group))
 
 
 class LatentSelfAttention(nn.Cell):
@@ -351,7 +357,7 @@ class LegacySelfAttention(nn.Cell):
             value = mint.repeat_interleave(value, self.repeats, dim=2)
         if self.rotary is not None:
             query, key = self.rotary(query, tables), self.rotary(key, tables)
-        return cast(self.linear_proj(self.core_attention(query, key, value, tables.mask)), x.dtype)
+        return cast_to(self.linear_proj(self.core_attention(query, key, value, tables.mask)), x.dtype)
 
 
 class LegacyRotary(nn.Cell):
@@ -364,7 +370,7 @@ class LegacyRotary(nn.Cell):
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Turn all of each head: ``(s, b, heads, d)`` to the same."""
         angles = tables.angles
-        cos, sin = cast(mint.cos(angles), x.dtype), cast(mint.sin(angles), x.dtype)
+        cos, sin = cast_to(mint.cos(angles), x.dtype), cast_to(mint.sin(angles), x.dtype)
         if self.fused:
             return ops.rotary_position_embedding(x, cos, sin, 0)
         first, second = mint.split(x, x.shape[-1] // 2, dim=-1)
@@ -390,7 +396,7 @@ class LegacyFlashAttention(nn.Cell):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         query, key, value = (
-            cast(x, mindspore.float16) if x.dtype == mindspore.float32 else x for x in (query, key, value)
+            cast_to(x, mindspore.float16) if x.dtype == mindspore.float32 else x for x in (query, key, value)
         )
         if self.heads_first:
             query, key, value = (mint.permute(x, (1, 2, 0, 3)) for x in (query, key, value))
@@ -431,14 +437,14 @@ class LegacyPlainAttention(nn.Cell):
             beta=0.0,
             alpha=self.scale,
         ).view(batch, heads, length, length)
-        masked = self.masked(cast(scores, self.softmax), mask)
-        shares = cast(mint.nn.functional.softmax(masked, dim=-1), scores.dtype).view(batch * heads, length, -1)
+        masked = self.masked(cast_to(scores, self.softmax), mask)
+        shares = cast_to(mint.nn.functional.softmax(masked, dim=-1), scores.dtype).view(batch * heads, length, -1)
         value = mint.transpose(value.reshape(length, batch * heads, -1), 0, 1)
-        context = mint.bmm(cast(shares, value.dtype), value).view(batch, heads, length, size)
+        context = mint.bmm(cast_to(shares, value.dtype), value).view(batch, heads, length, size)
         return mint.permute(context, (2, 0, 1, 3)).reshape(length, batch, heads * size)
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
         """The scores without those of later tokens (``legacy/model/utils.py``)."""
         if self.adds:
-            return scores + cast(mask, scores.dtype)
-        return scores.masked_fill(cast(mask, mindspore.bool_), _MASKED)
+            return scores + cast_to(mask, scores.dtype)
+        return scores.masked_fill(cast_to(mask, mindspore.bool_), _MASKED)

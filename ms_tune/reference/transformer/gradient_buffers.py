@@ -16,7 +16,7 @@ from mindspore import Parameter, Tensor, mint
 from mindspore.common.initializer import initializer
 from mindspore.mint import distributed
 
-from ms_tune.reference.transformer.parallel import summed
+from ms_tune.reference.transformer.parallel import sum_over_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -200,7 +200,7 @@ class GradientBuffers:
                 place += member.padded
 
 
-def zeros(name: str, size: int, dtype: mindspore.Type) -> Parameter:
+def make_zeros(name: str, size: int, dtype: mindspore.Type) -> Parameter:
     """A parameter that is not trained."""
     return Parameter(initializer("zeros", (size,), dtype), name=name, requires_grad=False)
 
@@ -261,7 +261,7 @@ class LooseGradients:
         held = self._wide if self._mixed else self._sums
         total = held[id(entry.weight)]
         if entry.group.size > 1:
-            total = mint.div(summed(total, entry.group), entry.group.size)
+            total = mint.div(sum_over_ranks(total, entry.group), entry.group.size)
         if self._mixed:
             held[id(entry.weight)] = total
         else:

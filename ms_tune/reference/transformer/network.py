@@ -24,19 +24,19 @@ from ms_tune.reference.transformer.attention import (
     TableMaker,
     Tables,
 )
-from ms_tune.reference.transformer.context import heads_to_sequence, joined
-from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast
+from ms_tune.reference.transformer.context import heads_to_sequence, join_heads
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to
 from ms_tune.reference.transformer.moe import FeedForward, MixtureOfExperts
 from ms_tune.reference.transformer.parallel import (
     Saved,
-    cut,
+    cut_sequence,
     gather,
     gather_last,
     own_part,
     reduce,
     scatter,
-    share,
-    summed,
+    share_gradient,
+    sum_over_ranks,
 )
 from ms_tune.reference.transformer.sharding import Parts, Unsharded
 
@@ -127,10 +127,10 @@ class _SplitCrossEntropy(_Function):
         own = mint.where(absent, mint.zeros_like(own), own).reshape(-1, 1).astype(mindspore.int64)
         predicted = mint.gather(logits, 1, own).reshape(-1).masked_fill(absent, 0.0)
         softmax = mint.exp(logits)
-        total = summed(mint.sum(softmax, dim=-1, keepdim=True), group)
+        total = sum_over_ranks(mint.sum(softmax, dim=-1, keepdim=True), group)
         softmax.div_(total)
         ctx.save_for_backward(softmax, absent, own)
-        return mint.log(total).reshape(-1) - summed(predicted, group)
+        return mint.log(total).reshape(-1) - sum_over_ranks(predicted, group)
 
     @staticmethod
     def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -155,12 +155,12 @@ class _SplitByOperators(_Function):
         if group.size > 1:
             distributed.all_reduce(highest, "max", group=group.name)
         powers = mint.exp(mint.sub(wide, highest))
-        total = summed(mint.sum(powers, dim=-1, keepdim=True), group)
+        total = sum_over_ranks(mint.sum(powers, dim=-1, keepdim=True), group)
         own = labels - wide.shape[-1] * group.place
         here = mint.logical_and(mint.ge(own, 0), mint.lt(own, wide.shape[-1]))
         own = (own * here.astype(own.dtype)).reshape(-1, 1).astype(mindspore.int64)
         hit = here.astype(mindspore.float32).reshape(-1, 1)
-        predicted = summed(mint.gather(wide, 1, own) * hit, group)
+        predicted = sum_over_ranks(mint.gather(wide, 1, own) * hit, group)
         ctx.save_for_backward(powers, total, own, hit)
         return (highest + mint.log(total) - predicted).reshape(-1)
 
@@ -211,10 +211,10 @@ class Embedding(nn.Cell):
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
         if self.sequence:
-            x = cut(x, self.group)
+            x = cut_sequence(x, self.group)
         elif x.shape[1] > 1:
             x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
-        return cast(x, self.dtype)
+        return cast_to(x, self.dtype)
 
     def looked_up(self, tokens: Tensor) -> Tensor:
         """Rows of the weight: by their numbers, or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
@@ -253,7 +253,7 @@ class TransformerLayer(nn.Cell):
         shape = settings.shape
         settings = replace(settings, regather=layer.communication)
         self.input_layernorm = Norm(shape.hidden_size, settings)
-        self.self_attention = _attention(settings)
+        self.self_attention = _make_attention(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
         # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
         # recomputed, and what experts come to is cut behind them.
@@ -304,7 +304,7 @@ class PredictionLayer(nn.Cell):
         """Apply the layer."""
         x = mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1)
         if self.group is not None:
-            x = joined(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
+            x = join_heads(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
         x = self.eh_proj(x)
         return self.final_layernorm(self.transformer_layer(x, tables))
 
@@ -338,10 +338,10 @@ class OutputLayer(nn.Cell):
         """The logits by the weight of the word embedding."""
         given = x.dtype
         if self.keeps and not self.sequence:
-            x = share(x, self.group, keeps=True)
-        x = cast(x, self.compute)
+            x = share_gradient(x, self.group, keeps=True)
+        x = cast_to(x, self.compute)
         x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
-        return cast(mint.nn.functional.linear(x, cast(weight, self.compute)), given)
+        return cast_to(mint.nn.functional.linear(x, cast_to(weight, self.compute)), given)
 
 
 class ChunkNetwork(nn.Cell):
@@ -356,10 +356,12 @@ class ChunkNetwork(nn.Cell):
     def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
-        self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
+        self.embedding = (
+            Embedding(settings) if chunk.embedding or prediction or _ties_embedding(chunk, settings) else None
+        )
         self.embeds = chunk.embedding
-        self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
-        self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
+        self.layers = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
+        self.predictions = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if layer.mtp])
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = OutputLayer(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
@@ -379,7 +381,7 @@ class ChunkNetwork(nn.Cell):
         for layer in self.layers:
             x = self.units.run(layer, x, tables)
         # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
-        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
+        return cast_to(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
 
     def loss(self, x: Tensor, output: OutputLayer, tables: Tables) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
@@ -393,13 +395,13 @@ class ChunkNetwork(nn.Cell):
         return loss
 
 
-def _attention(settings: NetworkSettings) -> nn.Cell:
+def _make_attention(settings: NetworkSettings) -> nn.Cell:
     if settings.shape.latent:
         return LatentSelfAttention(settings)
     return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
 
 
-def _ties(chunk: Chunk, settings: NetworkSettings) -> bool:
+def _ties_embedding(chunk: Chunk, settings: NetworkSettings) -> bool:
     """The last stage has a copy of the word embedding when the output projection uses it."""
     return chunk.head and settings.shape.tied_embeddings
 
@@ -410,20 +412,20 @@ def _table_maker(settings: NetworkSettings) -> TableMaker:
     return TableMaker(settings, size)
 
 
-def _layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
+def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
     """A layer that recomputes what it should."""
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
     if layer.full:
-        _recompute(made, settings, stops=False)
+        _recompute_cell(made, settings, stops=False)
     for pattern in () if layer.full else layer.select:
         for name, cell in inside.cells_and_names():
             if name and re.fullmatch(pattern, name):
-                _recompute(cell, settings, stops=True)
+                _recompute_cell(cell, settings, stops=True)
     return made
 
 
-def _recompute(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
+def _recompute_cell(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
     """Recompute a cell in the backward pass.
 
     MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers

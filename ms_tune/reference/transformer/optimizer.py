@@ -14,9 +14,9 @@ from ms_tune.reference.transformer.gradient_buffers import (
     BucketWeight,
     GradientBuffers,
     LooseGradients,
-    zeros,
+    make_zeros,
 )
-from ms_tune.reference.transformer.linear import cast
+from ms_tune.reference.transformer.linear import cast_to
 from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
 from ms_tune.reference.transformer.settings import number_format
 
@@ -41,7 +41,7 @@ def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | 
     return AdamW(weights)
 
 
-def clones(weights: Sequence[Parameter]) -> list[Tensor]:
+def clone_narrow(weights: Sequence[Parameter]) -> list[Tensor]:
     """Copies of the weights that are narrower than float32, which nobody uses and nobody lets go.
 
     ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies of ``clone()``, and MindSpore
@@ -55,7 +55,7 @@ def squared_norm(gradients: Sequence[Tensor]) -> Tensor:
 
     The squares of one gradient after the other are alive, as large as it is.
     """
-    return mint.sum(mint.stack([mint.sum(mint.square(cast(one, mindspore.float32))) for one in gradients]))
+    return mint.sum(mint.stack([mint.sum(mint.square(cast_to(one, mindspore.float32))) for one in gradients]))
 
 
 class AdamW:
@@ -69,8 +69,10 @@ class AdamW:
 
     def __init__(self, weights: Sequence[Parameter]) -> None:
         self.parameters = weights
-        self.exp_avg = [zeros(f"adam_m.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
-        self.exp_avg_sq = [zeros(f"adam_v.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
+        self.exp_avg = [make_zeros(f"adam_m.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
+        self.exp_avg_sq = [
+            make_zeros(f"adam_v.{weight.name}", int(weight.size), mindspore.float32) for weight in weights
+        ]
         for moment in (*self.exp_avg, *self.exp_avg_sq):
             moment.zero_()  # a new parameter is on the host
 
@@ -79,16 +81,16 @@ class AdamW:
         for weight, gradient, first, second in zip(
             self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True
         ):
-            _update(weight, gradient, first.view(weight.shape), second.view(weight.shape))
+            _update_weights(weight, gradient, first.view(weight.shape), second.view(weight.shape))
 
 
-def _update(weight: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> None:
-    wide = cast(gradient, mindspore.float32)
-    decayed = cast(weight, mindspore.float32) * (1.0 - _RATE * _DECAY)
+def _update_weights(weight: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> None:
+    wide = cast_to(gradient, mindspore.float32)
+    decayed = cast_to(weight, mindspore.float32) * (1.0 - _RATE * _DECAY)
     first.copy_((first * _FIRST).add(wide * (1.0 - _FIRST)))
     second.copy_(mint.addcmul(second * _SECOND, wide, wide, value=1.0 - _SECOND))
     deviation = (second / (1.0 - _SECOND)).sqrt().add(_EPSILON)
-    weight.copy_(cast(decayed - (first / deviation) * _RATE, weight.dtype))
+    weight.copy_(cast_to(decayed - (first / deviation) * _RATE, weight.dtype))
 
 
 class WholeWeights:
@@ -109,7 +111,7 @@ class WholeWeights:
 
     def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
         self.config = config
-        chunks = [_entries(network, config, groups) for network in networks]
+        chunks = [_bucket_weights(network, config, groups) for network in networks]
         self.entries = [entry for chunk in chunks for entry in chunk]
         self.weights = [entry.weight for entry in self.entries]
         dtype, optimizer = number_format(config.precision.gradients), config.optimizer
@@ -119,7 +121,7 @@ class WholeWeights:
         self.loose = None if self.buffers else self._loose_gradients()
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
-        self.clones = clones(self.weights) if optimizer.keeps_clones else []
+        self.clones = clone_narrow(self.weights) if optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main or self.weights, config)
         if self.main:
             # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
@@ -143,7 +145,7 @@ class WholeWeights:
         precision, legacy = self.config.precision, self.config.shape.legacy
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
         return [
-            zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
+            make_zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
             if legacy or entry.weight.dtype != mindspore.float32
             else entry.weight
             for entry in self.entries
@@ -158,7 +160,7 @@ class WholeWeights:
         if not self.config.precision.mixed or self.config.optimizer.distributed:
             return []
         made = [
-            zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
+            make_zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
             for weight in self.weights
             for moment in ("exp_avg", "exp_avg_sq")
             if weight.dtype != mindspore.float32
@@ -236,7 +238,7 @@ def _own_part(entry: BucketWeight) -> Tensor:
     return entry.weight.view(-1)[: entry.padded // entry.parts]
 
 
-def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[BucketWeight]:
+def _bucket_weights(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[BucketWeight]:
     experts = {
         id(weight)
         for _, cell in network.cells_and_names()
@@ -270,12 +272,12 @@ class ShardedWeights:
         self.sharder, self.chunks = sharder, sharder.chunks
         self.parts = [weight.part for weight in sharder.weights]
         self.main = [
-            part if part.dtype == mindspore.float32 else zeros(f"main.{part.name}", part.size, mindspore.float32)
+            part if part.dtype == mindspore.float32 else make_zeros(f"main.{part.name}", part.size, mindspore.float32)
             for part in self.parts
         ]
         for new in (*self.parts, *self.main):
             new.zero_()  # a new parameter is on the host
-        self.clones = clones(self.parts) if config.optimizer.keeps_clones else []
+        self.clones = clone_narrow(self.parts) if config.optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main, config)
         self.gradients: list[Tensor] = []
 
@@ -323,7 +325,7 @@ class ShardedWeights:
         self.optimizer(self.gradients)
         for part, main in zip(self.parts, self.main, strict=True):
             if part is not main:
-                part.copy_(cast(main, part.dtype))
+                part.copy_(cast_to(main, part.dtype))
 
     def tensors(self) -> dict[str, list[Tensor]]:
         """The tensors that live for the whole run, and the gradients of the last step, by category."""

@@ -59,7 +59,7 @@ class Trainer:
         self.ahead: deque[Tensor] = deque()
         heads = [number for number, chunk in enumerate(stage.chunks) if chunk.head]
         ahead = self.legacy and len(stage.chunks) > 1
-        self.receives = _receives(self.schedule, heads) if ahead else Counter()
+        self.receives = _count_receives(self.schedule, heads) if ahead else Counter()
 
     def step(self) -> None:
         """One step: every micro-batch forward and backward, gradients together, weights updated."""
@@ -119,7 +119,7 @@ class Trainer:
         return self.state.tensors()
 
 
-def _receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
+def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
     """How many gradients are received before each pass.
 
     Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass

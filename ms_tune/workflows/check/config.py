@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.diagnostics import Severity as Weight
 from ms_tune.dryrun.devices import limit_before
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -95,7 +95,7 @@ def look_at(
         MsTuneError: The dryrun failed.
     """
     job = replace(request.job, config=path)
-    loaded = load(job, source)
+    loaded = load_config(job, source)
     named = request.framework_version
     plan = normalize(loaded.job.for_release(named) if named else loaded.job)
     verdicts: tuple[StageVerdict, ...] = ()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.read import ArgumentReader, shape_of, size_in
 from ms_tune.dialects.stage import StageLayer, stage_of
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import Pipeline
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.megatron import megatron_stage
-from ms_tune.estimate.memory import Estimate, HeldLayers, RankShare, layer_activations, logits_bytes, stage_estimate
+from ms_tune.estimate.memory import Estimate, HeldLayers, RankShare, estimate_stage, layer_activations, logits_bytes
 from ms_tune.fit.layouts import is_sequence_parallel, read_layout
 from ms_tune.text import msg
 
@@ -49,7 +49,7 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
-    runs = [prepare(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
+    runs = [prepare_run(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
     stages = tuple(_config_stage(run, widths, share) for run in runs)
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
 
@@ -69,7 +69,7 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         full = kind.recompute is RecomputeMode.FULL
         layers.append(HeldLayers(held, run.in_flight[chunk], full=full, count=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
-    return stage_estimate(run.stage, run.layers, lasting, layers, logits)
+    return estimate_stage(run.stage, run.layers, lasting, layers, logits)
 
 
 # What holds other things than theory and these closed forms know.

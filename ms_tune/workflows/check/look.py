@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ConfigError
-from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import lint_files
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import content
 from ms_tune.source.yaml import parse_source
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.task import Observer
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.workflows.check.config import OverviewRequest
 
 _ONLY_CHECKED = "MindSpeed-MM"

@@ -15,7 +15,8 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.estimate.memory import Estimate
 from ms_tune.job.script_arguments import jobs_in
-from ms_tune.lint.run import LintRequest, lint_files
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import normalize_script, release_of_scripts
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import Message, msg
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.task import Observer
-    from ms_tune.lint.report import LintReport
+    from ms_tune.lint.result import LintReport
     from ms_tune.source.shell.read import Launches
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 

@@ -42,7 +42,7 @@ def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
         The change; None where none of those known frees anything.
     """
     best: Suggestion | None = None
-    for change in _changes(job, now):
+    for change in _list_changes(job, now):
         if change.enough:
             return change
         if best is None or (change.freed_bytes or 0) > (best.freed_bytes or 0):
@@ -50,36 +50,36 @@ def cheapest_change(job: PlannedJob, now: Estimate) -> Suggestion | None:
     return best if best is not None and (best.freed_bytes or 0) > 0 else None
 
 
-def _changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
+def _list_changes(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     """What can be tried, what costs no time first."""
     dialect, split = job.loaded.dialect, job.first.split
     shared = layout_keys(dialect).sharded
     if shared is not None and split.data * split.context > 1 and job.loaded.source.get(shared) is not True:
-        yield from _set(job, now, "optimizer", shared, value=True)
+        yield from _try_value(job, now, "optimizer", shared, value=True)
     if split.tensor > 1 and not is_sequence_parallel(job.loaded):
-        yield from _set(job, now, "sequence", layout_keys(dialect).sequence, value=True)
-    yield from _recompute(job, now)
+        yield from _try_value(job, now, "sequence", layout_keys(dialect).sequence, value=True)
+    yield from _try_recompute(job, now)
     path = layout_keys(dialect).sizes["size"]
     size = job.loaded.source.get(path)
     if isinstance(size, int) and not isinstance(size, bool) and size > 1:
-        yield from _set(job, now, "micro-batch", path, value=size // 2)
+        yield from _try_value(job, now, "micro-batch", path, value=size // 2)
 
 
-def _set(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Suggestion]:
+def _try_value(job: PlannedJob, now: Estimate, name: str, path: KeyPath, *, value: bool | int) -> Iterator[Suggestion]:
     """A value, if it can be set and frees anything."""
     written = str(value).lower()
     try:
         source = with_settings(job.loaded.source, [Setting(path, written)], job.loaded.dialect)
-        after = _estimated(job, job.loaded.with_source(source), now)
+        after = _estimate_with(job, job.loaded.with_source(source), now)
     except MsTuneError:
         return
     key = ".".join(map(str, path))
-    yield _change(name, now, after, key=key, value=written)
+    yield _suggest(name, now, after, key=key, value=written)
 
 
-def _recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
+def _try_recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     """The fewest more layers of the fullest stage to recompute in full with which it is below the limit; else all."""
-    rows = _recomputed(job)
+    rows = _count_recomputed(job)
     stage = now.fullest.stage
     if rows is None or now.fullest.recomputed >= now.fullest.layers:
         return
@@ -88,7 +88,7 @@ def _recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
     for _ in range(_TRIES):
         middle = (least + most) // 2 if found is not None else most
         try:
-            after = _estimated(job, job.with_lists(_lists(job, rows, stage, middle)), now)
+            after = _estimate_with(job, job.with_lists(_lists_with_more(job, rows, stage, middle)), now)
         except MsTuneError:
             return
         enough = after.stages[stage].peak_bytes <= now.room_bytes
@@ -100,10 +100,10 @@ def _recompute(job: PlannedJob, now: Estimate) -> Iterator[Suggestion]:
         if least >= most:
             break
     if found is not None:
-        yield _change("recompute", now, found[1], count=found[0], stage=stage)
+        yield _suggest("recompute", now, found[1], count=found[0], stage=stage)
 
 
-def _recomputed(job: PlannedJob) -> list[list[int]] | None:
+def _count_recomputed(job: PlannedJob) -> list[list[int]] | None:
     """How many layers of each cell are recomputed in full; None where others are than the first ones."""
     rows = [[0] * job.stages for _ in range(job.chunks)]
     seen: dict[tuple[int, int], int] = {}
@@ -117,7 +117,7 @@ def _recomputed(job: PlannedJob) -> list[list[int]] | None:
     return rows
 
 
-def _lists(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> SappLists:
+def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> SappLists:
     """The lists with so many more layers of a stage, of its first chunk before those of the next."""
     wanted = [list(row) for row in rows]
     for chunk, row in enumerate(wanted):
@@ -127,12 +127,12 @@ def _lists(job: PlannedJob, rows: list[list[int]], stage: int, more: int) -> Sap
     return SappLists(layer_offset_or_none(job.placement), wanted, None, None)
 
 
-def _estimated(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
+def _estimate_with(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
     """What the job holds with another config."""
     return estimate_of(read_job(job.request, loaded), now.limit, now.reserve_bytes)
 
 
-def _change(name: str, now: Estimate, after: Estimate, **params: object) -> Suggestion:
+def _suggest(name: str, now: Estimate, after: Estimate, **params: object) -> Suggestion:
     freed = now.fullest.peak_bytes - after.stages[now.fullest.stage].peak_bytes
     enough = after.outlook is not Outlook.OVER and after.fullest.peak_bytes <= now.room_bytes
     text = msg(f"check.change.{name}", **params)

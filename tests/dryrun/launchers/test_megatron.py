@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
-from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated, write_data, write_packed, write_tokenizer
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments, write_data, write_packed, write_tokenizer
 from ms_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ BASE = (
 
 
 def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | None]) -> OptionWords:
-    return simulated(line.split(), world, folder, settings)
+    return simulation_arguments(line.split(), world, folder, settings)
 
 
 class TestWords:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ms_tune.dryrun.launchers.arguments import Parallel, Rank, chosen, first_rank, parallel_of
+from ms_tune.dryrun.launchers.arguments import Parallel, Rank, choose_ranks, first_rank, parallel_of
 from ms_tune.errors import UsageError
 
 
@@ -54,11 +54,11 @@ def test_the_split_that_the_programs_arguments_name(line: str, found: Parallel |
 
 def test_one_rank_of_each_stage() -> None:
     parallel = Parallel(tensor=2, pipeline=2)
-    assert chosen(8, parallel) == (Rank(0, 0), Rank(4, 1))
-    assert chosen(8, parallel, stages=(1, 1)) == (Rank(4, 1),)
-    assert chosen(8, parallel, ranks=(3, 5, 3)) == (Rank(3, None), Rank(5, None))
-    assert chosen(8, None) == (Rank(0, 0),)
-    assert chosen(1, parallel) == (Rank(0, 0),)  # the program itself will refuse it
+    assert choose_ranks(8, parallel) == (Rank(0, 0), Rank(4, 1))
+    assert choose_ranks(8, parallel, stages=(1, 1)) == (Rank(4, 1),)
+    assert choose_ranks(8, parallel, ranks=(3, 5, 3)) == (Rank(3, None), Rank(5, None))
+    assert choose_ranks(8, None) == (Rank(0, 0),)
+    assert choose_ranks(1, parallel) == (Rank(0, 0),)  # the program itself will refuse it
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_one_rank_of_each_stage() -> None:
 )
 def test_what_there_is_not_is_refused(stages: tuple[int, ...] | None, ranks: tuple[int, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        chosen(8, Parallel(pipeline=2), stages, ranks)
+        choose_ranks(8, Parallel(pipeline=2), stages, ranks)

@@ -1,0 +1,193 @@
+"""What two answers of ms-tune to one command line have unlike, for ``same_answers.py``; two tables tell what is meant to be unlike.
+
+Answers in JSON are compared value by value, the items of a list by what they are about (a finding by its check and place);
+the order of fields says nothing. Other answers, and what was told on standard error, are compared line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# What a field of the old version's JSON is called now, by the command and the fields that it stands in, lists left out:
+# "lint.findings.check": "id". What it stands in is called as in the old version.
+RENAMED: dict[str, str] = {}
+# Differences that are meant, and why: a defect that was mended, other words of a text. A pattern fits the whole of a difference
+# as it is printed: its kind, a colon, and both values, which are not cut. To begin with:
+# r"lint findings\[MST401\]\.severity: .*": "it stops the run, and is told as an error".
+EXPECTED: dict[str, str] = {
+    r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
+}
+
+NOTHING = "(nothing)"
+_TOLD_LINES = 20  # of standard error
+_LABELS = ("id", "name")  # the first that an item of a list has tells which kind of item it is: the check of a finding
+_ABOUT = (*_LABELS, "key", "file", "program", "rank", "stage", "chunk", "layer", "line", "column", "message")
+_MOST_ALIGNED = 2000  # longer lists are compared place by place
+_TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*")
+
+
+class Answer(NamedTuple):
+    """What one command line came to."""
+
+    code: int | str  # the exit code; a text if there was none
+    out: str  # what it wrote to standard output
+    told: str  # what it wrote to standard error
+
+    @property
+    def trouble(self) -> str | None:
+        """What kept it from being an answer, in a line: an exception that nobody expected, a crash, too long a time."""
+        if isinstance(self.code, str):
+            return self.code
+        found = _TRACE.search(self.told)
+        return None if found is None else self.told[found.end() :].split("\n", 1)[0]
+
+
+class Difference(NamedTuple):
+    """One thing that two answers have unlike."""
+
+    kind: str  # the command and the place in its answer, without numbers of items
+    old: object
+    new: object
+
+    @property
+    def change(self) -> str:
+        """From what to what."""
+        return f"{_spelled(self.old)} -> {_spelled(self.new)}"
+
+    @property
+    def expected(self) -> str | None:
+        """Why it is meant to be; None if it is not."""
+        line = f"{self.kind}: {self.change}"
+        return next((reason for pattern, reason in EXPECTED.items() if re.fullmatch(pattern, line, re.DOTALL)), None)
+
+
+def _spelled(value: object) -> str:
+    return value if value is NOTHING else json.dumps(value, ensure_ascii=False)
+
+
+def differences(command: str, old: Answer, new: Answer) -> Iterator[Difference]:
+    """All that two answers to the same command line have unlike."""
+    if old.code != new.code:
+        yield Difference(f"{command} exit code", old.code, new.code)
+    if old.trouble != new.trouble:
+        yield Difference(f"{command} trouble", old.trouble or NOTHING, new.trouble or NOTHING)
+        return
+    if old.out != new.out:
+        before, after = _parsed(old.out), _parsed(new.out)
+        if before is None or after is None:
+            yield from _lines(f"{command} output", old.out, new.out)
+        else:
+            yield from _unlike(f"{command} ", _renamed(command.partition("@")[0], before), after)
+    if old.told != new.told:
+        yield from _lines(f"{command} stderr", *(_TRACE.sub("Traceback: ", one.told) for one in (old, new)))
+
+
+def _parsed(text: str) -> object:
+    """The values of a JSON object; None of a text that is none."""
+    try:
+        return json.loads(text) if text.startswith("{") else None
+    except ValueError:
+        return None
+
+
+def _lines(kind: str, old: str, new: str) -> Iterator[Difference]:
+    """The first lines that are not alike."""
+    before, after = (
+        text.splitlines()[:_TOLD_LINES] if kind.endswith("stderr") else text.splitlines() for text in (old, new)
+    )
+    for number in range(max(len(before), len(after))):
+        one, other = (lines[number] if number < len(lines) else NOTHING for lines in (before, after))
+        if one != other:
+            yield Difference(kind, one, other)
+            return
+
+
+def _renamed(place: str, value: object) -> object:
+    """A value of the old version's JSON with its fields called as in the new one's."""
+    if isinstance(value, list):
+        return [_renamed(place, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    places = {field: f"{place}.{field}" for field in value}
+    return {RENAMED.get(places[field], field): _renamed(places[field], inner) for field, inner in value.items()}
+
+
+def _unlike(place: str, old: object, new: object) -> Iterator[Difference]:
+    """What two values of JSON have unlike."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for field in old | new:
+            inner = f"{place}{field}" if place.endswith(" ") else f"{place}.{field}"
+            yield from _either(inner, old.get(field, NOTHING), new.get(field, NOTHING))
+    elif isinstance(old, list) and isinstance(new, list) and any(isinstance(item, dict) for item in (*old, *new)):
+        yield from _unlike_items(place, old, new)
+    elif isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
+        yield from _lines(place, old, new)
+    elif type(old) is not type(new) or old != new:
+        yield Difference(place, old, new)
+
+
+def _unlike_items(place: str, old: list[object], new: list[object]) -> Iterator[Difference]:
+    before, after = ([_about(item) for item in items] for items in (old, new))
+    if before != after and sorted(before) == sorted(after):
+        yield Difference(f"{place} in another order", before, after)
+        old, new = (sorted(items, key=_about) for items in (old, new))
+    for one, other in _aligned(old, new):
+        yield from _either(f"{place}[{_label(one if other is NOTHING else other)}]", one, other)
+
+
+def _either(place: str, old: object, new: object) -> Iterator[Difference]:
+    """What two values have unlike, of which the versions may not both have one."""
+    if new is NOTHING:
+        yield Difference(f"{place} is gone", old, new)
+    elif old is NOTHING:
+        yield Difference(f"{place} is new", old, new)
+    else:
+        yield from _unlike(place, old, new)
+
+
+def _label(item: object) -> str:
+    """What kind of item it is; empty if it has no name."""
+    found = next((item[name] for name in _LABELS if item.get(name)), "") if isinstance(item, dict) else ""
+    return found if isinstance(found, str) else ""
+
+
+def _aligned(old: list[object], new: list[object]) -> Iterator[tuple[object, object]]:
+    """Items with those that are about the same; ``NOTHING`` stands for one that the other list has not."""
+    before, after = ([_about(item) for item in items] for items in (old, new))
+    if before == after or max(len(old), len(new)) > _MOST_ALIGNED:
+        yield from _padded(old, new)
+        return
+    for change, start, end, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if change == "equal":
+            yield from zip(old[start:end], new[first:last], strict=True)
+        else:
+            yield from _by_label(old[start:end], new[first:last])
+
+
+def _about(item: object) -> str:
+    """What an item is about, in a word: only items of one kind at one place have the same."""
+    if not isinstance(item, dict):
+        return json.dumps(item)
+    return json.dumps([item.get(name) for name in _ABOUT])
+
+
+def _by_label(old: list[object], new: list[object]) -> Iterator[tuple[object, object]]:
+    """Items with those of the same kind, in their order; they are about different places or say something else."""
+    left = list(new)
+    for item in old:
+        other = next((one for one in left if _label(one) == _label(item)), NOTHING)
+        if other is not NOTHING:
+            left.remove(other)
+        yield item, other
+    yield from ((NOTHING, item) for item in left)
+
+
+def _padded(old: list[object], new: list[object]) -> Iterable[tuple[object, object]]:
+    length = max(len(old), len(new))
+    return zip(*([*items, *[NOTHING] * (length - len(items))] for items in (old, new)), strict=True)

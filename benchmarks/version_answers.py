@@ -1,0 +1,222 @@
+"""The answers of one version of ms-tune to many command lines, for ``same_answers.py``.
+
+Processes of the version's own interpreter answer one command line after the other: starting one for each would take most of the
+time. One that crashes or takes too long is replaced. They run this script, which needs nothing of ms-tune but its ``main``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from answer_differences import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_CHUNK = 400  # command lines that one process answers
+SKIPPED = (".git", "__pycache__")  # folders in which nothing is looked for
+_ANSWER, _EXAMPLES = "--answer", "--write-examples"
+_DATA = ("checklists", "yaml_templates")  # beside the package in a checkout, in it in a wheel
+_DIALECT_OF_SCRIPTS = "megatron"
+# What a script of MindSpeed-MM names stands in the comments of an example.
+_FILE_IN_COMMENT = re.compile(r"^# (\S+\.(?:json|yaml)): (.*)$", re.MULTILINE)
+
+
+class Task(NamedTuple):
+    """One command line about one file."""
+
+    command: str  # what it is called: "lint", "lint@1.6"
+    words: tuple[str, ...]  # all but the file
+    folder: Path  # in which the command runs
+    file: str  # below the folder; with "/" behind it, a folder
+
+    def key(self, version: str) -> str:
+        """What an answer is kept by: the version, the command line, what the file holds, and all beside and below it."""
+        path = self.folder / self.file
+        head = json.dumps([version, self.words, self.folder.name, self.file, _held(path.parent)])
+        return hashlib.sha256(f"{head}{_held(path)}".encode()).hexdigest()
+
+
+@cache
+def _held(path: Path) -> str:
+    """A word for what is in a file, or in a folder and all below it."""
+    if path.is_dir():
+        inner = [one for one in sorted(path.iterdir()) if one.name not in SKIPPED]
+        content = "".join(f"{one.name} {_held(one)}\n" for one in inner).encode()
+    else:
+        content = path.read_bytes() if path.is_file() else b""
+    return hashlib.sha256(content).hexdigest()
+
+
+class Version:
+    """One version of ms-tune.
+
+    Args:
+        python: An interpreter.
+        checkout: Where it imports ms-tune from; None for what is installed.
+        scratch: A folder that there is not yet, for what the version keeps.
+        limit: The longest that an answer may take, in seconds.
+    """
+
+    def __init__(self, python: str, checkout: Path | None, scratch: Path, limit: float) -> None:
+        self._command = [python, str(Path(__file__).resolve())]
+        self._scratch, self._limit = scratch, limit
+        scratch.mkdir()
+        own = {"HOME": str(scratch), "LANG": "C", "MS_TUNE_CACHE": str(scratch / "cache")}
+        self._environment = {"PATH": os.environ.get("PATH", ""), **own}
+        if checkout is not None:
+            self._environment["PYTHONPATH"] = str(checkout.resolve())
+        self.package = Path(json.loads(self._run(_ANSWER)))  # where ms-tune is
+
+    def write_examples(self, into: Path) -> None:
+        """Put the examples of its checks into a folder, and the templates, examples and test data beside it."""
+        self._run(_EXAMPLES, str(into))
+        for name in ("yaml_templates", "examples", "tests/data"):
+            if (self.package.parent / name).is_dir():
+                shutil.copytree(self.package.parent / name, into / name)
+
+    def digest(self) -> str:
+        """A word that no other version has."""
+        found = hashlib.sha256(self._command[0].encode())
+        for place in (self.package, *(self.package.parent / name for name in _DATA)):
+            for file in sorted(place.rglob("*")):
+                if file.is_file() and file.suffix != ".pyc":
+                    found.update(f"{file.relative_to(self.package.parent)}\n".encode() + file.read_bytes())
+        return found.hexdigest()
+
+    def answers(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Answer]]:
+        """Answers to command lines, in their order; so many processes run at once."""
+        chunks: list[list[Task]] = []
+        for task in tasks:
+            if not chunks or len(chunks[-1]) == _CHUNK or chunks[-1][0].folder != task.folder:
+                chunks.append([])
+            chunks[-1].append(task)
+        with ThreadPoolExecutor(jobs) as pool:
+            for found in pool.map(self._answers, chunks):
+                yield from found
+
+    def _run(self, *words: str) -> str:
+        """What this script prints with the version's interpreter."""
+        run = subprocess.run(
+            [*self._command, *words],
+            env=self._environment,
+            cwd=self._scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if run.returncode:
+            sys.exit(f"{self._command[0]} has no ms-tune that can be used")
+        return run.stdout
+
+    def _answers(self, tasks: Sequence[Task]) -> list[tuple[Task, Answer]]:
+        """The answers to command lines that run in the same folder."""
+        found: list[tuple[Task, Answer]] = []
+        while len(found) < len(tasks):
+            with subprocess.Popen(
+                [*self._command, _ANSWER],
+                env=self._environment,
+                cwd=tasks[0].folder,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            ) as process:
+                if process.stdout is not None:
+                    process.stdout.readline()  # where ms-tune is
+                while len(found) < len(tasks) and process.poll() is None:
+                    found.append((tasks[len(found)], self._answer(process, tasks[len(found)])))
+        return found
+
+    def _answer(self, process: subprocess.Popen[str], task: Task) -> Answer:
+        begin, line = time.monotonic(), ""
+        late = Timer(self._limit, process.kill)
+        late.start()
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin is not None and process.stdout is not None:
+                process.stdin.write(json.dumps([*task.words, task.file]) + "\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+        late.cancel()
+        if not line:
+            code = process.wait()
+            slow = time.monotonic() - begin >= self._limit
+            return Answer(f"no answer in {self._limit:g} s" if slow else f"the process ended with {code}", "", "")
+        code, *texts = json.loads(line)
+        # What differs from run to run; the longest first, as one may lie in another.
+        places = {str(task.folder): "<FOLDER>", str(self._scratch): "<HOME>", str(self.package.parent): "<MS_TUNE>"}
+        for place in sorted(places, key=len, reverse=True):
+            texts = [text.replace(place, places[place]) for text in texts]
+        return Answer(code, *texts)
+
+
+def _answer_command_lines() -> None:
+    """In the version's process: tell where ms-tune is, and answer each command line of standard input."""
+    run: Any = import_module("ms_tune.cli.main").main
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    print(json.dumps(str(_package())), file=answers, flush=True)
+    for line in sys.stdin:
+        out, told = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+            try:
+                code: int | str = int(run(json.loads(line)))
+            except BaseException as error:  # noqa: BLE001 - whatever that version lets pass
+                code = f"{type(error).__name__}: {error}"
+        print(json.dumps([code, out.getvalue(), told.getvalue()]), file=answers, flush=True)
+
+
+def _package() -> Path:
+    return Path(sys.modules["ms_tune"].__file__ or "").parent
+
+
+def _write_examples(into: Path) -> None:
+    """In the version's process: each example in a folder, with settings that say what it is and how it is checked."""
+    releases: Any = import_module("ms_tune.frameworks.releases")
+    fits: Any = import_module("ms_tune.lint.engine").matches
+    for rule in import_module("ms_tune.api").rules():
+        for dialect in rule.dialects if rule.bad else ():
+            settings = {}
+            if rule.language == "yaml" or dialect.value == _DIALECT_OF_SCRIPTS:
+                versions = (releases.default_release(dialect), *reversed(releases.served(dialect)))
+                version = next((one for one in versions if fits(one, rule.versions)), versions[0])
+                settings = {"framework-version": version}
+                if dialect.value != _DIALECT_OF_SCRIPTS:  # which is told by the suffix alone
+                    settings["dialect"] = dialect.value
+            if rule.profiles:
+                settings["profile"] = min(rule.profiles)
+            for kind, example in (("bad", rule.bad), ("good", rule.good)):
+                named = _FILE_IN_COMMENT.findall(example)
+                # Of MindSpeed-MM an example is a script, the sections of an FSDP2 config, or a tools.json.
+                script = dialect.value == "mindspeed-mm" and not example.startswith(("parallel", "{"))
+                suffix = "sh" if script else {"python": "py"}.get(rule.language, rule.language)
+                own = "tools.json" if example.startswith("{") else f"example.{suffix}"
+                toml = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+                folder = into / f"{rule.id}-{dialect.value}-{kind}"
+                folder.mkdir()
+                for name, text in (("ms-tune.toml", toml), (own, example), *named):
+                    (folder / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder, in which there are a `lint` and a `memory`
+    if sys.argv[1] == _ANSWER:
+        _answer_command_lines()
+    else:
+        _write_examples(Path(sys.argv[2]))
