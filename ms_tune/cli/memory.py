@@ -100,7 +100,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
-    """A log in place of a trace: what it tells of memory that ran out."""
     need("ms-tune memory", "report", "numpy")
     from ms_tune.report import memory_json, memory_text  # noqa: PLC0415 - imported late: start-up time
 

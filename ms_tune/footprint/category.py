@@ -133,7 +133,6 @@ def _lasting_category(stack: Iterable[Frame]) -> MemoryCategory | None:
 
 
 def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
-    """The line at which a buffer makes one of its tensors."""
     for frame in stack:
         if frame.function in _BUFFER_MAKERS and _BUFFER.search(frame.file.replace("\\", "/")):
             return frame.line

@@ -116,7 +116,6 @@ def _allocation_events(
 
 
 def _pool_footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One pool's footprint at every event: the last one told."""
     told = allocated & (table.footprint_after[row] != NONE)
     last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
     return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)

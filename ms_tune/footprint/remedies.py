@@ -187,7 +187,6 @@ def load_methods() -> tuple[Method, ...]:
 
 
 def _parse_selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
-    """What is selected, and the share that is left of it."""
     return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
 
 

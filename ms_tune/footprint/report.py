@@ -130,7 +130,6 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
 
 
 def _add_advice(report: RankReport) -> RankReport:
-    """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
     known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
     held = held_at_peak(known, report.peak.rows)
     report = replace(report, held_at_peak=held, moments=moments_of(known), remedies=remedies_of(known))

@@ -135,7 +135,6 @@ def _numbered_layer(path: str) -> str:
 
 
 def _find_runs(table: Table, rows: NDArray[np.int64], label: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """The places of the first and the last block of each layer's runs."""
     places = np.flatnonzero(label >= 0)
     counts = Counter[int]()
     pieces = _split_by_label(label, places)

@@ -282,7 +282,6 @@ def _cached_bytes(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[
 def _contents_by_line(
     device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int
 ) -> tuple[CodeLocation, ...]:
-    """What is alive after an event, by line of the script; its bytes add up to the peak."""
     live = np.flatnonzero(blocks.live_after(last))
     kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
     unique, kind = np.unique(kinds, axis=1, return_inverse=True)

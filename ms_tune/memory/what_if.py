@@ -210,7 +210,6 @@ def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
 
 
 def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
-    """What holds each row, in a few words: the parameter's name, or layer and operator."""
     for row in rows:
         node = table.node.value_at(row)
         if is_named(table, row):

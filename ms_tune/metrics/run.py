@@ -151,7 +151,6 @@ def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[Tra
 
 
 def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | None]) -> tuple[LoggedTraining, ...]:
-    """The k-th runs of several ranks' logs as one."""
     if len(runs) == 1:
         return tuple(runs[0])
     whole = []
@@ -269,7 +268,6 @@ def _compare_longest(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics])
 
 
 def _linearity_figures(run: RunMetrics, before: RunMetrics) -> tuple[Figure | None, Figure | None]:
-    """Throughput of a card beside that of the baseline's cards, and by the guide's formula."""
     mine, theirs = run.value("samples_per_second_per_card"), before.value("samples_per_second_per_card")
     if not mine or not theirs:
         return None, None

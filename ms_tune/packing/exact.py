@@ -46,7 +46,6 @@ class Improved:
 
 
 def _work_seconds(lives: BlockLives) -> float:
-    """Seconds that one unit of work, as :class:`~ms_tune.packing.engine.PackedOrder` counts it, takes."""
     count = max(len(lives.lower), 1)
     least, for_block, for_tick = _NODE_COST
     span = float((lives.upper - lives.lower).sum()) / count
@@ -138,7 +137,6 @@ def _height_step(problem: PackingProblem) -> int:
 def _search_preferences(
     blocks: PackingProblem, lives: BlockLives, failures: NDArray[np.float64]
 ) -> Iterator[tuple[_Preferred, int]]:
-    """For every search: what is preferred, by block, and how many nodes it may take."""
     random = np.random.default_rng(0)
     span = (lives.upper - lives.lower).astype(np.float64)
     size = blocks.size.astype(np.float64)

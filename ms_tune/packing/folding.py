@@ -101,7 +101,6 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numb
 
 
 def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
-    """Parts that repeat, those that save most first; their borders lie where fewest bytes are live."""
     found: set[_FoldedStep] = set()
     for period in _likely_periods(sign):
         part = _longest_alike(sign[:-period] == sign[period:])

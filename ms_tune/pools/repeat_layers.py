@@ -285,7 +285,6 @@ class _RepeatedRequests:
         return freed is None or self._stretch_at(freed) is not None
 
     def _queue_frees(self, family: list[int]) -> None:
-        """The order in which the blocks of a family and their copies are freed."""
         freed = [self._freed_at.get(block) for block in family]
         places = [place for place in freed if place is not None]
         if len(places) < len(family) or sum(self._stretch_at(place) is not None for place in places) != 1:
@@ -314,7 +313,6 @@ class _RepeatedRequests:
         return make_workload(requests)
 
     def _repeat_events(self) -> Iterator[tuple[int, int, bool]]:
-        """Block, copy, and whether it is freed, in the order of the repeated run."""
         place = 0
         while place < len(self._events):
             stretch = self._stretch_at(place)

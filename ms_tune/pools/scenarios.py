@@ -178,7 +178,6 @@ def _layer_leaves(starts: Sequence[int], facts: TraceFacts) -> _Leaves:
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:
-    """For every layer the ticks at which a backward pass enters it."""
     runs: dict[str, list[int]] = {}
     previous = ""
     for index, backward in enumerate(facts.backward):

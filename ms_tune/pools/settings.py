@@ -180,7 +180,6 @@ class _SettingSearch:
         )
 
     def _open_settings(self, guess: _Guess, placing: Placing) -> Iterator[str]:
-        """Which settings could as well be others."""
         settings = guess.settings
         init, increase = settings.init, settings.increase
         if init is None or increase is None:

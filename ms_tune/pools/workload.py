@@ -189,7 +189,6 @@ def _likely_batches(
 
 
 def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
-    """The sum of live sizes just after each allocation."""
     swept = [0] * len(requests)
     used = 0
     for event in schedule:
@@ -201,7 +200,6 @@ def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[in
 
 
 def _continues_batch(requests: Sequence[Request], recorded: Sequence[Recorded], row: int) -> bool:
-    """Whether the request after this one lies right behind it and shows the same use."""
     return (
         recorded[row].used == recorded[row + 1].used
         and recorded[row].address + requests[row].size == recorded[row + 1].address

@@ -134,12 +134,10 @@ def _host_event(events: ProfileEvents, start: float, end: float) -> str:
 
 
 def _join_intervals(intervals: Intervals) -> Iterator[tuple[float, float]]:
-    """Intervals that touch or overlap as one."""
     return _join_spans((start, start + length) for start, length in zip(intervals.start, intervals.length, strict=True))
 
 
 def _join_spans(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Spans in order of their starts, those that touch or overlap as one."""
     begun, last = None, 0.0
     for start, end in spans:
         if begun is not None and start <= last + _TOUCH:

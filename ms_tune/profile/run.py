@@ -219,7 +219,6 @@ def _compute_imbalance(ranks: Sequence[RankTimes]) -> float | None:
 
 
 def _collectives_by_kind(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
-    """All of one kind together: ``hcom_allReduce__586_0_1`` is an ``hcom_allReduce``."""
     found: dict[tuple[str, bool], list[float]] = {}
     for one in collectives:
         kind = found.setdefault((one.name.partition("__")[0], one.point_to_point), [0, 0.0, 0.0])
@@ -266,7 +265,6 @@ def _event_doubts(profile: RankProfile, rank: object) -> Iterator[Diagnostic]:
 
 
 def _missing_ranks(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Diagnostic]:
-    """Ranks that share a group with those that are there."""
     missing = sorted(peers - {rank.rank for rank in ranks})
     if missing and len(missing) < len(peers):
         names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")

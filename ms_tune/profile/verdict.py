@@ -160,7 +160,6 @@ def _rank_evidence(ranks: Sequence[RankTimes], imbalance: float | None, waits: R
 
 
 def _kernel_advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:
-    """What the kernels say beyond the shares."""
     kernels = [rank.kernels for rank in ranks if rank.kernels is not None and rank.kernels.count]
     if not kernels:
         return

@@ -89,7 +89,6 @@ def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
 
 
 def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
-    """Add the plain rows as columns and the others one by one."""
     good = _plain_rows(columns, layout)
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
@@ -104,7 +103,6 @@ def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: Ro
 
 
 def _plain_rows(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
-    """Which rows hold what a row should, in its simplest form."""
     patterns = {
         "start_time_stamp": NATURAL,
         "end_time_stamp": _END,

@@ -178,7 +178,6 @@ class ErrorLines:
                 self.lines.append(text.removeprefix("- "))
 
     def _close(self) -> None:
-        """The message of an exception is complete."""
         if self.state in (_At.MESSAGE, _At.GROUP):
             text = "\n".join(line[:_MAX_ERROR_LINE] for line in self.lines)
             if text and not self.ignored and not any(noise in text for noise in _HARMLESS):

@@ -102,7 +102,6 @@ def _first_event(text: str) -> int | None:
 
 
 def _take_events(text: str, kept: KeptEvents) -> str:
-    """Take the whole events at the beginning of a text; what is left of it."""
     ends = {mark: text.rfind(mark) for mark in _BETWEEN}
     mark = max(_BETWEEN, key=lambda one: ends[one])
     end = ends[mark] + 1

@@ -297,7 +297,6 @@ def _add_time(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
 
 
 def _read_rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a table by their columns' names, with their lines."""
     try:
         with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             reader = csv.DictReader(file)

@@ -331,7 +331,6 @@ class _TrainingLogReader:
         return found if found is not None and rows.number[at] > found.number[-1] else None
 
     def _extend(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
-        """Add steps to those of a rank, as far as there is room."""
         kept = at[: max(_MOST_STEPS - self._kept, 0)]
         self.dropped += len(at) - len(kept)
         if not kept:

@@ -321,7 +321,6 @@ def _remedy_data(remedy: MemoryRemedy) -> dict[str, object]:
 
 
 def _verdict_data(verdict: Verdict) -> dict[str, object]:
-    """The verdict in both languages: one word, the sentence, and what it was made of."""
     lines = [verdict.sentence, *verdict.grounds]
     name = verdict.outcome.value if verdict.outcome else "none"
     return {

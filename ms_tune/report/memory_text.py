@@ -97,7 +97,6 @@ def _write_line(console: Console, name: str, amount: str, note: str) -> None:
 
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
-    """One line about what holds the peak, and the remedies by what they free."""
     parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
     console.write("")
     comma = ", " if console.language is Language.EN else "，"

@@ -191,7 +191,6 @@ def _peak_tick(plan: PackingPlan) -> int:
 
 
 def _draw_lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
-    """The curve of live bytes, the bound and the height."""
     ticks, live = _live_bytes(plan)
     group = max(1, -(-len(ticks) // _POINTS))  # of several ticks the most is shown
     points = []

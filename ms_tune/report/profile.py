@@ -164,7 +164,6 @@ def _shorten_shapes(shapes: str) -> str:
 
 
 def _layers_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
-    """The layers of the rank that computes longest, the slowest first where there are many."""
     kernels = _longest_computing(report)
     layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
     kept = {one.name for one in layers[:_MOST_LAYERS_SHOWN]}

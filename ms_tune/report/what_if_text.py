@@ -79,7 +79,6 @@ def _show_proof(report: WhatIfReport, console: Console) -> None:
 
 
 def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    """A table with a text on the left, numbers, and a word on the right."""
     titles = [console.text(f"allocator.column.{head}") for head in heads]
     console.write_table(titles, rows, right=range(1, len(heads) - 1))
 
