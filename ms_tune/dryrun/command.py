@@ -231,7 +231,6 @@ def _judge_readings(
 
 
 def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
-    """Why traces are not judged, by their folders."""
     return {
         str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
         for rank in ranks

@@ -139,7 +139,6 @@ def _common_moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, lis
 
 
 def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
-    """Layers that are not recomputed as a whole."""
     return sum(count for kind, count in kinds.items() if kind.recompute is not RecomputeMode.FULL)
 
 

@@ -297,5 +297,4 @@ def _stat_fields(process: Path) -> list[str]:
 
 
 def _count_waits(status: str) -> int:
-    """How often the thread gave the processor up by itself."""
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))

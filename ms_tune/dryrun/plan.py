@@ -205,7 +205,6 @@ class _StageRuns:
 
 
 def _can_derive(sizes: _StageRuns, layers: int, full: PreparedRun) -> bool:
-    """Whether a stage can be derived from runs with so many layers and more."""
     with contextlib.suppress(MsTuneError):
         run = sizes.run(layers)
         return _derive_plan(sizes, run, full) is not None

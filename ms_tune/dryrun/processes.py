@@ -139,7 +139,6 @@ def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProc
 
 
 def _read_marks(folder: Path) -> list[int]:
-    """The numbers of the processes that have a mark."""
     with contextlib.suppress(OSError):
         return [int(name) for name in sorted(os.listdir(folder))[:_MOST] if name.isdecimal()]  # noqa: PTH208 - names are enough
     return []

@@ -208,7 +208,6 @@ def _mindformers_version() -> str:
 def _run_processes(
     jobs: Sequence[_SimulatedJob], folder: Path, here: _Here, observer: Observer, *, keep_going: bool
 ) -> None:
-    """Run the processes of all jobs and read what they leave."""
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
     if jobs[0].request.real:
@@ -372,7 +371,6 @@ def _collect_warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tupl
 
 
 def _drop_repeated(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Each message once, in the order of their first turn."""
     seen: dict[str, Message] = {}
     for message in messages:
         seen.setdefault(f"{message.id} {sorted(message.params.items())}", message)

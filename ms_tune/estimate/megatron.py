@@ -126,7 +126,6 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
 
 
 def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
-    """Weights, gradients and the optimizer's state by theory."""
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)
     ranks = config.optimizer.shards or 1

@@ -232,7 +232,6 @@ def weigh_recomputed(figures: RunFigures, main: LayerKind) -> tuple[Fraction, in
 
 
 def _count_recomputed_main(figures: RunFigures, main: LayerKind) -> int:
-    """Layers of what most are made of that are recomputed in full."""
     return sum(count for kind, count in fully_recomputed(figures) if kind.make is main)
 
 

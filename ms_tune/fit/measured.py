@@ -44,7 +44,6 @@ class ProbeResult:
 
 
 def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
-    """Figures of some phases alone."""
     return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
 
 

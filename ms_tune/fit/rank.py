@@ -347,7 +347,6 @@ def _few_micro_batches(layout: Layout) -> int:
 
 
 def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
-    """What layers are made of."""
     found: Counter[LayerKind] = Counter()
     for kind, count in run.kinds.items():
         found[kind.make] += count

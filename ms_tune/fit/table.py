@@ -71,7 +71,6 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
 
 
 def _layer_bytes_by_mode(measured: StageMeasurements, make: LayerKind) -> dict[RecomputeMode, LayerBytes]:
-    """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.measured_modes():
         kept = measured.layer_bytes(make, kind)

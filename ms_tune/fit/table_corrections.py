@@ -140,7 +140,6 @@ def _end_bytes(table: CostTable, stage: int) -> int:
 
 
 def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
-    """The peak of a small run by the table, in bytes."""
     counts = dict.fromkeys((layer.name for layer in table.layers), 0)
     cells: list[dict[RecomputeMode, int]] = [{RecomputeMode.NONE: 0} for _ in range(table.cells)]
     for kind, count in figures.kinds.items():

@@ -212,7 +212,6 @@ class VerifyLoop:
         return any(not self._is_good(found) for found in proofs if found is not None)
 
     def _plan_with(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
-        """The plan of a table whose stages also hold their fragments."""
         asked = self._request
         whole = _with_fragments(table, fragments)
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
@@ -251,7 +250,6 @@ def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ..
 
 
 def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
-    """The table whose stages also hold their fragments."""
     own = table.stage_bytes or (0,) * table.stages
     held = tuple(size + more for size, more in zip(own, fragments, strict=True))
     least = min(0, *held)  # what is taken off a stage is given back to all

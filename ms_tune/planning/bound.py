@@ -120,7 +120,6 @@ class PlanRelaxation:
         return np.concatenate([forward, backward])
 
     def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
-        """The longest path through one pass."""
         graph = self.costs.graph
         followers, nothing = self.followers, len(graph.kind)
         counted = np.zeros(2 * graph.cells)

@@ -206,7 +206,6 @@ def even_state(costs: Costs) -> Whole:
 
 
 def _round_state(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Whole:
-    """A state in whole layers that is near a fractional one."""
     table = costs.table
     edges = np.round(np.cumsum(layers.sum(axis=1))).astype(np.int64)
     edges[-1] = table.layer_count

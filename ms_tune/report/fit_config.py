@@ -158,7 +158,6 @@ def plan_reasons(found: ConfigFit) -> list[Message]:
 
 
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
-    """What a layer holds, by kind of recompute."""
     for layer in found.table.layers:
         kept = ", ".join(f"{kind.value} {mib(one.activation_bytes)}" for kind, one in layer.recompute.items())
         yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)

@@ -77,7 +77,6 @@ def run_here(described: dict[str, Any]) -> Brought:
 
 
 def _remove_leftovers() -> None:
-    """Remove what workers left here that were killed."""
     for folder in Path(tempfile.gettempdir()).iterdir():
         match = _SCRATCH.fullmatch(folder.name)
         if match and not Path(f"/proc/{match[1]}").exists() and folder.lstat().st_uid == os.getuid():

@@ -249,7 +249,6 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
 
 
 def _do_the_same(layers: Sequence[LayerSpec], kept: Sequence[LayerSpec]) -> bool:
-    """Whether the layers do what those that were to be kept do."""
     return list(map(_layer_actions, layers)) == list(map(_layer_actions, kept))
 
 

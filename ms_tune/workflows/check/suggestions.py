@@ -128,7 +128,6 @@ def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: i
 
 
 def _estimate_with(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
-    """What the job holds with another config."""
     return estimate_of(read_job(job.request, loaded), now.limit, now.reserve_bytes)
 
 
