@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildProcess:
     """A program to run."""
 
     command: Sequence[str]  # the program and its arguments
@@ -74,7 +74,7 @@ class WatchedProcess(Protocol):
 
 
 @dataclass(slots=True)
-class Running:
+class RunningProcess:
     """A program that runs."""
 
     process: WatchedProcess
@@ -108,7 +108,7 @@ class Running:
             self.calmed = self.elapsed
 
 
-def start_program(child: Child) -> Running:
+def start_program(child: ChildProcess) -> RunningProcess:
     """Start a program.
 
     Raises:
@@ -125,10 +125,10 @@ def start_program(child: Child) -> Running:
             start_new_session=True,
         )
     simulated = "MS_SIMULATION_LEVEL" in child.environment
-    return Running(process, child.timeout, simulated, traces=child.environment.get(TRACES))
+    return RunningProcess(process, child.timeout, simulated, traces=child.environment.get(TRACES))
 
 
-def stop_programs(running: Sequence[Running]) -> None:
+def stop_programs(running: Sequence[RunningProcess]) -> None:
     """End programs and all that is left of their process groups: politely, and after some seconds not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
@@ -157,7 +157,7 @@ def _end_marked(traces: str) -> None:
                     left = True
 
 
-def _signal_group(running: Running, sign: int) -> bool:
+def _signal_group(running: RunningProcess, sign: int) -> bool:
     """Send a signal to the group, 0 for none; false if there is no group any more."""
     running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
     try:
@@ -172,18 +172,18 @@ def too_long(timeout: float) -> RunError:
     return RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
 
 
-class Watch:
+class ProcessWatch:
     """The programs that must not be left behind."""
 
     def __init__(self) -> None:
-        self._running: list[Running] = []
+        self._running: list[RunningProcess] = []
         self._asked = False
 
-    def add(self, running: Running) -> None:
+    def add(self, running: RunningProcess) -> None:
         """One more."""
         self._running.append(running)
 
-    def remove(self, running: Running) -> None:
+    def remove(self, running: RunningProcess) -> None:
         """One that has ended."""
         self._running.remove(running)
 
@@ -213,12 +213,12 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watch_programs() -> Iterator[Watch]:
+def watch_programs() -> Iterator[ProcessWatch]:
     """Note signals instead of raising them, and end every program that was not waited for.
 
     What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
     """
-    watch = Watch()
+    watch = ProcessWatch()
     # Only the main thread may set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

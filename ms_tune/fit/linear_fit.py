@@ -27,7 +27,7 @@ _ALIKE = Fraction(1, 50)  # of a layer's slope: a difference that says nothing a
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MemoryLine:
     """One stage whose layers all do the same."""
 
     stage: int
@@ -43,7 +43,7 @@ class Line:
         return self.base + self.slope * layers
 
 
-def fit_lines(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
+def fit_lines(few: RunFigures, more: RunFigures) -> tuple[MemoryLine, ...]:
     """The lines through two runs of a stage, one for each phase of the training step."""
     added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
     total = sum(added.values())
@@ -55,11 +55,11 @@ def fit_lines(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
         slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
         lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
         base = few.peaks[phase] - slope * few.layers
-        found.append(Line(few.stage, phase, base, slope, lasting, in_flight, len(set(by_chunk)) == 1))
+        found.append(MemoryLine(few.stage, phase, base, slope, lasting, in_flight, len(set(by_chunk)) == 1))
     return tuple(found)
 
 
-def split_by_moment(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
+def split_by_moment(lines: Sequence[MemoryLine], lasting: Fraction) -> tuple[list[MemoryLine], list[MemoryLine]]:
     """Moments at which a layer holds what it holds all the time, and those at which it holds more; what holds less is left out.
 
     While gradients are reduced and weights updated, a copy of a layer's gradients or weights is there, whatever it recomputes and
@@ -73,7 +73,7 @@ def split_by_moment(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line
     return usual, [line for line in lines if line.lasting > lasting * _NEAR]
 
 
-def persistent_slope(lines: Sequence[Line]) -> Fraction:
+def persistent_slope(lines: Sequence[MemoryLine]) -> Fraction:
     """What a layer holds all the time: the least that two lines agree on.
 
     Between two sizes the peak of a phase may become another moment, with less of what lasts and not of layers: such a line may
@@ -101,7 +101,7 @@ def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction)
     return [phase for phase in sorted(there) if figures.lasting[phase] <= (plain.lasting[phase] + more) * _NEAR]
 
 
-def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) -> Iterator[Line]:
+def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[MemoryLine]) -> Iterator[MemoryLine]:
     """The lines of layers that do something else, from one run and what the stage holds anyhow.
 
     Args:
@@ -134,7 +134,7 @@ class LayerBytes:
         return self.lasting + self.activations * micro_batches + self.once
 
 
-def fit_layer_bytes(lines: Sequence[Line]) -> LayerBytes:
+def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
     """What the lines of one kind of layer say about any stage.
 
     Args:
@@ -151,7 +151,7 @@ def fit_layer_bytes(lines: Sequence[Line]) -> LayerBytes:
     return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
 
 
-def _find_extreme_lines(lines: Sequence[Line]) -> tuple[Line, Line]:
+def _find_extreme_lines(lines: Sequence[MemoryLine]) -> tuple[MemoryLine, MemoryLine]:
     """The lines with the most and the least in flight.
 
     How many micro-batches of a chunk are in flight at a stage's peak depends on its layers: while the sum over chunks stays, one has
@@ -193,7 +193,7 @@ class FreedByRecompute:
     MindSpeed-Core-MS keeps a copy of what enters a stage as soon as its first layer is recomputed.
     """
 
-    line: Line  # of layers that recompute everything, at the moment that decides where some do not
+    line: MemoryLine  # of layers that recompute everything, at the moment that decides where some do not
     each: Fraction  # bytes that one more recomputed layer frees
     # The same of a layer of another make than most, which the stage has before them, in its first chunk.
     others: Fraction
@@ -235,7 +235,9 @@ def _count_recomputed_main(figures: RunFigures, main: LayerKind) -> int:
     return sum(count for kind, count in fully_recomputed(figures) if kind.make is main)
 
 
-def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction) -> FreedByRecompute | None:
+def fit_freed(
+    plain: MemoryLine, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction
+) -> FreedByRecompute | None:
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
@@ -262,7 +264,9 @@ def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others:
     return FreedByRecompute(replace(plain, slope=plain.slope - each), each, others, first)
 
 
-def with_first_chunk(freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind) -> FreedByRecompute:
+def with_first_chunk(
+    freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
+) -> FreedByRecompute:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
 
     Args:
@@ -305,7 +309,7 @@ def fit_transient(
 
 
 def fit_transient_alone(
-    freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind
+    freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> RecomputeTransient:
     """What comes on top where the first chunk's layers are all recomputed, and no others.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
-    from ms_tune.fit.linear_fit import FreedByRecompute, Line
+    from ms_tune.fit.linear_fit import FreedByRecompute, MemoryLine
     from ms_tune.fit.measure import RunFigures
 
 _BACKWARD = "backward"
@@ -91,7 +91,7 @@ class StageMeasurements:
         stages = self.line_stages(make)
         return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
-    def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, Line]:
+    def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, MemoryLine]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
         plain = self._lines[make, RecomputeMode.NONE, stage]
         lines = self._lines.get((make, kind, stage))
@@ -101,9 +101,9 @@ class StageMeasurements:
         found, _ = split_by_moment(lines, self.persistent_bytes(make))
         return {line.phase: line for line in found}
 
-    def update_lines(self, make: LayerKind, stage: int) -> list[Line]:
+    def update_lines(self, make: LayerKind, stage: int) -> list[MemoryLine]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
-        found: list[Line] = []
+        found: list[MemoryLine] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
             usual, others = split_by_moment(self._lines.get((make, kind, stage), ()), self.persistent_bytes(make))
             found += others
@@ -111,7 +111,7 @@ class StageMeasurements:
                 found += usual
         return found
 
-    def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Line | None:
+    def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
         """The line that decides with all layers of the stage."""
         lines = self.usual_lines(make, kind, stage).values()
         whole = self.model.whole[stage]
@@ -131,7 +131,7 @@ class StageMeasurements:
         highest = self.highest_line(make, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[Line]:
+    def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[MemoryLine]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
         stages = [stage for stage in self.line_stages(make) if (make, kind, stage) in self._runs]
         lines = [self.usual_lines(make, kind, stage).get(self.deciding_phase(make, stage)) for stage in stages]

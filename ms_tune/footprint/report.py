@@ -12,7 +12,7 @@ from ms_tune.footprint.findings import findings_between, findings_of
 from ms_tune.footprint.fragments import address_map
 from ms_tune.footprint.groups import activations_by_layer, breakdown
 from ms_tune.footprint.joining import join
-from ms_tune.footprint.judgement import terms_of, verdict_of
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
@@ -83,7 +83,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     activations = activations_by_layer(table, contents, parts)
     uncountable = _optional(find_uncountable, files.graph, unread)
     order = _optional(read_communication_order, files.collectives, unread)
-    terms = terms_of(files, log, order, request, request.limit_bytes)
+    terms = verdict_terms(files, log, order, request, request.limit_bytes)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -103,7 +103,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_of(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        verdict=verdict_of(terms, table, curve, log, uncountable),
+        verdict=judge_trace(terms, table, curve, log, uncountable),
         uncountable=uncountable,
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,

@@ -10,7 +10,7 @@ from ms_tune.errors import UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.judgement import terms_of, verdict_of
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.phases import Phase
 from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
 from ms_tune.pools.settings import infer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.footprint.judgement import Terms
+    from ms_tune.footprint.judgement import VerdictTerms
     from ms_tune.memory.request import WhatIfRequest
     from ms_tune.pools.scenarios import Scenario, TraceChange
     from ms_tune.pools.whatif import WhatIf
@@ -101,7 +101,7 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     on_progress(msg("allocator.progress.infer"), 0)
     inferred = infer(work, pool, trace.limit)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
-    terms = terms_of(trace.files, trace.log, order, request, request.max_memory)
+    terms = verdict_terms(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
         pool,
         inferred,
@@ -111,7 +111,7 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     uncountable = find_uncountable(trace.files.graph) if trace.files.graph else None
     changes = _changes(request, inferred.work, _facts(trace, rows))
     scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
-    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, uncountable)
+    verdict = judge_trace(terms, trace.table, curve_of(trace.table), trace.log, uncountable)
     others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,
@@ -127,7 +127,7 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     )
 
 
-def _judged(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
+def _judged(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits: bool) -> Verdict | None:
     """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
     if terms.is_part:
         return None

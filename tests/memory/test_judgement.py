@@ -16,7 +16,7 @@ from ms_tune.readers.communicators import WORLD, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Fit, Need, Outside
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds
 from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, to_json
 from tests.readers.samples import folder
 
@@ -104,7 +104,7 @@ class TestKept:
         (run / FILE).write_text(json.dumps(to_json(kept)), encoding="utf-8")
 
     def test_the_runs_own_terms_count(self, run: Path) -> None:
-        self.keep(run, outside=Outside(communicators=20, reserve_bytes=GIB))
+        self.keep(run, outside=UntracedNeeds(communicators=20, reserve_bytes=GIB))
         verdict = judged(run).verdict
         assert verdict.limit is not None
         assert verdict.limit.bytes == 58466 * MIB
