@@ -168,7 +168,7 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFinding
         found.keep(own)
         readings, unread = _read_traces(part)
         wrong = [
-            (part.named(problem), defect_in(str(problem)) or where)
+            (part.name_problem(problem), defect_in(str(problem)) or where)
             for problem, where in _find_problems(part, task, own, readings, unread)
         ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from

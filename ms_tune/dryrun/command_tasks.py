@@ -199,7 +199,7 @@ class CommandPart:
         """The rank's pipeline stage, if it was chosen by that."""
         return self.rank.stage if self.rank is not None else None
 
-    def named(self, problem: Message) -> Message:
+    def name_problem(self, problem: Message) -> Message:
         """What is wrong with it, with the rank's name before it."""
         if self.rank is None:
             return problem

@@ -90,7 +90,7 @@ class RunningProcess:
         """Seconds since its start."""
         return time.monotonic() - self.start
 
-    def ended(self) -> ProcessEnd | None:
+    def end_if_over(self) -> ProcessEnd | None:
         """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
@@ -187,7 +187,7 @@ class ProcessWatch:
         """One that has ended."""
         self._running.remove(running)
 
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
+    def note_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: note it."""
         self._asked = True
 
@@ -196,7 +196,7 @@ class ProcessWatch:
         if self._asked:
             raise KeyboardInterrupt
 
-    def rest(self) -> None:
+    def wait_briefly(self) -> None:
         """Wait until something may have happened, a tenth of a second at most."""
         self.check()
         latest = self._running[-1].process if self._running else None
@@ -222,7 +222,7 @@ def watch_programs() -> Iterator[ProcessWatch]:
     # Only the main thread may set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, watch.ask) for number in heard}
+    previous = {number: signal.signal(number, watch.note_signal) for number in heard}
     try:
         yield watch
     finally:

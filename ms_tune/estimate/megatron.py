@@ -52,7 +52,7 @@ class MegatronModel:
     reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
 
     @classmethod
-    def told(cls, facts: Mapping[str, object]) -> MegatronModel:
+    def from_record(cls, facts: Mapping[str, object]) -> MegatronModel:
         """From what a process wrote.
 
         Raises:

@@ -44,7 +44,7 @@ class ProbeResult:
 
 
 def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
-    return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
+    return replace(figures, phase_peaks={phase: peak for phase, peak in figures.phase_peaks.items() if phase in phases})
 
 
 class StageMeasurements:
@@ -121,7 +121,7 @@ class StageMeasurements:
         """What each stage loses between its blocks, as small runs do: with more layers it is next to no more."""
         lost: dict[int, int] = {}
         for (_, _, stage), runs in self._runs.items():
-            most = max(figures.footprint - figures.peak for figures in runs)
+            most = max(figures.footprint_bytes - figures.peak for figures in runs)
             lost[stage] = max(lost.get(stage, 0), most, 0)
         middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
         return tuple(lost.get(stage, middle) for stage in range(stages))
@@ -164,11 +164,13 @@ class StageMeasurements:
             phase = self.deciding_phase(make, stage)
             line = self.usual_lines(make, kind, stage).get(phase) or self.highest_line(make, kind, stage)
             if line is not None and line.phase in usual:
-                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
+                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, persistent=Fraction(0)))
         if plain is None or not freed:
             return None
         less = fit_layer_bytes(freed)
-        return replace(plain, activations=plain.activations - less.activations, once=plain.once - less.once)
+        return replace(
+            plain, activations=plain.activations - less.activations, once_bytes=plain.once_bytes - less.once_bytes
+        )
 
     @cached_property
     def peaks_at_reduction(self) -> bool:
@@ -187,7 +189,7 @@ class StageMeasurements:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
             if (made, kind) == (make, RecomputeMode.SWAP) and len(runs) > 1:
-                return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
+                return max(0, (runs[1].swapped_bytes - runs[0].swapped_bytes) // (runs[1].layers - runs[0].layers))
         return 0
 
     def fetched_bytes(self, make: LayerKind) -> int:
@@ -285,7 +287,7 @@ class StageMeasurements:
         for kind, count in fully_recomputed(figures):
             rows = layers.get(kind.make, layers[main])
             freed += count * (rows[RecomputeMode.NONE].total_bytes(held) - rows[RecomputeMode.FULL].total_bytes(held))
-        usual = find_alike_phases(figures, few, plain.lasting)
+        usual = find_alike_phases(figures, few, plain.persistent)
         return (
             max(_only_phases(figures, usual).peak - plain.bytes_with(figures.layers) + freed, Fraction(0))
             if usual
@@ -305,4 +307,4 @@ class StageMeasurements:
         )
         if few is None or highest is None:
             return Fraction(0)
-        return few.lasting[highest.phase] - highest.lasting * few.layers
+        return few.phase_persistent[highest.phase] - highest.persistent * few.layers

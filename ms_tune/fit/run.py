@@ -249,7 +249,7 @@ def _with_communication(
     """
     seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
-    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
+    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
         probes += late
         found += measure_probes(job.request, [one.probe for one in late], observer)
         return []

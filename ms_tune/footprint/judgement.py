@@ -191,7 +191,7 @@ def judge_trace(
     """The verdict about a trace, or about the whole stage that its run was a part of."""
     doubts = [] if terms.doubt is None else [terms.doubt]
     doubts += doubts_of(table, curve, log, uncountable, terms.limit.device.card_bytes)
-    need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
+    need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
     record = terms.record
     if record is not None and record.run_layers is not None:
         if record.stage_need is None:

@@ -133,7 +133,7 @@ def _judged(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits:
         return None
     footprint = actual if fits else max(actual, reserved)
     doubts = [] if terms.doubt is None else [terms.doubt]
-    return judge(Need.simulated(used, footprint), terms.limit, terms.outside, doubts)
+    return judge(Need.of_trace(used, footprint), terms.limit, terms.outside, doubts)
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:

@@ -44,13 +44,13 @@ class Need:
     source: Message  # how the footprint is known
 
     @classmethod
-    def simulated(cls, peak: int, footprint: int) -> Need:
+    def of_trace(cls, peak: int, footprint: int) -> Need:
         """As a trace tells it; a trace without the column for the footprint tells the peak alone."""
         whole = max(peak, footprint)
         return cls(peak, whole, whole, msg("verdict.footprint.traced"))
 
     @classmethod
-    def derived(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
+    def of_derived_stage(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
         """Of a stage that was not run: its fragments lie between none and the share of the largest run.
 
         What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be

@@ -41,9 +41,9 @@ def run_child(
     with watch_programs() as watch:
         running = start_program(ChildProcess(command, environment, folder, timeout))
         watch.add(running)
-        while (end := running.ended()) is None:
+        while (end := running.end_if_over()) is None:
             on_tick(running.elapsed)
-            watch.rest()
+            watch.wait_briefly()
     if end.timed_out:
         raise too_long(timeout)
     return end.code

@@ -69,8 +69,8 @@ def codes(folder: Path, children: list[ChildProcess]) -> list[tuple[int, bool]]:
             watch.add(one)
         ended = []
         for one in running:
-            while (end := one.ended()) is None:
-                watch.rest()
+            while (end := one.end_if_over()) is None:
+                watch.wait_briefly()
             ended.append((end.code, end.timed_out))
             watch.remove(one)
     return ended

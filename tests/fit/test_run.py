@@ -116,7 +116,7 @@ def fitted(
         results = []
         for index in stages:
             peak = stage.truth.peak(job, plan, index)
-            need = Need.simulated(peak, peak + stage.fragments(index) * MIB)
+            need = Need.of_trace(peak, peak + stage.fragments(index) * MIB)
             verdict = judge(need, limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]

@@ -183,7 +183,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         results = []
         for index in stages:
             peak = made.peak(job, plan, index)
-            verdict = judge(Need.simulated(peak, peak + made.fragments * MIB), limit, UntracedNeeds(communicators=2))
+            verdict = judge(Need.of_trace(peak, peak + made.fragments * MIB), limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 

@@ -115,7 +115,7 @@ class TestKept:
         }
 
     def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
-        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.derived(60 * GIB, [(GIB, GIB)]))
+        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
         report = judged(run)
         assert report.curve.peak_bytes < GIB
         assert report.verdict.outcome is Fit.DOES_NOT_FIT

@@ -17,7 +17,7 @@ GAP = 454 * MIB
 
 
 def judged(peak: int, footprint: int, outside: UntracedNeeds = NOTHING, limit: Limit = LIMIT) -> Verdict:
-    return judge(Need.simulated(peak, footprint), limit, outside)
+    return judge(Need.of_trace(peak, footprint), limit, outside)
 
 
 class TestOutcomes:
@@ -45,7 +45,7 @@ class TestOutcomes:
         assert verdict.outcome is Fit.DOES_NOT_FIT
 
     def test_a_trace_without_its_footprint_is_judged_by_its_peak(self) -> None:
-        assert judged(10 * GIB, 0).need == Need.simulated(10 * GIB, 10 * GIB)
+        assert judged(10 * GIB, 0).need == Need.of_trace(10 * GIB, 10 * GIB)
 
     @given(st.integers(0, 80 * GIB), st.integers(0, 8 * GIB), st.integers(0, 12), st.integers(0, 4 * GIB))
     def test_more_memory_never_makes_a_verdict_better(
@@ -68,8 +68,8 @@ class TestOutcomes:
         assert sorted((full, none, tight, fits), key=lambda one: one.severity) == [fits, tight, none, full]
 
     def test_a_doubt_takes_the_verdict_away_and_leaves_the_figures(self) -> None:
-        verdict = judge(Need.simulated(GIB, GIB), LIMIT, NOTHING, [msg("verdict.none.cut")])
-        assert (verdict.outcome, verdict.need) == (None, Need.simulated(GIB, GIB))
+        verdict = judge(Need.of_trace(GIB, GIB), LIMIT, NOTHING, [msg("verdict.none.cut")])
+        assert (verdict.outcome, verdict.need) == (None, Need.of_trace(GIB, GIB))
         assert "cut off" in render(verdict.sentence, Language.EN)
 
 
@@ -130,10 +130,10 @@ class TestReserve:
 
 class TestDerived:
     def test_fragments_of_the_whole_are_a_range_and_the_upper_end_decides(self) -> None:
-        need = Need.derived(50 * GIB, [(10 * GIB, 11 * GIB), (20 * GIB, 21 * GIB)])
+        need = Need.of_derived_stage(50 * GIB, [(10 * GIB, 11 * GIB), (20 * GIB, 21 * GIB)])
         # 1 GiB in both runs, 5 % of the larger one
         assert (need.least_footprint_bytes, need.footprint_bytes) == (50 * GIB, int(52.5 * GIB))
         assert "5.0%" in render(need.source, Language.EN)
 
     def test_runs_that_tell_no_footprint_add_nothing(self) -> None:
-        assert Need.derived(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB
+        assert Need.of_derived_stage(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB

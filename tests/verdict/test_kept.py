@@ -33,7 +33,7 @@ FULL = RunRecord(
             ),
             4,
             32,
-            Need.derived(50 * GIB, [(10, 11), (20, 21)]),
+            Need.of_derived_stage(50 * GIB, [(10, 11), (20, 21)]),
         ),
         "rank_8": RankRecord(run_layers=4, stage_layers=32),
     },

@@ -60,9 +60,9 @@ class LocalEngine:
                     told = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
-                watch.rest()
+                watch.wait_briefly()
                 for task, process in list(running.values()):
-                    ended = process.ended()
+                    ended = process.end_if_over()
                     if ended is not None:
                         watch.remove(process)
                         del running[task.folder]
@@ -136,7 +136,7 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Its exit code, as Popen gives it; None while it runs."""
-        self.server.hear()
+        self.server.read_messages()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -159,9 +159,8 @@ class ForkServer:
     process: subprocess.Popen[bytes]
     socket: socket.socket  # our end of what goes between us
     said: IO[bytes]  # what it has printed
-    forked: list[ForkedProcess] = field(
-        default_factory=list
-    )  # its processes, in the order in which they were asked for
+    # Its processes, in the order in which they were asked for.
+    forked: list[ForkedProcess] = field(default_factory=list)
 
     @classmethod
     def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
@@ -204,7 +203,7 @@ class ForkServer:
             self._lost()
         return RunningProcess(forked, child.timeout, simulated=True)
 
-    def hear(self) -> None:
+    def read_messages(self) -> None:
         """Take what it has told of its processes."""
         while True:
             try:

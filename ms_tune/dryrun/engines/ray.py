@@ -64,8 +64,8 @@ def run_here(described: dict[str, Any]) -> BroughtFiles:
             with watch_programs() as watch:
                 running = start_program(child_of(task, folder, cann))
                 watch.add(running)
-                while (ended := running.ended()) is None:
-                    watch.rest()
+                while (ended := running.end_if_over()) is None:
+                    watch.wait_briefly()
         except MsTuneError as error:
             return BroughtFiles(None, {}, host, error)
         files = {

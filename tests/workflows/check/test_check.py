@@ -273,7 +273,7 @@ class TestChange:
 class TestDryrun:
     def with_verdict(self, peak: int, config: Path) -> Overview:
         limit = limit_of(device_of(card_bytes=64 * GIB))
-        verdict = judge(Need.simulated(peak, peak), limit, UntracedNeeds(communicators=0))
+        verdict = judge(Need.of_trace(peak, peak), limit, UntracedNeeds(communicators=0))
         return replace(api.check(config), stages=(StageVerdict(0, verdict),))
 
     def test_its_verdict_decides(self, config: Path) -> None:
@@ -331,7 +331,7 @@ class TestDryrun:
     def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
         limit = limit_of(device_of(card_bytes=64 * GIB))
         sizes = (int(one * GIB) for one in peaks)
-        judged = (judge(Need.simulated(one, one), limit, UntracedNeeds(communicators=0)) for one in sizes)
+        judged = (judge(Need.of_trace(one, one), limit, UntracedNeeds(communicators=0)) for one in sizes)
         return tuple(StageVerdict(*one) for one in enumerate(judged))
 
 
