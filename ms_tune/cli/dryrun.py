@@ -181,7 +181,6 @@ def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
-    """Run every variant and compare."""
     from ms_tune.report import dryrun_compare  # noqa: PLC0415 - imported late: start-up time
 
     with DryrunProgress(console) as progress:
@@ -311,7 +310,6 @@ def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
 
 
 def _command_request(arguments: Namespace) -> CommandRequest:
-    """The request."""
     chosen = parse_stages(arguments)
     return CommandRequest(
         command=arguments.command,

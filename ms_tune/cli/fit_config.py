@@ -81,7 +81,6 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _plan_config(arguments: Namespace, console: Console) -> int:
-    """The plan of one layout."""
     need("ms-tune fit", "dryrun", "mindspore")
     from ms_tune.report import fit_config, fit_html, fit_text  # noqa: PLC0415 - imported late: start-up time
 
@@ -109,7 +108,6 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
 
 
 def _explain_config(arguments: Namespace, console: Console) -> int:
-    """Where the present config's time goes."""
     for name in ("write", "diff", "no_verify", "html", "export_table", "export_sapp", "swap_bandwidth"):
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"

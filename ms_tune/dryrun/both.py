@@ -87,7 +87,6 @@ def both_figures(request: DryrunRequest, observer: Observer) -> BothFigures:
 
 
 def _framework_of(dialect: Dialect) -> Framework:
-    """What trains configs of a dialect here."""
     if dialect not in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("dryrun.both.dialect", dialect=dialect.value))
     found = pynative_framework() if dialect is Dialect.MINDFORMERS_PYNATIVE else mindspeed_framework()

@@ -70,7 +70,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     kept = _keep_terms(request, tasks[0], folder, cann)
     begin = time.monotonic()
     ends = run_tasks(request, tasks, folder, cann, observer)
-    found = _Found(folder, kept)
+    found = _CommandFindings(folder, kept)
     for task in tasks:
         _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
@@ -138,7 +138,7 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
 
 
 @dataclass(slots=True)
-class _Found:
+class _CommandFindings:
     """What a command's processes left."""
 
     folder: Path  # of the run
@@ -160,7 +160,7 @@ class _Found:
         write_kept(self.folder, self.kept)
 
 
-def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
+def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFindings) -> None:
     """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
@@ -168,7 +168,7 @@ def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None
         found.keep(own)
         readings, unread = _read_traces(part)
         wrong = [
-            (part.named(problem), defect_in(str(problem)) or where)
+            (part.name_problem(problem), defect_in(str(problem)) or where)
             for problem, where in _find_problems(part, task, own, readings, unread)
         ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
@@ -231,7 +231,6 @@ def _judge_readings(
 
 
 def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
-    """Why traces are not judged, by their folders."""
     return {
         str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
         for rank in ranks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.engines.choice import engine_for
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
-from ms_tune.dryrun.launchers.programs import Wanted, stand_in_programs
+from ms_tune.dryrun.launchers.programs import LaunchPlan, stand_in_programs
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice
@@ -99,7 +99,7 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
         if request.engine == "local" and not request.ranks
         else 1
     )
-    wanted = Wanted(
+    wanted = LaunchPlan(
         stages=request.stages.value if isinstance(request.stages, StageChoice) else request.stages,
         ranks=(rank,) if request.ranks else (),
         devices=request.devices,
@@ -199,7 +199,7 @@ class CommandPart:
         """The rank's pipeline stage, if it was chosen by that."""
         return self.rank.stage if self.rank is not None else None
 
-    def named(self, problem: Message) -> Message:
+    def name_problem(self, problem: Message) -> Message:
         """What is wrong with it, with the rank's name before it."""
         if self.rank is None:
             return problem

@@ -15,7 +15,7 @@ from ms_tune.readers.runtime_log import SIMULATED_MIB
 from ms_tune.text import msg
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
-from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
+from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +165,7 @@ def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Lo
     whole = max(real.peak_bytes, real.footprint_bytes or 0)
     need = Need(real.peak_bytes, whole, whole, msg(f"stages.log.source.{real.words.value}", line=real.line))
     doubts = () if real.peak_bytes else (msg("verdict.none.empty"),)
-    verdict = judge(need, limit, Outside(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
+    verdict = judge(need, limit, UntracedNeeds(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
     figures = tuple(_compare_figures(report, real))
     rank = real.rank if real.rank is not None else report.rank
     return LoggedPair(rank, report, real, verdict, figures, tuple(_explain_differences(report, real)))

@@ -11,7 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Outside, reserve_of
+from ms_tune.verdict.outcome import UntracedNeeds, reserve_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,10 +95,10 @@ def _size_in(script: Path, config: str) -> int | None:
     return found[_PER_NODE] * found.get(_NODES, 1) if _PER_NODE in found else None
 
 
-def outside_of(request: RunRequest) -> Outside:
+def outside_of(request: RunRequest) -> UntracedNeeds:
     """What no trace of a simulated run shows."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
-    return Outside(
+    return UntracedNeeds(
         simulated=not request.real,
         workspaces_traced=request.level > 1,
         buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,

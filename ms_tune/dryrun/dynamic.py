@@ -200,7 +200,6 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
 
 
 def _pipeline_of(config: TrainingConfig) -> Pipeline:
-    """How micro-batches go through the stages of the config's framework."""
     parallel = config.parallelism
     schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
     chunks = parallel.virtual_pipeline or 1

@@ -109,7 +109,7 @@ def judge_stage(
     if not outside.communicators and run.world_size > 1:
         outside = replace(outside, communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
+    need = Need.of_trace(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
     doubts = list(doubts_of(report.table, report.curve, report.log, report.overflow, card))
     record = RankRecord(run.max_device_memory, run.limited_by, outside)
@@ -138,7 +138,6 @@ def _common_moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, lis
 
 
 def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
-    """Layers that are not recomputed as a whole."""
     return sum(count for kind, count in kinds.items() if kind.recompute is not RecomputeMode.FULL)
 
 
@@ -201,7 +200,7 @@ def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction],
     """
     footprints = _replay_footprints(peak, readings, factors, layers)
     if not footprints:
-        return Need.derived(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
+        return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
     least, most = min(footprints), max(footprints)
     if most - least <= _ALIKE * most:
         return Need(peak, footprints[0], footprints[0], msg("verdict.footprint.replayed"))

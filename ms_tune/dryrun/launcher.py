@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildProcess:
     """A program to run."""
 
     command: Sequence[str]  # the program and its arguments
@@ -74,7 +74,7 @@ class WatchedProcess(Protocol):
 
 
 @dataclass(slots=True)
-class Running:
+class RunningProcess:
     """A program that runs."""
 
     process: WatchedProcess
@@ -90,7 +90,7 @@ class Running:
         """Seconds since its start."""
         return time.monotonic() - self.start
 
-    def ended(self) -> ProcessEnd | None:
+    def end_if_over(self) -> ProcessEnd | None:
         """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
@@ -108,7 +108,7 @@ class Running:
             self.calmed = self.elapsed
 
 
-def start_program(child: Child) -> Running:
+def start_program(child: ChildProcess) -> RunningProcess:
     """Start a program.
 
     Raises:
@@ -125,10 +125,10 @@ def start_program(child: Child) -> Running:
             start_new_session=True,
         )
     simulated = "MS_SIMULATION_LEVEL" in child.environment
-    return Running(process, child.timeout, simulated, traces=child.environment.get(TRACES))
+    return RunningProcess(process, child.timeout, simulated, traces=child.environment.get(TRACES))
 
 
-def stop_programs(running: Sequence[Running]) -> None:
+def stop_programs(running: Sequence[RunningProcess]) -> None:
     """End programs and all that is left of their process groups: politely, and after some seconds not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
@@ -157,7 +157,7 @@ def _end_marked(traces: str) -> None:
                     left = True
 
 
-def _signal_group(running: Running, sign: int) -> bool:
+def _signal_group(running: RunningProcess, sign: int) -> bool:
     """Send a signal to the group, 0 for none; false if there is no group any more."""
     running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
     try:
@@ -172,22 +172,22 @@ def too_long(timeout: float) -> RunError:
     return RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
 
 
-class Watch:
+class ProcessWatch:
     """The programs that must not be left behind."""
 
     def __init__(self) -> None:
-        self._running: list[Running] = []
+        self._running: list[RunningProcess] = []
         self._asked = False
 
-    def add(self, running: Running) -> None:
+    def add(self, running: RunningProcess) -> None:
         """One more."""
         self._running.append(running)
 
-    def remove(self, running: Running) -> None:
+    def remove(self, running: RunningProcess) -> None:
         """One that has ended."""
         self._running.remove(running)
 
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
+    def note_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: note it."""
         self._asked = True
 
@@ -196,7 +196,7 @@ class Watch:
         if self._asked:
             raise KeyboardInterrupt
 
-    def rest(self) -> None:
+    def wait_briefly(self) -> None:
         """Wait until something may have happened, a tenth of a second at most."""
         self.check()
         latest = self._running[-1].process if self._running else None
@@ -213,16 +213,16 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watch_programs() -> Iterator[Watch]:
+def watch_programs() -> Iterator[ProcessWatch]:
     """Note signals instead of raising them, and end every program that was not waited for.
 
     What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
     """
-    watch = Watch()
+    watch = ProcessWatch()
     # Only the main thread may set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, watch.ask) for number in heard}
+    previous = {number: signal.signal(number, watch.note_signal) for number in heard}
     try:
         yield watch
     finally:
@@ -297,5 +297,4 @@ def _stat_fields(process: Path) -> list[str]:
 
 
 def _count_waits(status: str) -> int:
-    """How often the thread gave the processor up by itself."""
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))

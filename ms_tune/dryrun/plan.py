@@ -80,7 +80,7 @@ class _Prepared:
         self._request, self._loaded = request, loaded
         self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
-    def run(self, stage: int, layers: int | None) -> PreparedRun:
+    def prepare(self, stage: int, layers: int | None) -> PreparedRun:
         """The run of a stage with so many layers; None for all layers.
 
         Raises:
@@ -109,7 +109,7 @@ def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> 
 
 
 def _plan_stages(request: DryrunRequest, prepared: _Prepared) -> JobPlan:
-    first = prepared.run(0, request.layers)
+    first = prepared.prepare(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
     if request.ranks:
@@ -152,8 +152,8 @@ def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Map
     """Layers by kind of the stage that is judged: the full one where it is derived."""
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
-            return prepared.run(stage, None).layer_counts
-    return prepared.run(stage, request.layers).layer_counts
+            return prepared.prepare(stage, None).layer_counts
+    return prepared.prepare(stage, request.layers).layer_counts
 
 
 def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:
@@ -161,14 +161,14 @@ def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: i
     if request.fewest_layers:
         return _cheapest_plan(sizes)
     if request.layers is None:
-        run = sizes.run(None)
+        run = sizes.prepare(None)
         return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
     most = sizes.full_layers
-    run = sizes.run(request.layers if most is None else min(request.layers, most))
+    run = sizes.prepare(request.layers if most is None else min(request.layers, most))
     if not run.shrunk or not request.extrapolate:
         return StagePlan(run, (), (), run.layers if not run.shrunk else sizes.full_layers, None)
     try:
-        full = sizes.run(None)
+        full = sizes.prepare(None)
     except MsTuneError as error:
         return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=error.message))
     same = full.layers == run.layers and full.layer_counts == run.layer_counts
@@ -186,40 +186,39 @@ class _StageRuns:
     def __init__(self, prepared: _Prepared, stage: int, rank: int | None) -> None:
         self._prepared, self._stage, self._rank = prepared, stage, rank
 
-    def run(self, layers: int | None) -> PreparedRun:
+    def prepare(self, layers: int | None) -> PreparedRun:
         """A run; None for all layers.
 
         Raises:
             MsTuneError: The stage cannot be run with so many.
         """
-        made = self._prepared.run(self._stage, layers)
+        made = self._prepared.prepare(self._stage, layers)
         return made if self._rank is None else replace(made, rank=self._rank)
 
     @property
     def full_layers(self) -> int | None:
         """Layers that the config gives the stage; None where that cannot be told."""
         with contextlib.suppress(MsTuneError):
-            full = self.run(None)
+            full = self.prepare(None)
             return full.layers
         return None
 
 
 def _can_derive(sizes: _StageRuns, layers: int, full: PreparedRun) -> bool:
-    """Whether a stage can be derived from runs with so many layers and more."""
     with contextlib.suppress(MsTuneError):
-        run = sizes.run(layers)
+        run = sizes.prepare(layers)
         return _derive_plan(sizes, run, full) is not None
     return False
 
 
 def _cheapest_plan(sizes: _StageRuns) -> StagePlan:
     """The smallest number of layers that works, unless running all of them takes no more."""
-    full = sizes.run(None)
+    full = sizes.prepare(None)
     if full.shrunk:
         return StagePlan(full, (), (), None, None)
     for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
         with contextlib.suppress(MsTuneError):
-            found = _derive_plan(sizes, sizes.run(layers), full)
+            found = _derive_plan(sizes, sizes.prepare(layers), full)
             if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
                 return found
     return StagePlan(full, (), (), full.layers, None)
@@ -230,7 +229,7 @@ def _derive_plan(sizes: _StageRuns, run: PreparedRun, full: PreparedRun) -> Stag
     found: list[PreparedRun] = []
     for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:
-            found.append(sizes.run(layers))
+            found.append(sizes.prepare(layers))
         except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
             continue
         solved = solve_weights(full.layer_counts, [one.layer_counts for one in (run, *found)])

@@ -139,7 +139,6 @@ def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProc
 
 
 def _read_marks(folder: Path) -> list[int]:
-    """The numbers of the processes that have a mark."""
     with contextlib.suppress(OSError):
         return [int(name) for name in sorted(os.listdir(folder))[:_MOST] if name.isdecimal()]  # noqa: PTH208 - names are enough
     return []
@@ -195,7 +194,7 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
             endless=_read_endless(record.parent, told),
             skipped=_read_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
             support=tuple(map(_read_support, told.get("support", [])[:_MOST])),
-            model=MegatronModel.told(told["model"]) if "model" in told else None,
+            model=MegatronModel.from_record(told["model"]) if "model" in told else None,
             failed=str(told.get("failed") or _failure_text(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),

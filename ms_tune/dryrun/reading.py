@@ -165,7 +165,6 @@ def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
 
 
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
-    """The most memory in each phase."""
     curve = report.curve
     # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
     found = peaks_by_phase(curve, report.table, report.contents.phases.guessed_codes)

@@ -111,7 +111,7 @@ def simulate_each(
     return SweepResult(folder, tuple(found))
 
 
-def _variant_result(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Here) -> VariantResult:
+def _variant_result(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Machine) -> VariantResult:
     if isinstance(job, MsTuneError):
         return VariantResult(request.settings, None, job)
     try:
@@ -122,7 +122,7 @@ def _variant_result(request: DryrunRequest, job: _SimulatedJob | MsTuneError, he
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _Machine:
     """What the runs run on."""
 
     mindspore: str
@@ -188,16 +188,16 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
     return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 
 
-def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Here:
+def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
     """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
     connect_engine(jobs[0].request.engine, observer)
     needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
     mindformers = _mindformers_version() if needs else None
     if jobs[0].request.real:
-        return _Here(mindspore.version, mindformers, real_cann())
+        return _Machine(mindspore.version, mindformers, real_cann())
     cann = prepare_cann(mindspore, observer.say)
     check_level(jobs[0].request.level, cann)
-    return _Here(mindspore.version, mindformers, cann)
+    return _Machine(mindspore.version, mindformers, cann)
 
 
 def _mindformers_version() -> str:
@@ -206,9 +206,8 @@ def _mindformers_version() -> str:
 
 
 def _run_processes(
-    jobs: Sequence[_SimulatedJob], folder: Path, here: _Here, observer: Observer, *, keep_going: bool
+    jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine, observer: Observer, *, keep_going: bool
 ) -> None:
-    """Run the processes of all jobs and read what they leave."""
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
     if jobs[0].request.real:
@@ -251,7 +250,7 @@ def _load_readers() -> None:
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
 
 
-def _choose_engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> TaskEngine:
+def _choose_engine(request: DryrunRequest, here: _Machine, tasks: Sequence[Task]) -> TaskEngine:
     if request.real:  # the ranks wait for each other
         return LocalEngine(here.cann, len(tasks))
     return engine_for(request.engine, tasks, here.cann, request.jobs)
@@ -278,7 +277,7 @@ def _folder_of(run: PreparedRun, job: JobPlan) -> str:
     return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
 
 
-def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Here) -> None:
+def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -> None:
     """The user's config as it was, what is run otherwise, and what repeats the run."""
     first = jobs[0].tasks()[0]
     child = child_of(first, folder / first.folder, here.cann)
@@ -302,7 +301,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Here) -> N
             write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
 
 
-def _judge_job(job: _SimulatedJob, here: _Here) -> DryrunResult:
+def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
     if job.folder is None:
         raise AssertionError(job.prefix)
     stages = () if not job.request.level else _judge_stages(job)
@@ -372,7 +371,6 @@ def _collect_warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tupl
 
 
 def _drop_repeated(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Each message once, in the order of their first turn."""
     seen: dict[str, Message] = {}
     for message in messages:
         seen.setdefault(f"{message.id} {sorted(message.params.items())}", message)

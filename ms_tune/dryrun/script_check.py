@@ -86,7 +86,9 @@ def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
         for one in checked:
             problems += _find_problems(one)
         for part in ranks_of(jobs, ended):
-            problems += [(part.named(reason), None) for reason in _why_failed(part.folder, part.ended, task.timeout)]
+            problems += [
+                (part.name_problem(reason), None) for reason in _why_failed(part.folder, part.ended, task.timeout)
+            ]
         if not jobs:
             problems += [(reason, None) for reason in _why_failed(here, ended, task.timeout)]
         if not jobs and not problems:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, real_environment, simulation_environment
-from ms_tune.dryrun.launcher import LOG, TRACES, Child
-from ms_tune.dryrun.launchers.programs import BIN, Wanted, launch_environment
+from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
+from ms_tune.dryrun.launchers.programs import BIN, LaunchPlan, launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Task:
     # Executable texts by name, which a command finds first in its PATH.
     programs: Mapping[str, str] = field(default_factory=dict)
     # What is to be simulated of the jobs that a command launches, as fields of
-    # `ms_tune.dryrun.launchers.programs.Wanted`; None where launchers are left alone.
+    # `ms_tune.dryrun.launchers.programs.LaunchPlan`; None where launchers are left alone.
     launched: Mapping[str, Any] | None = None
 
 
@@ -138,7 +138,7 @@ _SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
 _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 
 
-def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> Child:
+def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
     """The process of a task.
 
     Args:
@@ -158,11 +158,11 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
         environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
-            wanted = Wanted(**task.launched)
+            wanted = LaunchPlan(**task.launched)
             environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, wanted)
         command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
-        return Child(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
+        return ChildProcess(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run in place must be found from the run's folder too.
     checkout = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
-    return Child((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)
+    return ChildProcess((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)

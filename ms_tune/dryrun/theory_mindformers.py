@@ -119,7 +119,6 @@ class _Settings:
 
 
 def _foreign_keys(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
-    """Keys that a model's own class or network does not serve."""
     if not latent:
         yield from (*_LATENT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace")
         yield from _EXPERT_KEYS[1:3] if experts else _EXPERT_KEYS

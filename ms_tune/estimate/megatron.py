@@ -52,7 +52,7 @@ class MegatronModel:
     reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
 
     @classmethod
-    def told(cls, facts: Mapping[str, object]) -> MegatronModel:
+    def from_record(cls, facts: Mapping[str, object]) -> MegatronModel:
         """From what a process wrote.
 
         Raises:
@@ -126,7 +126,6 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
 
 
 def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
-    """Weights, gradients and the optimizer's state by theory."""
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)
     ranks = config.optimizer.shards or 1

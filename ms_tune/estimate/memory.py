@@ -183,14 +183,14 @@ class Estimate:
         return self.limit.bytes - self.reserve_bytes
 
     @property
-    def seen(self) -> tuple[float, float]:
+    def seen_range(self) -> tuple[float, float]:
         """How many times as much simulated peaks of such jobs were, the least and the most."""
         return _LOWEST, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
 
     @property
     def outlook(self) -> Outlook:
         """What can be said of the job."""
-        (low, high), peak = self.seen, self.fullest.peak_bytes
+        (low, high), peak = self.seen_range, self.fullest.peak_bytes
         if peak * low > self.limit.bytes or self.fullest.lasting_bytes > self.limit.bytes:
             return Outlook.OVER
         return Outlook.BELOW if peak * high < self.room_bytes else Outlook.UNSURE

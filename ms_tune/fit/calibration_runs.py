@@ -91,7 +91,6 @@ def count_job_layers(job: PlannedJob) -> JobLayers:
 
 
 def _prepare_stages(job: PlannedJob, loaded: LoadedConfig) -> list[PreparedRun]:
-    """All stages of a config as they would be run whole."""
     return [prepare_run(replace(job.request, stage=stage, layers=None), loaded) for stage in range(job.stages)]
 
 

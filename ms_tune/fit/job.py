@@ -228,7 +228,6 @@ def full_first_lists(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[i
 
 
 def _swaps_whole_layer(layer: LayerSpec) -> bool:
-    """Whether a layer swaps all that it keeps."""
     return any(not swap.target for swap in layer.swap)
 
 

@@ -27,14 +27,14 @@ _ALIKE = Fraction(1, 50)  # of a layer's slope: a difference that says nothing a
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MemoryLine:
     """One stage whose layers all do the same."""
 
     stage: int
     phase: str  # the phase of the training step at whose peak it is
     base: Fraction  # bytes that it holds without any layer
     slope: Fraction  # bytes that one more layer adds
-    lasting: Fraction  # what of it is weights, optimizer state and gradients
+    persistent: Fraction  # what of it is weights, optimizer state and gradients
     in_flight: Fraction  # Micro-batches in flight of a layer: the mean of the stage's chunks
     even: bool = True  # it was drawn through as many layers more in each chunk
 
@@ -43,7 +43,7 @@ class Line:
         return self.base + self.slope * layers
 
 
-def fit_lines(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
+def fit_lines(few: RunFigures, more: RunFigures) -> tuple[MemoryLine, ...]:
     """The lines through two runs of a stage, one for each phase of the training step."""
     added = {cell: count - few.cells.get(cell, 0) for cell, count in more.cells.items()}
     total = sum(added.values())
@@ -51,15 +51,15 @@ def fit_lines(few: RunFigures, more: RunFigures) -> tuple[Line, ...]:
     in_flight = Fraction(sum(count * held[chunk] for (chunk, _), count in added.items()), total)
     by_chunk = [sum(count for (chunk, _), count in added.items() if chunk == one) for one in range(len(held))]
     found = []
-    for phase in sorted(few.peaks.keys() & more.peaks.keys()):
-        slope = Fraction(more.peaks[phase] - few.peaks[phase], total)
-        lasting = Fraction(more.lasting[phase] - few.lasting[phase], total)
-        base = few.peaks[phase] - slope * few.layers
-        found.append(Line(few.stage, phase, base, slope, lasting, in_flight, len(set(by_chunk)) == 1))
+    for phase in sorted(few.phase_peaks.keys() & more.phase_peaks.keys()):
+        slope = Fraction(more.phase_peaks[phase] - few.phase_peaks[phase], total)
+        lasting = Fraction(more.phase_persistent[phase] - few.phase_persistent[phase], total)
+        base = few.phase_peaks[phase] - slope * few.layers
+        found.append(MemoryLine(few.stage, phase, base, slope, lasting, in_flight, len(set(by_chunk)) == 1))
     return tuple(found)
 
 
-def split_by_moment(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line], list[Line]]:
+def split_by_moment(lines: Sequence[MemoryLine], lasting: Fraction) -> tuple[list[MemoryLine], list[MemoryLine]]:
     """Moments at which a layer holds what it holds all the time, and those at which it holds more; what holds less is left out.
 
     While gradients are reduced and weights updated, a copy of a layer's gradients or weights is there, whatever it recomputes and
@@ -69,11 +69,11 @@ def split_by_moment(lines: Sequence[Line], lasting: Fraction) -> tuple[list[Line
         lines: The lines of one stage.
         lasting: What a layer holds all the time.
     """
-    usual = [line for line in lines if lasting <= line.lasting * _NEAR and line.lasting <= lasting * _NEAR]
-    return usual, [line for line in lines if line.lasting > lasting * _NEAR]
+    usual = [line for line in lines if lasting <= line.persistent * _NEAR and line.persistent <= lasting * _NEAR]
+    return usual, [line for line in lines if line.persistent > lasting * _NEAR]
 
 
-def persistent_slope(lines: Sequence[Line]) -> Fraction:
+def persistent_slope(lines: Sequence[MemoryLine]) -> Fraction:
     """What a layer holds all the time: the least that two lines agree on.
 
     Between two sizes the peak of a phase may become another moment, with less of what lasts and not of layers: such a line may
@@ -83,7 +83,7 @@ def persistent_slope(lines: Sequence[Line]) -> Fraction:
     Args:
         lines: Of one kind of layer that recomputes nothing, at least one.
     """
-    found = sorted(line.lasting for line in lines)
+    found = sorted(line.persistent for line in lines)
     agreed = [less for less, more in pairwise(found) if less >= 0 and more <= less * _NEAR]
     return min(agreed, default=min((one for one in found if one >= 0), default=Fraction(0)))
 
@@ -97,11 +97,15 @@ def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction)
         lasting: What a layer holds all the time.
     """
     more = lasting * (figures.layers - plain.layers)
-    there = figures.lasting.keys() & plain.lasting.keys()
-    return [phase for phase in sorted(there) if figures.lasting[phase] <= (plain.lasting[phase] + more) * _NEAR]
+    there = figures.phase_persistent.keys() & plain.phase_persistent.keys()
+    return [
+        phase
+        for phase in sorted(there)
+        if figures.phase_persistent[phase] <= (plain.phase_persistent[phase] + more) * _NEAR
+    ]
 
 
-def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) -> Iterator[Line]:
+def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[MemoryLine]) -> Iterator[MemoryLine]:
     """The lines of layers that do something else, from one run and what the stage holds anyhow.
 
     Args:
@@ -111,37 +115,37 @@ def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[Line]) 
     """
     for line in lines:
         phase = line.phase
-        if phase in one.peaks and one.lasting[phase] <= plain.lasting[phase] * _NEAR:
-            yield replace(line, slope=(one.peaks[phase] - line.base) / one.layers)
+        if phase in one.phase_peaks and one.phase_persistent[phase] <= plain.phase_persistent[phase] * _NEAR:
+            yield replace(line, slope=(one.phase_peaks[phase] - line.base) / one.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
     """What a layer adds to any stage."""
 
-    lasting: Fraction  # for the whole run
+    persistent: Fraction  # for the whole run
     activations: Fraction  # for every micro-batch in flight
     # And once, whatever is in flight; below zero where the micro-batch that is at its backward pass holds less.
-    once: Fraction
+    once_bytes: Fraction
 
     @property
     def plausible(self) -> bool:
         """Whether the micro-batch at its backward pass holds no less than nothing: otherwise the lines are of other moments."""
-        return self.activations >= 0 and self.activations + self.once >= 0
+        return self.activations >= 0 and self.activations + self.once_bytes >= 0
 
     def total_bytes(self, micro_batches: Fraction) -> Fraction:
         """All of it."""
-        return self.lasting + self.activations * micro_batches + self.once
+        return self.persistent + self.activations * micro_batches + self.once_bytes
 
 
-def fit_layer_bytes(lines: Sequence[Line]) -> LayerBytes:
+def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
     """What the lines of one kind of layer say about any stage.
 
     Args:
         lines: Of different stages; with one alone all that is not lasting is taken for activations.
     """
     first, last = _find_extreme_lines(lines)
-    lasting = first.lasting
+    lasting = first.persistent
     if first.in_flight == last.in_flight:
         return LayerBytes(lasting, (first.slope - lasting) / first.in_flight, Fraction(0))
     if abs(first.slope - last.slope) <= first.slope * _ALIKE and first.slope < last.slope:
@@ -151,7 +155,7 @@ def fit_layer_bytes(lines: Sequence[Line]) -> LayerBytes:
     return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
 
 
-def _find_extreme_lines(lines: Sequence[Line]) -> tuple[Line, Line]:
+def _find_extreme_lines(lines: Sequence[MemoryLine]) -> tuple[MemoryLine, MemoryLine]:
     """The lines with the most and the least in flight.
 
     How many micro-batches of a chunk are in flight at a stage's peak depends on its layers: while the sum over chunks stays, one has
@@ -193,10 +197,10 @@ class FreedByRecompute:
     MindSpeed-Core-MS keeps a copy of what enters a stage as soon as its first layer is recomputed.
     """
 
-    line: Line  # of layers that recompute everything, at the moment that decides where some do not
+    line: MemoryLine  # of layers that recompute everything, at the moment that decides where some do not
     each: Fraction  # bytes that one more recomputed layer frees
     # The same of a layer of another make than most, which the stage has before them, in its first chunk.
-    others: Fraction
+    by_dense: Fraction
     first: Fraction  # bytes that the stage holds on top as soon as one layer is recomputed
     # As `each`, of a layer of the first chunk; None where nothing tells the chunks apart.
     in_first_chunk: Fraction | None = None
@@ -232,11 +236,12 @@ def weigh_recomputed(figures: RunFigures, main: LayerKind) -> tuple[Fraction, in
 
 
 def _count_recomputed_main(figures: RunFigures, main: LayerKind) -> int:
-    """Layers of what most are made of that are recomputed in full."""
     return sum(count for kind, count in fully_recomputed(figures) if kind.make is main)
 
 
-def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction) -> FreedByRecompute | None:
+def fit_freed(
+    plain: MemoryLine, mixed: Sequence[RunFigures], main: LayerKind, others: Fraction
+) -> FreedByRecompute | None:
     """What full recomputation frees on a stage; None where no run tells.
 
     More layers free at least in proportion, and where another moment takes over they seem to free less: the most counts.
@@ -249,8 +254,8 @@ def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others:
     """
     seen = {(Fraction(0), 0): Fraction(0)}
     for figures in mixed:
-        if plain.phase in figures.peaks:
-            seen[weigh_recomputed(figures, main)] = plain.bytes_with(figures.layers) - figures.peaks[plain.phase]
+        if plain.phase in figures.phase_peaks:
+            seen[weigh_recomputed(figures, main)] = plain.bytes_with(figures.layers) - figures.phase_peaks[plain.phase]
     points = [(count, freed - others * rest) for (count, rest), freed in sorted(seen.items())]
     steps = [
         (freed - before) / (count - fewer) for (fewer, before), (count, freed) in pairwise(points) if count > fewer
@@ -263,7 +268,9 @@ def fit_freed(plain: Line, mixed: Sequence[RunFigures], main: LayerKind, others:
     return FreedByRecompute(replace(plain, slope=plain.slope - each), each, others, first)
 
 
-def with_first_chunk(freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind) -> FreedByRecompute:
+def with_first_chunk(
+    freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
+) -> FreedByRecompute:
     """The same with what a layer of the first chunk frees, by a run that recomputes there alone.
 
     Args:
@@ -273,9 +280,9 @@ def with_first_chunk(freed: FreedByRecompute, plain: Line, figures: RunFigures, 
         main: What most layers are made of.
     """
     count, (_, others) = _count_recomputed_main(figures, main), weigh_recomputed(figures, main)
-    if plain.phase not in figures.peaks or not count:
+    if plain.phase not in figures.phase_peaks or not count:
         return freed
-    alone = plain.bytes_with(figures.layers) - figures.peaks[plain.phase] + freed.first - freed.others * others
+    alone = plain.bytes_with(figures.layers) - figures.phase_peaks[plain.phase] + freed.first - freed.by_dense * others
     return replace(freed, in_first_chunk=alone / count)
 
 
@@ -293,7 +300,7 @@ def fit_transient(
     more = []
     for figures, plain in whole:
         count, others = weigh_recomputed(figures, main)
-        least = plain - freed.each * count - freed.others * others + freed.first
+        least = plain - freed.each * count - freed.by_dense * others + freed.first
         more.append((count, others, figures.peak - least))
     (few, others, one), (many, _, two) = more
     each = (two - one) / (many - few)
@@ -306,7 +313,7 @@ def fit_transient(
 
 
 def fit_transient_alone(
-    freed: FreedByRecompute, plain: Line, figures: RunFigures, main: LayerKind
+    freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> RecomputeTransient:
     """What comes on top where the first chunk's layers are all recomputed, and no others.
 
@@ -319,5 +326,5 @@ def fit_transient_alone(
     weighed, others = weigh_recomputed(figures, main)
     first = freed.in_first_chunk
     less = freed.each * weighed if first is None else first * _count_recomputed_main(figures, main)
-    least = plain.bytes_with(figures.layers) - less - freed.others * others + freed.first
+    least = plain.bytes_with(figures.layers) - less - freed.by_dense * others + freed.first
     return RecomputeTransient(max(figures.peak - least, Fraction(0)))

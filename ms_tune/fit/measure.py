@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.enums import LayerKind
 
-_LASTING = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
+_PERSISTENT = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,16 @@ class RunFigures:
     stage: int
     kinds: Mapping[StageLayerKind, int]  # its layers by kind
     in_flight: tuple[int, ...] | None  # Micro-batches in flight of each chunk; None where nothing tells
-    peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
-    lasting: Mapping[str, int]  # what weights, optimizer state and gradients hold at each of these moments, in bytes
-    footprint: int = 0  # the most of the device that the pool took, in bytes
-    swapped: int = 0  # what went to the host for one micro-batch, in bytes
+    phase_peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
+    # What weights, optimizer state and gradients hold at each of these moments, in bytes.
+    phase_persistent: Mapping[str, int]
+    footprint_bytes: int = 0  # the most of the device that the pool took, in bytes
+    swapped_bytes: int = 0  # what went to the host for one micro-batch, in bytes
 
     @property
     def peak(self) -> int:
         """The most bytes in use."""
-        return max(self.peaks.values())
+        return max(self.phase_peaks.values())
 
     @property
     def layers(self) -> int:
@@ -157,17 +158,17 @@ def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
-    lasting = {}
+    persistent = {}
     for phase, peak in moments.items():
         contents = reading.report.breakdown_at(peak.tick).contents
-        lasting[_phase_name(phase)] = sum(contents[content] for content in _LASTING)
+        persistent[_phase_name(phase)] = sum(contents[content] for content in _PERSISTENT)
     peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
     return RunFigures(
         run.stage,
         run.layer_counts,
         run.in_flight,
         peaks,
-        lasting,
+        persistent,
         reading.footprint_bytes,
         _swapped_bytes(run, reading),
     )
@@ -192,10 +193,10 @@ def _read_figures(file: Path) -> RunFigures | None:
             int(kept["stage"]),
             kinds_from_json(kept["kinds"]),
             None if in_flight is None else tuple(map(int, in_flight)),
-            {str(phase): int(size) for phase, size in kept["peaks"].items()},
-            {str(phase): int(size) for phase, size in kept["lasting"].items()},
-            int(kept["footprint"]),
-            int(kept["swapped"]),
+            {str(phase): int(size) for phase, size in kept["phase_peaks"].items()},
+            {str(phase): int(size) for phase, size in kept["phase_persistent"].items()},
+            int(kept["footprint_bytes"]),
+            int(kept["swapped_bytes"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
-    from ms_tune.fit.linear_fit import FreedByRecompute, Line
+    from ms_tune.fit.linear_fit import FreedByRecompute, MemoryLine
     from ms_tune.fit.measure import RunFigures
 
 _BACKWARD = "backward"
@@ -44,8 +44,7 @@ class ProbeResult:
 
 
 def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
-    """Figures of some phases alone."""
-    return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
+    return replace(figures, phase_peaks={phase: peak for phase, peak in figures.phase_peaks.items() if phase in phases})
 
 
 class StageMeasurements:
@@ -92,7 +91,7 @@ class StageMeasurements:
         stages = self.line_stages(make)
         return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
-    def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, Line]:
+    def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, MemoryLine]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
         plain = self._lines[make, RecomputeMode.NONE, stage]
         lines = self._lines.get((make, kind, stage))
@@ -102,9 +101,9 @@ class StageMeasurements:
         found, _ = split_by_moment(lines, self.persistent_bytes(make))
         return {line.phase: line for line in found}
 
-    def update_lines(self, make: LayerKind, stage: int) -> list[Line]:
+    def update_lines(self, make: LayerKind, stage: int) -> list[MemoryLine]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
-        found: list[Line] = []
+        found: list[MemoryLine] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
             usual, others = split_by_moment(self._lines.get((make, kind, stage), ()), self.persistent_bytes(make))
             found += others
@@ -112,7 +111,7 @@ class StageMeasurements:
                 found += usual
         return found
 
-    def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Line | None:
+    def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
         """The line that decides with all layers of the stage."""
         lines = self.usual_lines(make, kind, stage).values()
         whole = self.model.whole[stage]
@@ -122,7 +121,7 @@ class StageMeasurements:
         """What each stage loses between its blocks, as small runs do: with more layers it is next to no more."""
         lost: dict[int, int] = {}
         for (_, _, stage), runs in self._runs.items():
-            most = max(figures.footprint - figures.peak for figures in runs)
+            most = max(figures.footprint_bytes - figures.peak for figures in runs)
             lost[stage] = max(lost.get(stage, 0), most, 0)
         middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
         return tuple(lost.get(stage, middle) for stage in range(stages))
@@ -132,7 +131,7 @@ class StageMeasurements:
         highest = self.highest_line(make, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[Line]:
+    def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[MemoryLine]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
         stages = [stage for stage in self.line_stages(make) if (make, kind, stage) in self._runs]
         lines = [self.usual_lines(make, kind, stage).get(self.deciding_phase(make, stage)) for stage in stages]
@@ -165,11 +164,13 @@ class StageMeasurements:
             phase = self.deciding_phase(make, stage)
             line = self.usual_lines(make, kind, stage).get(phase) or self.highest_line(make, kind, stage)
             if line is not None and line.phase in usual:
-                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
+                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, persistent=Fraction(0)))
         if plain is None or not freed:
             return None
         less = fit_layer_bytes(freed)
-        return replace(plain, activations=plain.activations - less.activations, once=plain.once - less.once)
+        return replace(
+            plain, activations=plain.activations - less.activations, once_bytes=plain.once_bytes - less.once_bytes
+        )
 
     @cached_property
     def peaks_at_reduction(self) -> bool:
@@ -188,7 +189,7 @@ class StageMeasurements:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
             if (made, kind) == (make, RecomputeMode.SWAP) and len(runs) > 1:
-                return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
+                return max(0, (runs[1].swapped_bytes - runs[0].swapped_bytes) // (runs[1].layers - runs[0].layers))
         return 0
 
     def fetched_bytes(self, make: LayerKind) -> int:
@@ -286,7 +287,7 @@ class StageMeasurements:
         for kind, count in fully_recomputed(figures):
             rows = layers.get(kind.make, layers[main])
             freed += count * (rows[RecomputeMode.NONE].total_bytes(held) - rows[RecomputeMode.FULL].total_bytes(held))
-        usual = find_alike_phases(figures, few, plain.lasting)
+        usual = find_alike_phases(figures, few, plain.persistent)
         return (
             max(_only_phases(figures, usual).peak - plain.bytes_with(figures.layers) + freed, Fraction(0))
             if usual
@@ -306,4 +307,4 @@ class StageMeasurements:
         )
         if few is None or highest is None:
             return Fraction(0)
-        return few.lasting[highest.phase] - highest.lasting * few.layers
+        return few.phase_persistent[highest.phase] - highest.persistent * few.layers

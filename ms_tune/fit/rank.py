@@ -79,13 +79,12 @@ class Ranking:
 class LayoutFacts:
     """What the stages of a layout hold by closed forms."""
 
-    lasting: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
+    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
     layers: tuple[int, ...]  # layers of each stage in the even split
     activations: Mapping[LayerKind, Activations]  # of a layer and a micro-batch, by what layers are made of
-    makes: tuple[
-        Mapping[LayerKind, int], ...
-    ]  # what the layers of each stage are made of, and how many there are of each
-    held: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
+    # What the layers of each stage are made of, and how many there are of each.
+    layer_makes: tuple[Mapping[LayerKind, int], ...]
+    in_flight: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
     logits: int  # what the last stage holds beside
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
@@ -94,12 +93,12 @@ class LayoutFacts:
 
         Layers beyond the even split hold what the stage's layers do in the mean.
         """
-        count = sum(self.makes[stage].values())
-        parts = [(self.activations[make], n / count) for make, n in self.makes[stage].items()]
+        count = sum(self.layer_makes[stage].values())
+        parts = [(self.activations[make], n / count) for make, n in self.layer_makes[stage].items()]
         none, recomputed = sum(one.none * part for one, part in parts), sum(one.full * part for one, part in parts)
-        kept = (recomputed * full + none * (layers - full)) * self.held[stage]
-        lasting = self.lasting[stage] * layers / max(self.layers[stage], 1)
-        logits = self.logits if stage == len(self.lasting) - 1 else 0
+        kept = (recomputed * full + none * (layers - full)) * self.in_flight[stage]
+        lasting = self.persistent_bytes[stage] * layers / max(self.layers[stage], 1)
+        logits = self.logits if stage == len(self.persistent_bytes) - 1 else 0
         return round(lasting + kept + max(none if full else 0.0, float(logits)))
 
 
@@ -262,8 +261,10 @@ class _LayoutRanker:
             flight = in_flight_per_chunk(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
             layers.append(sum(counts))
             held_by.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
-        lasting = tuple(size * own // there for size, own, there in zip(read.lasting, layers, read.layers, strict=True))
-        names = {make for one in read.makes for make in one}
+        lasting = tuple(
+            size * own // there for size, own, there in zip(read.persistent_bytes, layers, read.layers, strict=True)
+        )
+        names = {make for one in read.layer_makes for make in one}
         activations = {
             make: layer_activations(
                 self._widths, share, experts=make is not LayerKind.DENSE and bool(self._widths.experts)
@@ -274,7 +275,7 @@ class _LayoutRanker:
             lasting,
             tuple(layers),
             activations,
-            read.makes,
+            read.layer_makes,
             tuple(held_by),
             round(logits_bytes(self._widths, share) * self._heads),
             read.sequence,
@@ -318,7 +319,7 @@ class _LayoutRanker:
     def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
         """What a device of the busiest stage sends in a step."""
         share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
-        for stage, makes in enumerate(facts.makes):
+        for stage, makes in enumerate(facts.layer_makes):
             count, of_layers = facts.layers[stage], 0.0
             for make, part in makes.items():
                 experts = make is not LayerKind.DENSE and bool(widths.experts)
@@ -333,9 +334,9 @@ class _LayoutRanker:
 class _ReadLayout:
     """What a framework's own sizes say of each stage of a layout without chunks."""
 
-    lasting: tuple[int, ...]  # weights, gradients and optimizer state, bytes
+    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
-    makes: tuple[Mapping[LayerKind, int], ...]  # what they are made of
+    layer_makes: tuple[Mapping[LayerKind, int], ...]  # what they are made of
     weights: int  # bytes of the first stage's weights
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
@@ -347,7 +348,6 @@ def _few_micro_batches(layout: Layout) -> int:
 
 
 def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
-    """What layers are made of."""
     found: Counter[LayerKind] = Counter()
     for kind, count in run.kinds.items():
         found[kind.make] += count

@@ -84,7 +84,7 @@ class PredictedStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked(PredictedStage):
+class CheckRun(PredictedStage):
     """The table's check run."""
 
     layers: int
@@ -96,7 +96,7 @@ class Checked(PredictedStage):
 
 
 @dataclass(frozen=True, slots=True)
-class Verified(PredictedStage):
+class VerifiedStage(PredictedStage):
     """A stage of a plan that was simulated."""
 
     footprint_bytes: int  # with fragments
@@ -109,7 +109,7 @@ class Verified(PredictedStage):
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class RelievedStage:
     """A stage that recomputes more than in the plan before, because its dryrun did not fit."""
 
     stage: int
@@ -119,16 +119,16 @@ class Relief:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class VerifyRound:
     """A plan and its dryrun."""
 
     report: FitReport  # the plan, and what the table says of it
     # Every stage's peak by the table, without what was set aside for fragments; empty without a plan.
     peak_bytes: tuple[int, ...]
-    verified: tuple[Verified, ...] = ()  # the stages that were simulated; empty where none was
+    verified: tuple[VerifiedStage, ...] = ()  # the stages that were simulated; empty where none was
     stands_for: tuple[int, ...] = ()  # the simulated stage that stands for each stage; empty where none was simulated
     # The stages that recompute more than in the plan before; empty where it is another plan altogether.
-    relieved: tuple[Relief, ...] = ()
+    relieved: tuple[RelievedStage, ...] = ()
     kept: tuple[int, ...] = ()  # those of `verified` whose dryrun was there already, of a plan before
 
     @property
@@ -172,9 +172,9 @@ class ConfigFit:
     fragment_bytes: tuple[int, ...]
     costs: RelativeCosts
     idle: tuple[RecomputeMode, ...]
-    checked: Checked | None
-    rounds: tuple[Round, ...]
-    chosen: Round | None
+    checked: CheckRun | None
+    rounds: tuple[VerifyRound, ...]
+    chosen: VerifyRound | None
     lacking: FitReport | None
     least_fragment_bytes: tuple[int, ...]
     text: str
@@ -183,6 +183,6 @@ class ConfigFit:
     seconds: tuple[float, float]
 
     @property
-    def last(self) -> Round:
+    def last(self) -> VerifyRound:
         """The round that the report is about: the chosen one, or else the last."""
         return self.chosen or self.rounds[-1]

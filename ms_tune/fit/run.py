@@ -26,7 +26,7 @@ from ms_tune.fit.job import check_plannable, check_writable, read_job, read_pres
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import measure_probes
 from ms_tune.fit.measured import ProbeResult, StageMeasurements
-from ms_tune.fit.result import Checked, ConfigFit
+from ms_tune.fit.result import CheckRun, ConfigFit
 from ms_tune.fit.table import build_table, in_flight_micro_batches
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.table_corrections import choose_telling_stage, emptied_probes, with_ends
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.result import ConfigFitRequest, Round
+    from ms_tune.fit.result import ConfigFitRequest, VerifyRound
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable
@@ -121,7 +121,7 @@ def fit_config(
     )
 
 
-def _write_plan(job: PlannedJob, chosen: Round | None) -> tuple[str, int]:
+def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
     """The config with the plan that was chosen, and how many of its values that changes."""
     if chosen is None or chosen.report.planned is None:
         return job.loaded.source.text, 0
@@ -249,7 +249,7 @@ def _with_communication(
     """
     seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
-    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
+    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
         probes += late
         found += measure_probes(job.request, [one.probe for one in late], observer)
         return []
@@ -258,11 +258,11 @@ def _with_communication(
     return [msg("fitting.comm-no-more")]
 
 
-def _check_table(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Checked | None:
+def _check_table(job: PlannedJob, table: CostTable, run: RunFigures | None) -> CheckRun | None:
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
     if run is None or RecomputeMode.FULL not in table.kinds:
         return None
-    return Checked(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
+    return CheckRun(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:

@@ -71,7 +71,6 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
 
 
 def _layer_bytes_by_mode(measured: StageMeasurements, make: LayerKind) -> dict[RecomputeMode, LayerBytes]:
-    """What a layer adds to any stage, by what it recomputes."""
     found = {}
     for kind in measured.measured_modes():
         kept = measured.layer_bytes(make, kind)
@@ -83,13 +82,13 @@ def _layer_bytes_by_mode(measured: StageMeasurements, make: LayerKind) -> dict[R
 def _layer_row(
     make: LayerKind, count: int, forward: int, layers: Mapping[RecomputeMode, LayerBytes], left: int
 ) -> LayerGroup:
-    lasting = round(layers[RecomputeMode.NONE].lasting)
+    lasting = round(layers[RecomputeMode.NONE].persistent)
     most = layers[RecomputeMode.NONE].activations
     kept = {}
     for kind, layer in layers.items():
         activations = max(0, round(min(layer.activations, most)))
         stays = left if kind is RecomputeMode.FULL else 0
-        kept[kind] = LayerCost(activations, EXTRA[kind], 0, round(layer.once), stays)
+        kept[kind] = LayerCost(activations, EXTRA[kind], 0, round(layer.once_bytes), stays)
     return LayerGroup(make_name(make), count, forward, lasting, kept)
 
 
@@ -238,8 +237,8 @@ def _stage_base(
         Fraction(0),
     )
     if kind is RecomputeMode.NONE:
-        return few.peaks.get(_deciding_phase(measured, stage, job.stages - 1), few.peak) - held
-    return max(few.peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - held
+        return few.phase_peaks.get(_deciding_phase(measured, stage, job.stages - 1), few.peak) - held
+    return max(few.phase_peaks[phase] for phase in measured.usual_lines(main, kind, stage)) - held
 
 
 def in_flight_micro_batches(job: PlannedJob, stage: int, chunk: int | None = None) -> Fraction:

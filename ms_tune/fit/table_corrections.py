@@ -70,7 +70,7 @@ def with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fra
     if alone is None:
         return table
     phases = measured.usual_lines(measured.model.main, RecomputeMode.NONE, known)
-    peak = max((alone.peaks[phase] for phase in phases if phase in alone.peaks), default=0)
+    peak = max((alone.phase_peaks[phase] for phase in phases if phase in alone.phase_peaks), default=0)
     nearer = abs(_predicted_peak(made, alone) - peak) < abs(_predicted_peak(table, alone) - peak)
     return made if peak and nearer else table
 
@@ -114,7 +114,7 @@ def _matched_to_runs(table: CostTable, measured: StageMeasurements) -> CostTable
         for stage in measured.line_stages(main):
             figures, phases = runs(stage), measured.usual_lines(main, kind, stage)
             if figures is not None and phases:
-                found[stage] = max(figures.peaks[phase] for phase in phases) - _predicted_peak(table, figures)
+                found[stage] = max(figures.phase_peaks[phase] for phase in phases) - _predicted_peak(table, figures)
         return tuple(found.get(stage, found.get(middle_stage(last), 0)) for stage in range(table.stages))
 
     anyhow = lacking(table, RecomputeMode.NONE, lambda stage: measured.smallest_run(main, RecomputeMode.NONE, stage))
@@ -140,7 +140,6 @@ def _end_bytes(table: CostTable, stage: int) -> int:
 
 
 def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
-    """The peak of a small run by the table, in bytes."""
     counts = dict.fromkeys((layer.name for layer in table.layers), 0)
     cells: list[dict[RecomputeMode, int]] = [{RecomputeMode.NONE: 0} for _ in range(table.cells)]
     for kind, count in figures.kinds.items():
@@ -212,7 +211,7 @@ def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, ru
         if plain is None or few is None:
             continue
         # While weights are updated other things are there; that moment has a row of its own.
-        seen = [figures.peaks[phase] for phase in find_alike_phases(figures, few, plain.lasting)]
+        seen = [figures.phase_peaks[phase] for phase in find_alike_phases(figures, few, plain.persistent)]
         counts = _emptied_placement(job, figures.stage)
         there = dict.fromkeys(range(job.chunks), 0)
         for (chunk, _), count in figures.cells.items():

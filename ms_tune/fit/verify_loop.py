@@ -11,7 +11,7 @@ from ms_tune.dryrun.run import dryrun
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.job import full_first_lists
 from ms_tune.fit.measure import Probe
-from ms_tune.fit.result import NEAR, Relief, Round, Verified
+from ms_tune.fit.result import NEAR, RelievedStage, VerifiedStage, VerifyRound
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit as plan_for
@@ -45,8 +45,8 @@ class LoopOutcome(NamedTuple):
         fragment_bytes: The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
     """
 
-    rounds: tuple[Round, ...]
-    chosen: Round | None
+    rounds: tuple[VerifyRound, ...]
+    chosen: VerifyRound | None
     lacking: FitReport | None = None
     fragment_bytes: tuple[int, ...] = ()
 
@@ -68,17 +68,17 @@ class VerifyLoop:
     ) -> None:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
-        self._done: list[Round] = []
+        self._done: list[VerifyRound] = []
 
     def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
         """All rounds, and what came of them."""
-        best: Round | None = None
-        relief: Round | None = None
+        best: VerifyRound | None = None
+        relief: VerifyRound | None = None
         for number in range(_MOST_ROUNDS):
             one = relief
             if one is None:
                 report, fragments = self._next_plan(table, fragments, less=best is None)
-                one = Round(report, ())
+                one = VerifyRound(report, ())
                 if report.planned is None:
                     if not self._done:
                         self._done.append(one)
@@ -117,7 +117,7 @@ class VerifyLoop:
             more[seen.stage] = min(size, more.get(seen.stage, size))
         return tuple(more.get(stage, 0) for stage in range(self._job.stages))
 
-    def _verify_round(self, one: Round) -> Round:
+    def _verify_round(self, one: VerifyRound) -> VerifyRound:
         """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
         planned = one.report.planned
         assert planned is not None  # noqa: S101 - the callers have looked
@@ -135,7 +135,7 @@ class VerifyLoop:
         stands_for = _representative_stages([stage.stage for stage in verified], self._job.stages)
         return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
 
-    def _find_proof(self, plan: PlanLists, stage: int) -> Verified | None:
+    def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
         """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
         for one in reversed(self._done):
             if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
@@ -144,7 +144,9 @@ class VerifyLoop:
                         return found
         return None
 
-    def _relieve_round(self, one: Round, table: CostTable, fragments: tuple[int, ...], margin: int) -> Round | None:
+    def _relieve_round(
+        self, one: VerifyRound, table: CostTable, fragments: tuple[int, ...], margin: int
+    ) -> VerifyRound | None:
         """The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
 
         Args:
@@ -168,7 +170,7 @@ class VerifyLoop:
         if self._is_settled(report):
             return None
         told = tuple(
-            Relief(
+            RelievedStage(
                 stage.stage,
                 stage.verdict,
                 planned.cells[stage.stage :: whole.stages],
@@ -176,7 +178,7 @@ class VerifyLoop:
             )
             for stage in lacking
         )
-        return Round(report, _peaks_without(report, fragments), relieved=told)
+        return VerifyRound(report, _peaks_without(report, fragments), relieved=told)
 
     def _next_plan(
         self, table: CostTable, fragments: tuple[int, ...], *, less: bool
@@ -212,25 +214,24 @@ class VerifyLoop:
         return any(not self._is_good(found) for found in proofs if found is not None)
 
     def _plan_with(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
-        """The plan of a table whose stages also hold their fragments."""
         asked = self._request
         whole = _with_fragments(table, fragments)
         return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
 
-    def _is_worth_trying(self, report: FitReport, best: Round) -> bool:
+    def _is_worth_trying(self, report: FitReport, best: VerifyRound) -> bool:
         """Whether a plan is faster by so much of the step that another dryrun is worth it."""
         one, other = report.planned, best.report.planned
         worth = _WORTH_COMPILED if self._job.compiled else _WORTH
         return one is not None and other is not None and one.time < other.time * (1 - worth)
 
-    def _is_good_round(self, one: Round) -> bool:
+    def _is_good_round(self, one: VerifyRound) -> bool:
         return bool(one.verified) and all(map(self._is_good, one.verified))
 
-    def _is_good(self, stage: Verified) -> bool:
+    def _is_good(self, stage: VerifiedStage) -> bool:
         return stage.verdict.is_good(allow_tight=self._request.allow_tight)
 
 
-def _is_faster(one: Round, other: Round) -> bool:
+def _is_faster(one: VerifyRound, other: VerifyRound) -> bool:
     mine, theirs = one.report.planned, other.report.planned
     return mine is not None and theirs is not None and mine.time < theirs.time
 
@@ -251,7 +252,6 @@ def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ..
 
 
 def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
-    """The table whose stages also hold their fragments."""
     own = table.stage_bytes or (0,) * table.stages
     held = tuple(size + more for size, more in zip(own, fragments, strict=True))
     least = min(0, *held)  # what is taken off a stage is given back to all
@@ -267,7 +267,7 @@ def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
     )
 
 
-def _observed_fragments(one: Round, before: Sequence[int], reserve: int) -> tuple[int, ...]:
+def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -> tuple[int, ...]:
     """What each stage needs beside its peak and the reserve, as a round had it.
 
     Args:
@@ -338,7 +338,7 @@ def _plan_column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row[stage] for row in every) for every in rows)
 
 
-def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[Verified, ...]:
+def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[VerifiedStage, ...]:
     """The simulated stages beside what was foretold.
 
     Args:
@@ -350,11 +350,11 @@ def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[V
         need = stage.verdict.need
         peak = stage.judged_bytes
         footprint = need.footprint_bytes if need is not None else peak
-        found.append(Verified(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
+        found.append(VerifiedStage(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
     return tuple(found)
 
 
-def correct_table(table: CostTable, verified: Sequence[Verified], stages: Sequence[int]) -> CostTable:
+def correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
     """The table with what a dryrun showed.
 
     Args:

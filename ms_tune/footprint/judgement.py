@@ -14,7 +14,7 @@ from ms_tune.readers.runtime_log import SIMULATED_MIB
 from ms_tune.text import msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
-from ms_tune.verdict.outcome import Need, Outside, Verdict, judge
+from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, from_json
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ _MOST_KEPT = 4 * MIB  # of the file that a run keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class VerdictTerms:
     """What one rank is judged by."""
 
     limit: Limit  # what it may take
     # What told it: `user` (a size), `device` (named by the user), `run` (kept by dryrun), `log`, or `assumed` if
     # nothing did.
     limit_by: str
-    outside: Outside  # what no trace shows
+    outside: UntracedNeeds  # what no trace shows
     record: RankRecord | None  # what its run kept
     doubt: Message | None  # why there can be no verdict
 
@@ -111,9 +111,9 @@ def communicators_in(
     return {**most, **used}
 
 
-def terms_of(
+def verdict_terms(
     files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: JudgedRequest, most: int | None
-) -> Terms:
+) -> VerdictTerms:
     """What a trace is judged by: the command line first, then what its run kept, then its log.
 
     Args:
@@ -153,7 +153,7 @@ def terms_of(
         limit = limit_of(device, cap, by)
     except UsageError as error:
         limit, doubt = limit_of(device), doubt or error.message
-    return Terms(limit, limit_by, outside, record, doubt)
+    return VerdictTerms(limit, limit_by, outside, record, doubt)
 
 
 def doubts_of(
@@ -185,13 +185,13 @@ def doubts_of(
         yield msg("verdict.none.block", operator=operator_at(table, row) or "?", size=size, card=gib(card_bytes))
 
 
-def verdict_of(
-    terms: Terms, table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None
+def judge_trace(
+    terms: VerdictTerms, table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None
 ) -> Verdict:
     """The verdict about a trace, or about the whole stage that its run was a part of."""
     doubts = [] if terms.doubt is None else [terms.doubt]
     doubts += doubts_of(table, curve, log, overflow, terms.limit.device.card_bytes)
-    need = Need.simulated(curve.peak_bytes, curve.footprint_bytes)
+    need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
     record = terms.record
     if record is not None and record.run_layers is not None:
         if record.stage_need is None:

@@ -11,7 +11,7 @@ from ms_tune.footprint.breakdown import activations_by_layer, break_down_memory,
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import address_map, curve_of
 from ms_tune.footprint.findings import findings_between, findings_of
-from ms_tune.footprint.judgement import terms_of, verdict_of
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
@@ -99,7 +99,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     activations = activations_by_layer(table, contents, parts)
     overflow = _read_optional(find_size_overflow, files.graph, unread)
     order = _read_optional(read_communication_order, files.collectives, unread)
-    terms = terms_of(files, log, order, request, request.limit_bytes)
+    terms = verdict_terms(files, log, order, request, request.limit_bytes)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -119,7 +119,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_all_layers(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        verdict=verdict_of(terms, table, curve, log, overflow),
+        verdict=judge_trace(terms, table, curve, log, overflow),
         overflow=overflow,
         host_rows=len(everything) - len(table),
         host_bytes=0 if table is everything else curve_of(everything.select_rows(~on_device)).peak_bytes,

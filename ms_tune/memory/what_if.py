@@ -11,7 +11,7 @@ from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.judgement import terms_of, verdict_of
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import analyse_snapshot
 from ms_tune.pools.scenarios import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.footprint.judgement import Terms
+    from ms_tune.footprint.judgement import VerdictTerms
     from ms_tune.footprint.torch_report import TorchReport
     from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
     from ms_tune.pools.scenarios import Scenario, TraceChange
@@ -133,7 +133,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     on_progress(msg("allocator.progress.infer"), 0)
     inferred = infer_settings(work, pool, trace.limit_bytes)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
-    terms = terms_of(trace.files, trace.log, order, request, request.max_memory)
+    terms = verdict_terms(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
         pool,
         inferred,
@@ -143,7 +143,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
     changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
     scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
-    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, overflow)
+    verdict = judge_trace(terms, trace.table, curve_of(trace.table), trace.log, overflow)
     others = [_judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,
@@ -161,13 +161,13 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     )
 
 
-def _judge_replay(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
+def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits: bool) -> Verdict | None:
     """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
     if terms.is_part:
         return None
     footprint = actual if fits else max(actual, reserved)
     doubts = [] if terms.doubt is None else [terms.doubt]
-    return judge(Need.simulated(used, footprint), terms.limit, terms.outside, doubts)
+    return judge(Need.of_trace(used, footprint), terms.limit, terms.outside, doubts)
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:

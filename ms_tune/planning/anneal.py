@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
 
 _CHAINS = 64
 _SAME, _CHUNK, _NEXT = (
@@ -43,7 +43,7 @@ class BestState(NamedTuple):
     """The best plan so far."""
 
     score: int
-    state: Whole
+    state: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,11 +53,11 @@ class PlanSpace:
     costs: Costs  # the table
     fixed_layers: bool = False  # layers stay where they are; only what they recompute changes
 
-    def scores(self, states: Whole) -> Whole:
+    def scores(self, states: IntArray) -> IntArray:
         """Ticks of plans, shape (plans,); of those over the limit, more than any time."""
         over = (self.costs.peak_bytes(states) - self.costs.table.limit_bytes).max(axis=1)
         times = self.costs.step_ticks(states)
-        found: Whole = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
+        found: IntArray = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
         return found
 
 
@@ -66,7 +66,7 @@ def is_within_limit(score: int) -> bool:
     return score < _OVER
 
 
-def is_allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
+def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
     """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
@@ -79,7 +79,7 @@ def is_allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
 
 
 def anneal_plans(
-    space: PlanSpace, starts: Sequence[Whole], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
+    space: PlanSpace, starts: Sequence[IntArray], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
 ) -> BestState:
     """The best state met.
 
@@ -122,13 +122,13 @@ def _temperature(best: int, step: int, steps: int) -> int:
     return max(best * millionths // _MILLION, 1)
 
 
-def _restart_worst(states: Whole, scores: Whole) -> None:
+def _restart_worst(states: IntArray, scores: IntArray) -> None:
     ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
     states[ranked[-quarter:]] = states[ranked[:quarter]]
     scores[ranked[-quarter:]] = scores[ranked[:quarter]]
 
 
-def _with_moves(space: PlanSpace, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np.bool_]]:
+def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
     """Each state with one move made, half of them with two, and whether the result is allowed."""
     moved = states.copy()
     _apply_move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
@@ -136,7 +136,7 @@ def _with_moves(space: PlanSpace, states: Whole, drawn: Whole) -> tuple[Whole, N
     return moved, is_allowed(space.costs, moved)
 
 
-def _apply_move(space: PlanSpace, states: Whole, drawn: Whole, chosen: NDArray[np.bool_]) -> None:
+def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
     """Take one layer of the chosen states from where one is, and put it back."""
     plans, cells, kinds = states.shape
     stages, rows = space.costs.table.stages, np.arange(plans)

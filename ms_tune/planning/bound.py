@@ -21,7 +21,7 @@ from ms_tune.enums import RecomputeMode
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable
 
     Floats = NDArray[np.float64]
@@ -120,7 +120,6 @@ class PlanRelaxation:
         return np.concatenate([forward, backward])
 
     def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
-        """The longest path through one pass."""
         graph = self.costs.graph
         followers, nothing = self.followers, len(graph.kind)
         counted = np.zeros(2 * graph.cells)
@@ -211,7 +210,7 @@ class LowerBound(NamedTuple):
     layers: Floats | None
 
 
-def lower_bound(relaxation: PlanRelaxation, known: Whole, rounds: int) -> LowerBound:
+def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> LowerBound:
     """Solve with cuts until nothing longer is found, for so many rounds at most.
 
     Args:
@@ -271,7 +270,7 @@ class IntegerProof(NamedTuple):
     """What whole numbers say: a bound in ticks, and a better state if one was met."""
 
     ticks: int
-    state: Whole | None
+    state: IntArray | None
     done: bool
 
 
@@ -333,7 +332,7 @@ def _exclusive_rows(relaxation: PlanRelaxation) -> tuple[tuple[sparse.csr_matrix
     return (sparse.csr_matrix(rows), np.tile([0.0, total], cells)), cells
 
 
-def least_limit(relaxation: PlanRelaxation, nodes: int) -> tuple[int, Whole | None]:
+def least_limit(relaxation: PlanRelaxation, nodes: int) -> tuple[int, IntArray | None]:
     """The smallest limit in bytes that a plan could keep, as far as activations in flight go, and a plan that keeps it."""
     cells, runs, kinds = relaxation.shape
     table, size = relaxation.costs.table, relaxation.size

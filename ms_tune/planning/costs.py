@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.table import CostTable, LayerGroup
 
-    Whole = NDArray[np.int64]
+    IntArray = NDArray[np.int64]
 
 _MOST_TICKS = 2**61  # of a step; a sum of them must not overflow
 _DIGITS = 10**9  # significant, of times that no common unit holds
@@ -41,38 +41,40 @@ class Costs:
     table: CostTable
     graph: PassGraph  # the passes
     unit: Fraction  # time of a tick, in the table's unit
-    forward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    backward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    kept: Whole  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
-    weights: Whole  # Bytes held for the whole run. Shape (layers + 1,).
+    forward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    backward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    kept: IntArray  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
+    weights: IntArray  # Bytes held for the whole run. Shape (layers + 1,).
     # Ticks of head and tail in a forward pass, by cell; a backward pass takes twice as long. Shape (cells,).
-    ends: Whole
-    fixed: Whole  # Bytes that every stage holds whatever layers it has. Shape (stages,).
-    held: Whole  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
+    ends: IntArray
+    fixed: IntArray  # Bytes that every stage holds whatever layers it has. Shape (stages,).
+    held: IntArray  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
     returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
     # Whether what a chunk's layers left in their backward pass is still there, by stage, moment and chunk. Shape (stages, moments, chunks).
     back: NDArray[np.bool_]
-    transients: Whole  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
-    piled: Whole  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
-    left: Whole  # The same by layer. Shape (kinds, layers + 1).
-    on_top: Whole  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
-    once: Whole  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
+    transients: IntArray  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
+    piled: IntArray  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
+    left: IntArray  # The same by layer. Shape (kinds, layers + 1).
+    on_top: IntArray  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
+    once: IntArray  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
     runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
 
-    def pass_durations(self, states: Whole) -> Whole:
+    def pass_durations(self, states: IntArray) -> IntArray:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
         stop, start = self._run_spans(states)
 
-        def passes(ticks: Whole) -> Whole:
+        def passes(ticks: IntArray) -> IntArray:
             return sum(
                 (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(ticks)),
                 start=np.zeros(states.shape[:2], np.int64),
             )
 
-        found: Whole = np.concatenate((self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1)
+        found: IntArray = np.concatenate(
+            (self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1
+        )
         return found.T.copy()
 
-    def peak_bytes(self, states: Whole) -> Whole:
+    def peak_bytes(self, states: IntArray) -> IntArray:
         """Bytes of the peak by plan and stage, shape (plans, stages)."""
         table, (stop, start) = self.table, self._run_spans(states)
         segments = np.stack([row[stop[:, :, k]] - row[start[:, :, k]] for k, row in enumerate(self.kept)], axis=2)
@@ -83,7 +85,7 @@ class Costs:
         weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]
         for kind, row in enumerate(self.once):
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
-        found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
+        found: IntArray = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
         if table.again is not None and RecomputeMode.FULL in table.kinds:
             full = states[:, :, table.kinds.index(RecomputeMode.FULL)]
             layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
@@ -99,40 +101,40 @@ class Costs:
             )
         return found
 
-    def step_ticks(self, states: Whole) -> Whole:
+    def step_ticks(self, states: IntArray) -> IntArray:
         """Ticks of the step, shape (plans,)."""
-        found: Whole = self.graph.step_ticks(self.pass_durations(states))
+        found: IntArray = self.graph.step_ticks(self.pass_durations(states))
         return found
 
-    def state_of(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> Whole:
+    def state_of(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> IntArray:
         """A plan as a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
-    def cells_of(self, state: Whole) -> list[dict[RecomputeMode, int]]:
+    def cells_of(self, state: IntArray) -> list[dict[RecomputeMode, int]]:
         """A state as what every cell has."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
-    def parts_of(self, state: Whole) -> Whole:
+    def parts_of(self, state: IntArray) -> IntArray:
         """A state by cell, run of layers and kind of recompute."""
         stop, start = (part[0] for part in self._run_spans(state[None]))
         spans = [np.minimum(stop, last) - np.maximum(start, first) for first, last in self.runs]
-        found: Whole = np.maximum(np.stack(spans, axis=1), 0)
+        found: IntArray = np.maximum(np.stack(spans, axis=1), 0)
         return found
 
-    def _run_spans(self, states: Whole) -> tuple[Whole, Whole]:
+    def _run_spans(self, states: IntArray) -> tuple[IntArray, IntArray]:
         """The first layer behind each part of each cell, and its first layer."""
         plans, cells, kinds = states.shape
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
         return stop, stop - states
 
-    def _on_top(self, stop: Whole, start: Whole) -> Whole:
+    def _on_top(self, stop: IntArray, start: IntArray) -> IntArray:
         """Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments)."""
         table, stages = self.table, np.arange(self.table.stages)[:, None]
         shape = (len(stop), table.chunks, table.stages)
 
-        def of_returning(bytes_: Whole) -> Whole:
+        def of_returning(bytes_: IntArray) -> IntArray:
             np.maximum(bytes_[:, -1], table.tail.transient_bytes, out=bytes_[:, -1])
-            found: Whole = bytes_.reshape(shape)[:, self.returning, stages]
+            found: IntArray = bytes_.reshape(shape)[:, self.returning, stages]
             return found
 
         again = of_returning(self._recompute_transient(stop, start, self.piled))
@@ -146,10 +148,10 @@ class Costs:
         )
         was_back = np.take_along_axis(self.back, self.returning[:, :, None], axis=2)[:, :, 0]
         still = np.einsum("smc,kcs->ksm", self.back.astype(np.int64), left.reshape(shape))
-        found: Whole = still + np.where(was_back, replaced, again)
+        found: IntArray = still + np.where(was_back, replaced, again)
         return found
 
-    def _recompute_transient(self, stop: Whole, start: Whole, piled: Whole) -> Whole:
+    def _recompute_transient(self, stop: IntArray, start: IntArray, piled: IntArray) -> IntArray:
         """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
 
         Args:
@@ -180,7 +182,7 @@ def costs_of(table: CostTable) -> Costs:
     graph, kinds = graph_of(table), table.kinds
     unit, ticks = _choose_tick(table)
 
-    def sums(figure: Callable[[LayerGroup], int]) -> Whole:
+    def sums(figure: Callable[[LayerGroup], int]) -> IntArray:
         each = [figure(layer) for layer in table.layers for _ in range(layer.count)]
         return np.cumsum([0, *each], dtype=np.int64)
 

@@ -19,8 +19,8 @@ from ms_tune.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.planning.costs import Costs, Whole
-    from ms_tune.planning.search import Search
+    from ms_tune.planning.costs import Costs, IntArray
+    from ms_tune.planning.search import PlanSearch
     from ms_tune.planning.table import CostTable, LayerGroup
 
 _WORK, _STEPS = 300_000, 1_000  # of each short search
@@ -57,7 +57,7 @@ class PlanRemedy:
     fits: bool
 
 
-def critical_cells(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
+def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
     """Cells on the longest path and the part of the step that they take there, most first."""
     durations = costs.pass_durations(state[None])
     ends = costs.graph.end_ticks(durations)[:, 0]
@@ -71,7 +71,7 @@ def critical_cells(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
     return tuple((cell, float(parts[cell])) for cell in np.argsort(-parts, kind="stable").tolist() if parts[cell] > 0)
 
 
-def gain_of_one_gib(found: Search, stage: int, seed: int) -> float:
+def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
     """The step's time if one stage could hold a GiB more, by a short search from the plan that was found."""
     table = found.table
     own = table.stage_bytes or (0,) * table.stages
@@ -82,7 +82,7 @@ def gain_of_one_gib(found: Search, stage: int, seed: int) -> float:
     return float(min(best.score, found.best.score) * costs.unit)
 
 
-def find_alternatives(found: Search, seed: int) -> tuple[Alternative, ...]:
+def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
     """Plans that are simpler or leave more room, and their time."""
     table, costs = found.table, found.costs
     kept = [
@@ -108,7 +108,7 @@ def find_alternatives(found: Search, seed: int) -> tuple[Alternative, ...]:
     return tuple(kept)
 
 
-def _search_briefly(space: PlanSpace, start: Whole, seed: int) -> BestState:
+def _search_briefly(space: PlanSpace, start: IntArray, seed: int) -> BestState:
     steps = annealing_steps(space.costs, _WORK, _STEPS)
     return anneal_plans(space, [start], steps, seed, lambda _step, _best: False)
 

@@ -18,7 +18,7 @@ from ms_tune.planning.explain import (
     gain_of_one_gib,
 )
 from ms_tune.planning.plan import cells_of, plan_of
-from ms_tune.planning.search import Effort, Search, SearchProgress, even_state, search_plans
+from ms_tune.planning.search import Effort, PlanSearch, SearchProgress, even_state, search_plans
 from ms_tune.planning.table_file import table_json
 from ms_tune.planning.time_scale import Clock
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.enums import RecomputeMode
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable, PlanLists
 
 _MOST_DRAWN = 20_000  # passes of a picture
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class EvaluatedPlan:
     """A plan with what the table says of it."""
 
     plan: PlanLists  # the lists
@@ -89,9 +89,9 @@ class FitReport:
     """
 
     table: CostTable
-    planned: Planned | None
-    nearest: Planned | None
-    reference: Planned
+    planned: EvaluatedPlan | None
+    nearest: EvaluatedPlan | None
+    reference: EvaluatedPlan
     has_present: bool
     lower_bound: float
     optimal: bool
@@ -195,7 +195,7 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         optimal=report.lower_bound >= planned.time,
         binding_stage=stage,
         critical=critical_cells(costs, state),
-        one_gib_more=gain_of_one_gib(Search(table, costs, BestState(step, state)), stage, report.seed),
+        one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),
     )
 
 
@@ -205,7 +205,7 @@ def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> f
     return float(int(costs.step_ticks(costs.state_of(cells)[None])[0]) * costs.unit)
 
 
-def _evaluate_state(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
+def _evaluate_state(costs: Costs, state: IntArray, *, drawn: bool = False) -> EvaluatedPlan:
     durations = costs.pass_durations(state[None])
     ends = costs.graph.end_ticks(durations)[:-1, 0]
     step = int(ends.max())
@@ -223,7 +223,7 @@ def _evaluate_state(costs: Costs, state: Whole, *, drawn: bool = False) -> Plann
         for one, end in zip(kind, ends, strict=True)
         if drawn and len(kind) <= _MOST_DRAWN
     )
-    return Planned(
+    return EvaluatedPlan(
         plan=plan_of(costs.table, cells),
         cells=tuple(cells),
         time=float(step * costs.unit),
@@ -233,7 +233,7 @@ def _evaluate_state(costs: Costs, state: Whole, *, drawn: bool = False) -> Plann
     )
 
 
-def _with_explanation(report: FitReport, found: Search, on_progress: Callable[[SearchProgress], None]) -> FitReport:
+def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callable[[SearchProgress], None]) -> FitReport:
     """The report with what else there is to say; an interrupt leaves the rest out."""
     table, costs = report.table, found.costs
     if report.nearest is not None:

@@ -120,7 +120,6 @@ def list_layouts(space: LayoutSpace) -> Layouts:
 
 
 def _combine_choices(space: LayoutSpace) -> Iterator[Layout]:
-    """Layouts that the devices and the samples of a step allow."""
     for tensor in space.choices("tp"):
         for pipeline in space.choices("pp"):
             for context in space.choices("cp"):
@@ -139,7 +138,6 @@ def _combine_choices(space: LayoutSpace) -> Iterator[Layout]:
 
 
 def _why_refused(space: LayoutSpace, one: Layout) -> str | None:
-    """Why no framework takes a layout, whatever else its config says."""
     cells = one.pipeline * one.chunks
     reasons = {
         "heads": space.heads % one.tensor or (space.groups or one.tensor) % one.tensor,

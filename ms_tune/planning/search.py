@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ms_tune.planning.bound import PlanRelaxation
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable
 
 
@@ -62,7 +62,7 @@ class SearchProgress(NamedTuple):
 
 
 @dataclass(slots=True)
-class Search:
+class PlanSearch:
     """What a search knows so far; it can be stopped at any time."""
 
     table: CostTable
@@ -81,7 +81,7 @@ class Search:
         """Whether nothing is better, proved."""
         return self.found and self.bound >= self.best.score
 
-    def keep_if_better(self, state: Whole) -> bool:
+    def keep_if_better(self, state: IntArray) -> bool:
         """Keep a state if it is the best so far."""
         if not is_allowed(self.costs, state[None])[0]:
             return False
@@ -97,12 +97,12 @@ def search_plans(
     effort: Effort,
     seed: int,
     on_progress: Callable[[SearchProgress], None],
-    starts: Sequence[Whole] = (),
-) -> Search:
+    starts: Sequence[IntArray] = (),
+) -> PlanSearch:
     """The best plan found, with a lower bound for every plan. An interrupt ends the search with what it has."""
     costs = costs_of(table)
     even = even_state(costs)
-    found = Search(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
+    found = PlanSearch(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
     for start in starts:
         found.keep_if_better(start)
     try:
@@ -112,7 +112,7 @@ def search_plans(
     return found
 
 
-def _run_search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
+def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
     costs, relaxation = found.costs, relaxation_of(found.costs)
     found.least_bytes, state = least_limit(relaxation, budget.nodes)
     if found.least_bytes > found.table.limit_bytes:
@@ -147,7 +147,7 @@ def _run_search(found: Search, budget: _Budget, seed: int, on_progress: Callable
 
 
 def _improve_plan(
-    found: Search, starts: Sequence[Whole], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
+    found: PlanSearch, starts: Sequence[IntArray], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
 ) -> None:
     def tell(step: int, best: BestState) -> bool:
         if best.score < found.best.score:
@@ -161,7 +161,11 @@ def _improve_plan(
 
 
 def _prove_optimal(
-    found: Search, relaxation: PlanRelaxation, budget: _Budget, most: int, on_progress: Callable[[SearchProgress], None]
+    found: PlanSearch,
+    relaxation: PlanRelaxation,
+    budget: _Budget,
+    most: int,
+    on_progress: Callable[[SearchProgress], None],
 ) -> int:
     """Search in whole numbers for something better, until there is nothing or that was done so often; how often it was."""
     cells, _, kinds = relaxation.shape
@@ -190,7 +194,7 @@ def annealing_steps(costs: Costs, work: int, most: int) -> int:
     return max(min(work // each, most), 80)
 
 
-def even_state(costs: Costs) -> Whole:
+def even_state(costs: Costs) -> IntArray:
     """The layers shared out evenly, every one recomputing as much as it can; cells at the ends have what is left over."""
     table = costs.table
     base, rest = divmod(table.layer_count, table.cells)
@@ -205,8 +209,7 @@ def even_state(costs: Costs) -> Whole:
     return state
 
 
-def _round_state(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Whole:
-    """A state in whole layers that is near a fractional one."""
+def _round_state(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> IntArray:
     table = costs.table
     edges = np.round(np.cumsum(layers.sum(axis=1))).astype(np.int64)
     edges[-1] = table.layer_count
@@ -220,7 +223,7 @@ def _round_state(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.f
     return state
 
 
-def _report_progress(found: Search, part: str, done: float) -> SearchProgress:
+def _report_progress(found: PlanSearch, part: str, done: float) -> SearchProgress:
     unit = float(found.costs.unit)
     time = found.best.score * unit if found.found else None
     return SearchProgress(part, done, time, found.bound * unit if found.bound else None)
@@ -258,14 +261,14 @@ def add_recompute(
         The cells; None where recomputing more does not suffice.
     """
     costs = costs_of(table)
-    state: Whole | None = costs.state_of(cells)
+    state: IntArray | None = costs.state_of(cells)
     for stage in sorted(stages):
         if state is not None:
             state = _add_to_stage(costs, state, stage, table.limit_bytes - margin_bytes)
     return None if state is None else costs.cells_of(state)
 
 
-def _add_to_stage(costs: Costs, state: Whole, stage: int, limit: int) -> Whole | None:
+def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntArray | None:
     """The state with the variant of one stage that keeps the limit and makes the step least longer."""
     chunks, stages, kinds = costs.table.chunks, costs.table.stages, costs.table.kinds
     most = max(int(_MOST ** (1 / chunks)), 2)
@@ -283,11 +286,11 @@ def _add_to_stage(costs: Costs, state: Whole, stage: int, limit: int) -> Whole |
     least = np.argsort(busy, kind="stable")[:_MOST_TIMED]
     steps = costs.graph.step_ticks(durations[:, least])
     # Of equally long steps the one whose stage works least: what it has to spare hides what the table does not know.
-    found: Whole = states[least[np.argsort(steps, kind="stable")[0]]]
+    found: IntArray = states[least[np.argsort(steps, kind="stable")[0]]]
     return found
 
 
-def _with_variants(state: Whole, places: Sequence[int], variants: Sequence[Sequence[Cell]]) -> Whole:
+def _with_variants(state: IntArray, places: Sequence[int], variants: Sequence[Sequence[Cell]]) -> IntArray:
     states = np.repeat(state[None], len(variants), axis=0)
     states[:, places] = np.array(variants, np.int64)
     return states

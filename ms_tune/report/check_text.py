@@ -78,7 +78,7 @@ def _grounds(estimate: Estimate, console: Console) -> Iterator[str]:
         "passing": gib(fullest.transient_bytes),
     }
     counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
-    low, high = estimate.seen
+    low, high = estimate.seen_range
     yield from _wrapped(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
     yield from _wrapped(console.text("check.estimate.worth", low=low, high=high), indent="  ")
 

@@ -50,7 +50,6 @@ def show_command(result: CommandResult, console: Console) -> None:
 
 
 def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
-    """The ranks, and what the worst holds."""
     if len(result.ranks) > 1 or worst.extrapolation is not None:
         _show_ranks(result, console)
     if any(rank.extrapolation is not None for rank in result.ranks):

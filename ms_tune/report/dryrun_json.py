@@ -89,7 +89,6 @@ def _figures_json(stage: StageResult, console: Console) -> dict[str, object]:
 
 
 def _assumptions_json(run: PreparedRun, console: Console) -> dict[str, object]:
-    """The size of the job and how it is split."""
     return {
         "devices": run.world_size,
         "devices_source": console.say(run.devices_source),
@@ -110,7 +109,6 @@ def theory_json(pairs: Iterable[BesideTheory]) -> dict[str, object] | None:
 
 
 def _stage_json(stage: StageResult, console: Console) -> dict[str, object]:
-    """What was found for one rank of one stage."""
     run = stage.run
     return {
         "stage": run.stage,

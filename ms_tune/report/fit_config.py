@@ -14,8 +14,8 @@ from ms_tune.units import GIB, gib, mib
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.result import Checked, ConfigFit, Round, Verified
-    from ms_tune.planning.fit import Planned
+    from ms_tune.fit.result import CheckRun, ConfigFit, VerifiedStage, VerifyRound
+    from ms_tune.planning.fit import EvaluatedPlan
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
@@ -110,7 +110,7 @@ def _lacking_lines(found: ConfigFit) -> Iterator[Message]:
         yield msg("fitting.lacking", stage=at, least=gib(report.shortage.at_least_bytes), **sizes)
 
 
-def _stage_table(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
+def _stage_table(found: ConfigFit, plan: EvaluatedPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     one, sizes = found.last, found.table
     seen = {stage.stage: stage for stage in one.verified}
     names = ["stage", "predicted", "verified", "free", "layers", "recompute", "before"]
@@ -132,7 +132,7 @@ def _stage_table(found: ConfigFit, plan: Planned, console: Console) -> tuple[lis
     return [console.text(f"fitting.column.{name}") for name in names], rows
 
 
-def _verified_text(found: ConfigFit, seen: dict[int, Verified], stage: int, console: Console) -> str:
+def _verified_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, console: Console) -> str:
     if stage in seen:
         return f"{seen[stage].peak_bytes / GIB:.2f}"
     if not found.last.verified:
@@ -140,7 +140,7 @@ def _verified_text(found: ConfigFit, seen: dict[int, Verified], stage: int, cons
     return console.text("fitting.stands-for", stage=found.last.stands_for[stage])
 
 
-def _free_text(found: ConfigFit, seen: dict[int, Verified], stage: int, peak: int) -> str:
+def _free_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, peak: int) -> str:
     """What is left of the limit beside the peak, its fragments and the reserve."""
     if stage in seen:
         return f"{seen[stage].verdict.spare_bytes / GIB:.2f}"
@@ -158,7 +158,6 @@ def plan_reasons(found: ConfigFit) -> list[Message]:
 
 
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
-    """What a layer holds, by kind of recompute."""
     for layer in found.table.layers:
         kept = ", ".join(f"{kind.value} {mib(one.activation_bytes)}" for kind, one in layer.recompute.items())
         yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)
@@ -195,7 +194,7 @@ def plan_notes(found: ConfigFit) -> list[Message]:
     return told
 
 
-def _relief_lines(number: int, one: Round) -> Iterator[Message]:
+def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
     """What became of the stages that did not fit in the plan before."""
     kept = ", ".join(map(str, one.kept)) or "-"
     run = ", ".join(str(stage.stage) for stage in one.verified if stage.stage not in one.kept) or "-"
@@ -249,14 +248,14 @@ def config_fit_json(found: ConfigFit, language: Language) -> dict[str, object]:
     return values
 
 
-def _check_json(one: Checked | None) -> dict[str, object] | None:
+def _check_json(one: CheckRun | None) -> dict[str, object] | None:
     if one is None:
         return None
     sizes = {"predicted_bytes": one.predicted_bytes, "peak_bytes": one.peak_bytes, "margin_bytes": one.margin_bytes}
     return {"stage": one.stage, "layers": one.layers, **sizes, "error": one.error}
 
 
-def _stage_json(one: Verified, language: Language) -> dict[str, object]:
+def _stage_json(one: VerifiedStage, language: Language) -> dict[str, object]:
     outcome = one.verdict.outcome
     return {
         "stage": one.stage,

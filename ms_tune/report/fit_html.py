@@ -12,7 +12,7 @@ from ms_tune.report.page import write_page as whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.planning.fit import FitReport, Planned
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.report.console import Console
     from ms_tune.report.fit_text import FitPage
 
@@ -52,7 +52,7 @@ def _page_parts(shown: FitPage, console: Console) -> Iterator[str]:
             yield f"<h2>{escape(console.text(title))}</h2><ul>{items}</ul>"
 
 
-def _schedule_picture(report: FitReport, plan: Planned, title: str) -> str:
+def _schedule_picture(report: FitReport, plan: EvaluatedPlan, title: str) -> str:
     """The passes: time across, a row for each stage; what stays empty is the bubble."""
     height = _TOP + _ROW * report.table.stages + _TOP
     return "".join(
@@ -73,7 +73,7 @@ def _stage_rows(stages: int) -> Iterator[str]:
         yield f'<text x="8" y="{top + 16:g}">{stage}</text>'
 
 
-def _pass_rectangles(plan: Planned) -> Iterator[str]:
+def _pass_rectangles(plan: EvaluatedPlan) -> Iterator[str]:
     for one in plan.passes:
         width = one.length * _WIDTH
         if width < _NARROW:

@@ -10,7 +10,7 @@ from ms_tune.text import render
 
 if TYPE_CHECKING:
     from ms_tune.fit.costs import TimeExplanation
-    from ms_tune.planning.fit import FitReport, Planned
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.text import Language, Message
 
 
@@ -78,7 +78,7 @@ def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | N
     return {"plan": after, "reference": now, "lower_bound": bound, "measured": report.clock.step_seconds}
 
 
-def _plan_json(plan: Planned) -> dict[str, object]:
+def _plan_json(plan: EvaluatedPlan) -> dict[str, object]:
     return {"plan": plan.plan.to_json(), "time": plan.time, "peak_bytes": list(plan.peak_bytes)}
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ms_tune.enums import RecomputeMode
     from ms_tune.fit.costs import TimeExplanation
-    from ms_tune.planning.fit import FitReport, Planned
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.planning.time_scale import Clock
     from ms_tune.report.console import Console
 
@@ -40,7 +40,7 @@ def fit_page(report: FitReport, console: Console) -> FitPage:
     )
 
 
-def _stage_table(report: FitReport, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
+def _stage_table(report: FitReport, plan: EvaluatedPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     names = ("stage", "peak", "free", "layers", "recompute", "before")
     rows = []
     for stage, peak in enumerate(plan.peak_bytes):

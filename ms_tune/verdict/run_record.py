@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Need, Outside
+from ms_tune.verdict.outcome import Need, UntracedNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ class RankRecord:
 
     cap_bytes: int | None = None  # `max_device_memory`; None where nothing sets it
     cap: Cap = Cap.CONFIG  # what sets it
-    outside: Outside = field(default_factory=Outside)  # what no trace shows
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows
     run_layers: int | None = None  # layers that it ran with, where its stage has others; None where it was run whole
     stage_layers: int = 0  # layers of its stage then, which the verdict is about
     stage_need: Need | None = None  # what the stage needs; None if it was not derived
@@ -37,7 +37,7 @@ class RunRecord:
 
     chip: str | None = None  # the chip that the user named
     card_bytes: int | None = None  # the memory that the user named
-    outside: Outside = field(default_factory=Outside)  # what no trace shows, of ranks that are not named
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows, of ranks that are not named
     ranks: Mapping[str, RankRecord] = field(default_factory=dict)  # by the folder of a rank
     # Why there is no verdict about the traces in a folder and below it; `.` is the run's own.
     doubts: Mapping[str, Message] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def _rank_json(rank: RankRecord) -> dict[str, object]:
     }
 
 
-def _outside_json(outside: Outside) -> dict[str, object]:
+def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
     return {
         "simulated": outside.simulated,
         "workspaces_traced": outside.workspaces_traced,
@@ -158,8 +158,8 @@ def _rank(content: Mapping[str, object]) -> RankRecord:
     return _with_stage(record, whole) if isinstance(whole, dict) else record
 
 
-def _outside(content: Mapping[str, object]) -> Outside:
-    return Outside(
+def _outside(content: Mapping[str, object]) -> UntracedNeeds:
+    return UntracedNeeds(
         simulated=content.get("simulated") is not False,
         workspaces_traced=content.get("workspaces_traced") is True,
         communicators=_count(content.get("communicators")),

@@ -334,7 +334,11 @@ def test_what_a_rank_tells_of_its_model(process: HookedProcess) -> None:
     assert module.setup_model_and_optimizer() == (chunks, "optimizer")
     facts = process.facts["model"]
     assert (facts["weights"], facts["trained"], facts["experts"]) == (44, 15, 5)
-    assert MegatronModel.told(facts).theory() == {"weights": 44, "gradients": 60, "optimizer_state": 12 * (3 + 3)}
+    assert MegatronModel.from_record(facts).theory() == {
+        "weights": 44,
+        "gradients": 60,
+        "optimizer_state": 12 * (3 + 3),
+    }
 
 
 def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess) -> None:
@@ -353,9 +357,9 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess)
     megatron.model(module, process)
     module.setup_model_and_optimizer()
     trained_alone = {"weights": 20, "gradients": 40, "optimizer_state": 120}
-    assert MegatronModel.told(process.facts["model"]).theory() == trained_alone
+    assert MegatronModel.from_record(process.facts["model"]).theory() == trained_alone
     module.get_model()  # the reference of preference tuning
-    assert MegatronModel.told(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
+    assert MegatronModel.from_record(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
 
 
 def test_another_release_tells_nothing_of_its_model(process: HookedProcess) -> None:

@@ -40,7 +40,7 @@ def of(peak: int, *, lasting: int = 0, experts: bool = False, reserve: int = 500
 def test_the_fullest_stage_counts_and_the_reserve_is_set_aside() -> None:
     found = of(10, lasting=4)
     assert (found.fullest.stage, found.fullest.peak_bytes, found.room_bytes) == (1, 10, 9000)
-    assert (found.seen, of(10, experts=True).seen) == ((0.95, 1.5), (0.95, 2.5))
+    assert (found.seen_range, of(10, experts=True).seen_range) == ((0.95, 1.5), (0.95, 2.5))
     assert not Estimate(found.stages, found.limit, 0).experts
 
 

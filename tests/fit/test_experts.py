@@ -76,7 +76,7 @@ def large() -> PlannedJob:
 
 
 def figures(run: dict[str, Any]) -> RunFigures:
-    given = {name: run[name] for name in ("stage", "peaks", "lasting", "footprint")}
+    given = {name: run[name] for name in ("stage", "phase_peaks", "phase_persistent", "footprint_bytes")}
     return RunFigures(**given, kinds=kinds_from_json(run["kinds"]), in_flight=tuple(run["in_flight"]))
 
 
@@ -149,7 +149,7 @@ def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) ->
     full = made.layer_bytes(LayerKind.EXPERTS, RecomputeMode.FULL)
     assert full is not None
     assert full.activations == 0
-    assert round(full.once / MIB) == 2705
+    assert round(full.once_bytes / MIB) == 2705
 
 
 @pytest.mark.parametrize(("runs", "most"), [(LARGE, 0.009), (SMALL, 0.004)], ids=lambda one: str(one)[:20])

@@ -94,9 +94,9 @@ def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
     assert machine.runs == 4
     figures = first[0]
     assert isinstance(figures, RunFigures)
-    assert figures.peaks == {"backward": 1000}
-    assert figures.lasting == {"backward": 30}  # weights, optimizer state, gradients
-    assert (figures.footprint, labels(figures.kinds), figures.in_flight) == (1001, {"dense": 2}, (4,))
+    assert figures.phase_peaks == {"backward": 1000}
+    assert figures.phase_persistent == {"backward": 30}  # weights, optimizer state, gradients
+    assert (figures.footprint_bytes, labels(figures.kinds), figures.in_flight) == (1001, {"dense": 2}, (4,))
     assert not machine.folder.exists()
 
 

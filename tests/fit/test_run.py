@@ -35,7 +35,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Fit, Need, Outside, judge
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds, judge
 from ms_tune.workflows.check.suggestions import TablePrediction, predict_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
@@ -116,8 +116,8 @@ def fitted(
         results = []
         for index in stages:
             peak = stage.truth.peak(job, plan, index)
-            need = Need.simulated(peak, peak + stage.fragments(index) * MIB)
-            verdict = judge(need, limit, Outside(communicators=2))
+            need = Need.of_trace(peak, peak + stage.fragments(index) * MIB)
+            verdict = judge(need, limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 

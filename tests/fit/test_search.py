@@ -35,7 +35,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Need, Outside, judge
+from ms_tune.verdict.outcome import Need, UntracedNeeds, judge
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
@@ -183,7 +183,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         results = []
         for index in stages:
             peak = made.peak(job, plan, index)
-            verdict = judge(Need.simulated(peak, peak + made.fragments * MIB), limit, Outside(communicators=2))
+            verdict = judge(Need.of_trace(peak, peak + made.fragments * MIB), limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 

@@ -192,7 +192,7 @@ class TestTable:
         for one in plan_probes(job, model, KINDS)[0]:
             figures = world.figures(job, one)
             if (one.probe.stage, one.probe.layers) == (0, 2):
-                figures = replace(figures, lasting={**figures.lasting, "forward": 4500 * MIB})
+                figures = replace(figures, phase_persistent={**figures.phase_persistent, "forward": 4500 * MIB})
             seen.append(ProbeResult(one, figures))
         measured = StageMeasurements(seen, model)
         (layer,) = build_table(job, measured, RelativeCosts(), 60 << 30).layers
@@ -369,7 +369,9 @@ class TestStaticGraph:
         for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
             found = measured.layer_bytes(model.main, kind)
             assert found is not None
-            assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
+            assert [found.persistent, found.activations, found.once_bytes] == [
+                Fraction(size * MIB) for size in (1000, 250, 70)
+            ]
 
     @pytest.mark.slow
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:

@@ -15,7 +15,7 @@ from ms_tune.readers.communicators import WORLD, CollectiveLaunch, Communication
 from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Fit, Need, Outside
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds
 from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, to_json
 from tests.readers.samples import folder
 
@@ -103,7 +103,7 @@ class TestKept:
         (run / FILE).write_text(json.dumps(to_json(kept)), encoding="utf-8")
 
     def test_the_runs_own_terms_count(self, run: Path) -> None:
-        self.keep(run, outside=Outside(communicators=20, reserve_bytes=GIB))
+        self.keep(run, outside=UntracedNeeds(communicators=20, reserve_bytes=GIB))
         verdict = judged(run).verdict
         assert verdict.limit is not None
         assert verdict.limit.bytes == 58466 * MIB
@@ -114,7 +114,7 @@ class TestKept:
         }
 
     def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
-        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.derived(60 * GIB, [(GIB, GIB)]))
+        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
         report = judged(run)
         assert report.curve.peak_bytes < GIB
         assert report.verdict.outcome is Fit.DOES_NOT_FIT

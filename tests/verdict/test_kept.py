@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Need, Outside
+from ms_tune.verdict.outcome import Need, UntracedNeeds
 from ms_tune.verdict.run_record import RankRecord, RunRecord, from_json, to_json
 
 FULL = RunRecord(
     "910B4",
     None,
-    Outside(reserve_bytes=7),
+    UntracedNeeds(reserve_bytes=7),
     {
         "rank_0": RankRecord(
             27 * GIB,
             Cap.FRAMEWORK,
-            Outside(
+            UntracedNeeds(
                 workspaces_traced=True,
                 communicators=5,
                 groups=("a (2)", "b"),
@@ -33,7 +33,7 @@ FULL = RunRecord(
             ),
             4,
             32,
-            Need.derived(50 * GIB, [(10, 11), (20, 21)]),
+            Need.of_derived_stage(50 * GIB, [(10, 11), (20, 21)]),
         ),
         "rank_8": RankRecord(run_layers=4, stage_layers=32),
     },

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from ms_tune.dryrun.launcher import LOG, Running, start_program, watch_programs
+from ms_tune.dryrun.launcher import LOG, RunningProcess, start_program, watch_programs
 from ms_tune.dryrun.parent import as_parent
 from ms_tune.dryrun.task import child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Child, ProcessEnd, Watch
+    from ms_tune.dryrun.launcher import ChildProcess, ProcessEnd, ProcessWatch
     from ms_tune.dryrun.task import Task, TaskState
 
 _TELL_SECONDS = 0.1
@@ -48,10 +48,10 @@ class LocalEngine:
         """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
         # What needs most starts first: the last one to end should be a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
-        running: dict[str, tuple[Task, Running]] = {}
+        running: dict[str, tuple[Task, RunningProcess]] = {}
         told = 0.0
         with contextlib.ExitStack() as last, watch_programs() as watch:
-            processes = _Processes(self._children(tasks, folder), folder, watch, last)
+            processes = _TaskProcesses(self._children(tasks, folder), folder, watch, last)
             while waiting or running:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
@@ -60,29 +60,29 @@ class LocalEngine:
                     told = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
-                watch.rest()
+                watch.wait_briefly()
                 for task, process in list(running.values()):
-                    ended = process.ended()
+                    ended = process.end_if_over()
                     if ended is not None:
                         watch.remove(process)
                         del running[task.folder]
                         on_end(task, ended)
 
-    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, Child]:
+    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, ChildProcess]:
         return {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
 
 
 @dataclass(slots=True)
-class _Processes:
+class _TaskProcesses:
     """Starts the processes of tasks, those that share their imports from one server."""
 
-    children: Mapping[str, Child]  # what each task starts, by its folder
+    children: Mapping[str, ChildProcess]  # what each task starts, by its folder
     folder: Path  # the run folder
-    watch: Watch  # ends whatever is left
+    watch: ProcessWatch  # ends whatever is left
     last: contextlib.ExitStack  # what is to be done when all is over
     servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
 
-    def start(self, task: Task) -> Running:
+    def start(self, task: Task) -> RunningProcess:
         """Start the process of a task."""
         child = self.children[task.folder]
         try:
@@ -93,7 +93,7 @@ class _Processes:
         self.watch.add(running)
         return running
 
-    def _forked(self, child: Child) -> Running | None:
+    def _forked(self, child: ChildProcess) -> RunningProcess | None:
         """A process of the server for such children; None where it would be its only one."""
         imports = shared_imports(child)
         if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:
@@ -102,7 +102,7 @@ class _Processes:
             server = ForkServer.start(child, self.folder)
             self.servers[imports] = server
             self.last.callback(server.close)
-            self.watch.add(Running(server.process, math.inf))
+            self.watch.add(RunningProcess(server.process, math.inf))
         return self.servers[imports].fork(child)
 
 
@@ -112,7 +112,7 @@ _MESSAGE = 1 << 16
 _MOST_LOG = 1 << 20
 
 
-def shared_imports(child: Child) -> tuple[str, ...] | None:
+def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
     """What children have in common that one server can fork; None for a program that is none of ours."""
     if not child.own:
         return None
@@ -121,7 +121,7 @@ def shared_imports(child: Child) -> tuple[str, ...] | None:
 
 
 @dataclass(slots=True, eq=False)
-class Forked:
+class ForkedProcess:
     """A forked process, with what :class:`subprocess.Popen` has for one of its own."""
 
     server: ForkServer
@@ -136,7 +136,7 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit code, as Popen gives it; None while it runs."""
-        self.server.hear()
+        self.server.read_messages()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -159,10 +159,11 @@ class ForkServer:
     process: subprocess.Popen[bytes]
     socket: socket.socket  # our end of what goes between us
     said: IO[bytes]  # what it has printed
-    forked: list[Forked] = field(default_factory=list)  # its processes, in the order in which they were asked for
+    # Its processes, in the order in which they were asked for.
+    forked: list[ForkedProcess] = field(default_factory=list)
 
     @classmethod
-    def start(cls, like: Child, folder: Path) -> ForkServer:
+    def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
         """Start one for processes like this.
 
         Raises:
@@ -185,9 +186,9 @@ class ForkServer:
             )
         return cls(process, ours, said)
 
-    def fork(self, child: Child) -> Running:
+    def fork(self, child: ChildProcess) -> RunningProcess:
         """Ask for one more process."""
-        forked = Forked(self, child.folder)
+        forked = ForkedProcess(self, child.folder)
         message = {
             "id": len(self.forked),
             "folder": str(child.folder),
@@ -200,9 +201,9 @@ class ForkServer:
             self.socket.send(json.dumps(message).encode())
         except OSError:
             self._lost()
-        return Running(forked, child.timeout, simulated=True)
+        return RunningProcess(forked, child.timeout, simulated=True)
 
-    def hear(self) -> None:
+    def read_messages(self) -> None:
         """Take what it has told of its processes."""
         while True:
             try:

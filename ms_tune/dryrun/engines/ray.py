@@ -41,7 +41,7 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class BroughtFiles:
     """What comes back from a worker."""
 
     ended: ProcessEnd | None  # how the process ended
@@ -50,7 +50,7 @@ class Brought:
     error: MsTuneError | None  # why it could not be run at all, if so
 
 
-def run_here(described: dict[str, Any]) -> Brought:
+def run_here(described: dict[str, Any]) -> BroughtFiles:
     """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
     task = Task(**described)
     host = os.uname().nodename
@@ -64,20 +64,19 @@ def run_here(described: dict[str, Any]) -> Brought:
             with watch_programs() as watch:
                 running = start_program(child_of(task, folder, cann))
                 watch.add(running)
-                while (ended := running.ended()) is None:
-                    watch.rest()
+                while (ended := running.end_if_over()) is None:
+                    watch.wait_briefly()
         except MsTuneError as error:
-            return Brought(None, {}, host, error)
+            return BroughtFiles(None, {}, host, error)
         files = {
             str(path.relative_to(folder)): zlib.compress(path.read_bytes(), 1)
             for path in sorted(folder.rglob("*"))
             if path.is_file() and str(path.relative_to(folder)) not in task.files
         }
-        return Brought(ended, files, host, None)
+        return BroughtFiles(ended, files, host, None)
 
 
 def _remove_leftovers() -> None:
-    """Remove what workers left here that were killed."""
     for folder in Path(tempfile.gettempdir()).iterdir():
         match = _SCRATCH.fullmatch(folder.name)
         if match and not Path(f"/proc/{match[1]}").exists() and folder.lstat().st_uid == os.getuid():
@@ -201,13 +200,13 @@ def _is_ray(address: str) -> bool:
 def _take_result(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
     """How a task ended, when what it left is in its folder here."""
     try:
-        brought: Brought = ray.get(reference)
+        brought: BroughtFiles = ray.get(reference)
     except ray.exceptions.RayError as error:
         raise RunError(msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)) from error
     return unpack_result(brought, task, folder)
 
 
-def unpack_result(brought: Brought, task: Task, folder: Path) -> ProcessEnd:
+def unpack_result(brought: BroughtFiles, task: Task, folder: Path) -> ProcessEnd:
     """Put what a worker brought into the task's folder.
 
     Raises:

@@ -94,7 +94,7 @@ def _join_words(words: Sequence[str] | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class ProgramSplit:
     """How a program's own arguments split its job; 1 for what they leave out."""
 
     tensor: int = 1
@@ -106,20 +106,20 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class SimulatedRank:
     """A rank that is simulated, and its stage; None where stages are not what it was chosen by."""
 
     rank: int
     stage: int | None
 
 
-def parallel_of(arguments: Sequence[str]) -> Parallel | None:
+def parallel_of(arguments: Sequence[str]) -> ProgramSplit | None:
     """The split that Megatron's arguments name, the last one of each winning; None if they name no pipeline."""
     names, words = load("launchers")["parallel"], OptionWords(arguments)
     pipeline = words.number(names["pipeline"])
     if pipeline is None:
         return None
-    return Parallel(
+    return ProgramSplit(
         tensor=words.number(names["tensor"]) or 1,
         pipeline=pipeline,
         context=words.number(names["context"]) or 1,
@@ -128,7 +128,7 @@ def parallel_of(arguments: Sequence[str]) -> Parallel | None:
     )
 
 
-def first_rank(stage: int, world: int, parallel: Parallel) -> int:
+def first_rank(stage: int, world: int, parallel: ProgramSplit) -> int:
     """The lowest rank of a stage.
 
     Megatron's order is tensor, context, expert, data, pipeline, so that a stage's ranks are neighbours; with
@@ -141,8 +141,8 @@ def first_rank(stage: int, world: int, parallel: Parallel) -> int:
 
 
 def choose_ranks(
-    world: int, parallel: Parallel | None, stages: Sequence[int] | None = None, ranks: Sequence[int] = ()
-) -> tuple[Rank, ...]:
+    world: int, parallel: ProgramSplit | None, stages: Sequence[int] | None = None, ranks: Sequence[int] = ()
+) -> tuple[SimulatedRank, ...]:
     """The ranks to simulate, each once.
 
     Args:
@@ -158,11 +158,11 @@ def choose_ranks(
         beyond = next((rank for rank in ranks if rank >= world), None)
         if beyond is not None:
             raise UsageError(msg("launch.beyond.rank", number=beyond, count=world))
-        return tuple(Rank(rank, None) for rank in dict.fromkeys(ranks))
+        return tuple(SimulatedRank(rank, None) for rank in dict.fromkeys(ranks))
     if parallel is None or parallel.pipeline > world:
-        parallel = Parallel()
+        parallel = ProgramSplit()
     wanted = range(parallel.pipeline) if stages is None else dict.fromkeys(stages)
     beyond = next((stage for stage in wanted if stage >= parallel.pipeline), None)
     if beyond is not None:
         raise UsageError(msg("launch.beyond.stage", number=beyond, count=parallel.pipeline))
-    return tuple(Rank(first_rank(stage, world, parallel), stage) for stage in wanted)
+    return tuple(SimulatedRank(first_rank(stage, world, parallel), stage) for stage in wanted)

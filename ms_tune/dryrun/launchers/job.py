@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.stage import kinds_from_json
-from ms_tune.dryrun.launchers.arguments import OptionChange, Parallel
+from ms_tune.dryrun.launchers.arguments import OptionChange, ProgramSplit
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB
@@ -66,7 +66,7 @@ class LaunchedJob:
     launcher: str  # the launcher's name
     program: str  # the program that its ranks run; empty where it did not come to that
     world: int | None  # ranks of the job; None where that could not be told
-    split: Parallel | None  # how the program's arguments split the job; None if they name no pipeline
+    split: ProgramSplit | None  # how the program's arguments split the job; None if they name no pipeline
     changes: tuple[OptionChange, ...]  # arguments that the program was given otherwise than the script says
     ranks: tuple[JobRank, ...]  # those that were simulated
     problem: Message | None  # why none were
@@ -109,7 +109,7 @@ def _read_job(record: Path) -> LaunchedJob | None:
             launcher=str(told["launcher"]),
             program=str(told.get("program", "")),
             world=int(told["world"]) if "world" in told else None,
-            split=Parallel(**split) if split is not None else None,
+            split=ProgramSplit(**split) if split is not None else None,
             changes=tuple(_read_change(one) for one in told.get("changes", ())),
             ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
             problem=_read_message(told, "problem"),

@@ -8,7 +8,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launchers.arguments import OptionWords, Parallel, parallel_of
+from ms_tune.dryrun.launchers.arguments import OptionWords, ProgramSplit, parallel_of
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -49,7 +49,7 @@ def simulation_arguments(
     words.drop(names["out"])
     _few_steps(words, names)
     if names["global_batch"] not in dict(settings):
-        _few_micro_batches(words, names, world, parallel_of(words.arguments()) or Parallel())
+        _few_micro_batches(words, names, world, parallel_of(words.arguments()) or ProgramSplit())
     _made_up(words, names, folder)
     words.put(names["no_initialisation"])
     return words
@@ -67,7 +67,7 @@ def _few_steps(words: OptionWords, names: Mapping[str, Any]) -> None:
     words.put(names["evaluation"], "0")
 
 
-def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
+def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: ProgramSplit) -> None:
     """Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them.
 
     1F1B has at most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``);

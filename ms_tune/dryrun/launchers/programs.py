@@ -49,7 +49,7 @@ exit 127
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LaunchPlan:
     """What is to be simulated of the jobs that a command launches."""
 
     # Only these pipeline stages; `worst` for those that no other outdoes; None for all.
@@ -76,7 +76,7 @@ def stand_in_programs() -> dict[str, str]:
 
 
 def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and its launchers need
-    environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: Wanted
+    environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: LaunchPlan
 ) -> dict[str, str]:
     """Variables of a command whose launchers are to be met.
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
-from ms_tune.dryrun.launchers.arguments import Parallel, Rank, choose_ranks, parallel_of
+from ms_tune.dryrun.launchers.arguments import ProgramSplit, SimulatedRank, choose_ranks, parallel_of
 from ms_tune.dryrun.launchers.job import folder_of
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments
 from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse_launcher
@@ -70,7 +70,7 @@ class _StandInJob:
 class _RankRun:
     """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
 
-    rank: Rank
+    rank: SimulatedRank
     launch: LauncherCall
     size: SmallStage
     number: int
@@ -140,7 +140,7 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
 
 
 def _choose_stages(
-    launch: LauncherCall, parallel: Parallel | None, wanted: Sequence[int] | str | None
+    launch: LauncherCall, parallel: ProgramSplit | None, wanted: Sequence[int] | str | None
 ) -> Sequence[int] | None:
     """The stages to simulate: those that are named, or those that no other outdoes."""
     if not isinstance(wanted, str):
@@ -148,7 +148,7 @@ def _choose_stages(
     return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
-def _choose_sizes(launch: LauncherCall, rank: Rank, layers: int | str | None) -> StageSizes:
+def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str | None) -> StageSizes:
     """What is run of a rank's stage; of a rank that was chosen by its number the whole."""
     if rank.stage is None:
         reason = msg("launch.layers.ranks") if layers is not None else None
@@ -156,7 +156,7 @@ def _choose_sizes(launch: LauncherCall, rank: Rank, layers: int | str | None) ->
     return sizes_of(launch.arguments, rank.stage, layers)
 
 
-def _stage_told(rank: Rank, stage: StageSizes) -> dict[str, Any]:
+def _stage_told(rank: SimulatedRank, stage: StageSizes) -> dict[str, Any]:
     reason = None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params}
     return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 

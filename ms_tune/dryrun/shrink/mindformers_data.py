@@ -86,7 +86,6 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 
 def _has_layer_count(config: ConfigCopy) -> bool:
-    """Whether the config itself names the number of layers."""
     return any(config.get(f"{MODEL}.{key}") for key in names_of("num_layers"))
 
 

@@ -55,9 +55,8 @@ class CutModel:
     config: ConfigCopy  # the config to run
     layers: int  # layers of the stage in it
     full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
-    kinds: dict[
-        StageLayerKind, int
-    ]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
+    # Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
+    kinds: dict[StageLayerKind, int]
 
     @property
     def shrunk(self) -> bool:
@@ -219,7 +218,7 @@ def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[L
         counts[layer.chunk][layer.stage] += 1
     base = len(kept) // (len(counts) * len(counts[0]))
     offset: list[Any] = [[count - base for count in row] for row in counts]
-    settled = config.twin()
+    settled = config.copy()
     settled.set(key, len(kept))
     if config.get(f"{MODEL}.offset") or any(map(any, offset)):
         level: Any = offset if len(offset) > 1 else offset[0]
@@ -249,7 +248,6 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
 
 
 def _do_the_same(layers: Sequence[LayerSpec], kept: Sequence[LayerSpec]) -> bool:
-    """Whether the layers do what those that were to be kept do."""
     return list(map(_layer_actions, layers)) == list(map(_layer_actions, kept))
 
 
@@ -261,7 +259,7 @@ def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
 
 def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel:
     """Every stage gets so many layers; counts are clamped to what is left."""
-    made = config.twin()
+    made = config.copy()
     made.set(wanted.key, layers * wanted.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1

@@ -128,7 +128,6 @@ def _lists_with_more(job: PlannedJob, rows: list[list[int]], stage: int, more: i
 
 
 def _estimate_with(job: PlannedJob, loaded: LoadedConfig, now: Estimate) -> Estimate:
-    """What the job holds with another config."""
     return estimate_of(read_job(job.request, loaded), now.limit, now.reserve_bytes)
 
 
@@ -178,7 +177,7 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
         now = costs.state_of(cells_of(kept.table, plan, str(job.loaded.source.path)))
     except ConfigError:
         return None
-    return _TableSearch(costs, room, now).found()
+    return _TableSearch(costs, room, now).search()
 
 
 class _TableSearch:
@@ -191,11 +190,11 @@ class _TableSearch:
         self._over = [stage for stage in range(len(over)) if over[stage] > 0]
         self._fullest = int(over.argmax())
 
-    def found(self) -> TablePrediction:
+    def search(self) -> TablePrediction:
         """What there is."""
         if not self._over:
             return TablePrediction(fits=True)
-        tried = [one for kind in self._costs.table.kinds for one in self._with(kind)]
+        tried = [one for kind in self._costs.table.kinds for one in self._suggest_mode(kind)]
         enough = [one for one in tried if one[0].enough]
         if enough:
             return TablePrediction(fits=False, change=min(enough, key=lambda one: one[1])[0])
@@ -204,14 +203,14 @@ class _TableSearch:
             fits=False, change=most[0] if most is not None and (most[0].freed_bytes or 0) > 0 else None
         )
 
-    def _with(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
+    def _suggest_mode(self, kind: RecomputeMode) -> Iterator[tuple[Suggestion, int]]:
         """The change of one kind, and the ticks of its step."""
         if kind in (RecomputeMode.NONE, RecomputeMode.SWAP):
             return
         state = self._now
         added: dict[int, int] = {}
         for stage in self._over:
-            states = self._more(state, kind, stage)
+            states = self._states_with_more(state, kind, stage)
             peaks = self._costs.peak_bytes(states)[:, stage]
             within = (peaks <= self._room[stage]).nonzero()[0]
             index = int(within[0]) if len(within) else int(peaks.argmin())
@@ -229,7 +228,7 @@ class _TableSearch:
         told = msg("check.change.frees", what=text, size=gib(max(freed, 0)))
         yield Suggestion("table", told if enough else msg("check.change.not-enough", what=told), freed, enough), time
 
-    def _more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
+    def _states_with_more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
         """The state with no, one, two and so on more layers of a stage that recompute so, its first chunk's before the next one's."""
         import numpy as np  # noqa: PLC0415 - likewise
 

@@ -173,8 +173,6 @@ def _condition(loop: ast.While) -> ast.expr | None:
 
 
 def _exits(loop: ast.While) -> list[ast.stmt]:
-    """The statements of a loop that leave it."""
-
     def inside(node: ast.AST, *, deeper: bool) -> Iterator[ast.stmt]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Return | ast.Raise) or (isinstance(child, ast.Break) and not deeper):

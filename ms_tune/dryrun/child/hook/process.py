@@ -82,9 +82,8 @@ class _ProcessState:
     forked = False
     pid = 0  # of the process that knows this
     notices: Any = None  # processes that use the device mark themselves, and forked ones are told by this
-    untold = (
-        False  # forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays
-    )
+    # Forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays.
+    untold = False
     forks = False  # this process has forked others
     called = False  # MindSpore's own function, in a forked process
     done = False
