@@ -10,7 +10,7 @@ import yaml
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.enums import MemoryCategory
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from ms_tune.text import Message, Text, msg, singular
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.outcome import Fit

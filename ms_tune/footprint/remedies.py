@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.facts.query import data_folder
 from ms_tune.footprint.attribution import location_at, operator_at
 from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
@@ -23,7 +24,6 @@ from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.what_ifs import peak_if_cells_recomputed, peak_if_fewer_in_flight, peak_if_swapped
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
-from ms_tune.resources import data_folder
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:

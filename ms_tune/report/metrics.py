@@ -7,8 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Severity
-from ms_tune.report.columns import pad, text_width
-from ms_tune.report.console import Console
+from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import table_html, write_page
 from ms_tune.units import gib
 

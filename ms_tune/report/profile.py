@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.readers.scopes import ScopePass
-from ms_tune.report.columns import pad, table, terminal_width, text_width
-from ms_tune.report.console import Console
+from ms_tune.report.console import Console, pad, table, terminal_width, text_width
 from ms_tune.report.page import table_html, write_page
 
 if TYPE_CHECKING:
