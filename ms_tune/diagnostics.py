@@ -27,6 +27,14 @@ class Location(Record):
     end_column: int
 
 
+START = Location(0, 0, 1, 1, 1, 1)  # of what is about a file as a whole
+
+
+def whole_line(number: int) -> Location:
+    """A line of a file that is read once, from its start to its end."""
+    return Location(0, 0, number, 1, number + 1, 1)
+
+
 class TextEdit(Record):
     """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
 
@@ -139,6 +147,10 @@ class Diagnostic(Record):
         family: The family that the check is of, if it is of one.
         consequence: What happens in the run; None for what the linter says of itself and of comments.
         trace: The traceback of a check that crashed; empty for what a check found.
+        title: What kind of thing it is, where memory is what it is about.
+        bytes: How much memory.
+        rank: Whose; None where it is about all ranks, or about a file.
+        stack: What allocates the memory: file, line and function of each Python frame, the innermost last.
     """
 
     id: str
@@ -148,13 +160,22 @@ class Diagnostic(Record):
     name: str = ""
     category: Category = Category.CORRECTNESS
     path: KeyPath = ()
-    location: Location = Location(0, 0, 1, 1, 1, 1)
+    location: Location = START
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
     family: Family | None = None
     consequence: Consequence | None = None
     trace: str = ""
+    title: Message | None = None
+    bytes: int = 0
+    rank: int | None = None
+    stack: tuple[tuple[str, int, str], ...] = ()
+
+    @classmethod
+    def note(cls, name: str, message: Message, advice: Message | None = None, location: Location = START) -> Diagnostic:
+        """Something that is good to know, by its name."""
+        return cls(name, Severity.INFO, message, advice, location=location)
 
     def sentence(self, language: Language) -> str:
         """What is wrong here and what comes of it, for where there is one line only."""

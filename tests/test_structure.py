@@ -53,13 +53,8 @@ _BESIDE = {
 }
 # Arrows that are still to be turned, with the step that turns them; none may be added.
 _UPWARD = {
-    ("pools", "footprint"),
-    ("footprint", "memory"),
-    ("dryrun", "memory"),
     ("dryrun", "normalize"),
     ("metrics", "normalize"),
-    ("metrics", "profile"),
-    ("profile", "metrics"),
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
 _CHILD = ("dryrun.child", "reference.transformer", "reference.child", "training_process")
@@ -326,7 +321,7 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         if use.module in ("pickle", "marshal", "shelve")
     ]
     # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any class.
-    writers = {"ms_tune.report.memory_snapshot", "ms_tune.readers.plain_pickle"}
+    writers = {"ms_tune.report.memory_export", "ms_tune.readers.plain_pickle"}
     reading = [
         f"{module.name}:{node.lineno}"
         for module in modules()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ms_tune.dryrun.child.hook.known import NAME, _answer_unread, _follow, _forget
+from ms_tune.dryrun.child.hook.finite_checks import NAME, _answer_unread, _follow, _forget
 
 
 class Base:

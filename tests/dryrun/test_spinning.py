@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dryrun.spinning import calm
+from ms_tune.dryrun.launcher import idle_spinning_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux schedules so")
 
@@ -41,7 +41,7 @@ def test_only_the_thread_that_never_waits_is_calmed() -> None:
         found, end = 0, time.monotonic() + 45
         while not found and time.monotonic() < end:
             time.sleep(0.1)
-            found = calm(process.pid)
+            found = idle_spinning_threads(process.pid)
         policies = [os.sched_getscheduler(int(thread)) for thread in _threads(process.pid)]
     finally:
         process.kill()
@@ -58,4 +58,4 @@ def _threads(process: int) -> list[str]:
 def test_a_group_that_is_not_there_is_none() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     process.wait()
-    assert calm(process.pid) == 0
+    assert idle_spinning_threads(process.pid) == 0

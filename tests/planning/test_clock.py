@@ -9,9 +9,9 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, LayerTimes, parse_step, parse_times, read_times, timed
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.table import LayerCost
+from ms_tune.planning.time_scale import Clock, LayerTimes, parse_step, parse_times, read_times, with_times
 from tests.planning.tables import CASE_E
 
 NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM
@@ -45,7 +45,7 @@ def test_what_a_measured_step_takes_beside_its_measured_passes_stays() -> None:
 def test_a_table_in_milliseconds() -> None:
     """Four equal stages: a pipeline of m micro-batches takes m + p - 1 times a stage's passes."""
     even = replace(CASE_E, head=replace(CASE_E.head, forward=0), tail=replace(CASE_E.tail, forward=0))
-    table = timed(even, {"body": LayerTimes(10.0, {NONE: 25.0})}, "t.json")
+    table = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0})}, "t.json")
     assert table.layers[0].recompute == {
         NONE: CASE_E.layers[0].recompute[NONE]._replace(backward_extra=0.25),
         FULL: CASE_E.layers[0].recompute[FULL]._replace(backward_extra=0.75),
@@ -54,17 +54,17 @@ def test_a_table_in_milliseconds() -> None:
     assert time_of(table, plain) == pytest.approx((8 + 3) * 20 * 35)
     # A forward pass more, which is what the table says of it.
     assert time_of(table, full) == pytest.approx((8 + 3) * 20 * 45)
-    own = timed(even, {"body": LayerTimes(10.0, {NONE: 25.0, FULL: 34.0})}, "t.json")
+    own = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0, FULL: 34.0})}, "t.json")
     assert time_of(own, full) == pytest.approx((8 + 3) * 20 * 44)
-    short = timed(even, {"body": LayerTimes(10.0, {NONE: 15.0})}, "t.json")
+    short = with_times(even, {"body": LayerTimes(10.0, {NONE: 15.0})}, "t.json")
     assert time_of(short, plain) == pytest.approx((8 + 3) * 20 * 25)
 
 
 def test_ends_are_measured_too() -> None:
-    table = timed(CASE_E, TIMES, "t.json")
+    table = with_times(CASE_E, TIMES, "t.json")
     assert (table.head.forward, table.layers[0].forward, table.tail.forward) == (4.0, 10.0, 6.0)
     assert table.layers[0].recompute == CASE_E.layers[0].recompute
-    assert timed(CASE_E, {}, "t.json") is CASE_E
+    assert with_times(CASE_E, {}, "t.json") is CASE_E
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_ends_are_measured_too() -> None:
 )
 def test_times_of_another_table_are_refused(times: dict[str, LayerTimes], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        timed(CASE_E, times, "t.json")
+        with_times(CASE_E, times, "t.json")
 
 
 @pytest.mark.parametrize(
@@ -135,5 +135,5 @@ def test_a_file_without_times_is_refused_with_its_place(text: str, words: str) -
 
 def test_a_kind_that_was_not_measured_is_dearer_by_what_the_table_says() -> None:
     layer = replace(CASE_E.layers[0], recompute={NONE: LayerCost(9), COMM: LayerCost(5, 0.125)})
-    table = timed(replace(CASE_E, layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
+    table = with_times(replace(CASE_E, layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
     assert [kept.backward_extra for kept in table.layers[0].recompute.values()] == [0.25, 0.375]

@@ -12,12 +12,11 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, LayerTimes
-from ms_tune.planning.link import with_link
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.request import FitRequest
 from ms_tune.planning.table import CostTable, LayerCost, PlanLists
 from ms_tune.planning.table_file import read_table, table_json
+from ms_tune.planning.time_scale import Clock, LayerTimes, with_swap_time
 from tests.planning import naive
 from tests.planning.tables import CASE_E, mb
 
@@ -47,7 +46,7 @@ def written(table: CostTable, *, bare: bool = False) -> str:
 def test_a_pass_takes_as_long_as_the_longer_of_computation_and_copies(
     copies: float, forward: float, backward: float
 ) -> None:
-    table = with_link(with_swap(swapped=1_000_000), 1_000_000 / copies, "here")
+    table = with_swap_time(with_swap(swapped=1_000_000), 1_000_000 / copies, "here")
     kept = table.layers[0].recompute[SWAP]
     assert (kept.forward_extra, kept.backward_extra) == (forward, backward)
 
@@ -59,7 +58,7 @@ def test_the_time_of_random_links_is_the_longer_one_and_never_less() -> None:
         layer = replace(with_swap(swapped).layers[0], forward=forward)
         if swapped / rate > 100 * forward:
             continue
-        kept = with_link(replace(CASE_E, layers=(layer,)), rate, "here").layers[0].recompute[SWAP]
+        kept = with_swap_time(replace(CASE_E, layers=(layer,)), rate, "here").layers[0].recompute[SWAP]
         for own, took in (
             (forward, forward * (1 + kept.forward_extra)),
             (2 * forward, 2 * forward * (1 + kept.backward_extra)),
@@ -70,11 +69,11 @@ def test_the_time_of_random_links_is_the_longer_one_and_never_less() -> None:
 
 def test_a_link_that_is_far_too_slow_is_refused() -> None:
     with pytest.raises(ConfigError, match="times as long to copy"):
-        with_link(with_swap(), mb(1), "here")
+        with_swap_time(with_swap(), mb(1), "here")
 
 
 def test_a_table_keeps_what_swap_takes() -> None:
-    table = with_link(with_swap(), mb(500), "here")
+    table = with_swap_time(with_swap(), mb(500), "here")
     nothing = ((0,) * 4,)
     table = replace(table, present=PlanLists(nothing, nothing, nothing, nothing, ((3, 0, 1, 0),)))
     assert table.layers[0].recompute[SWAP].forward_extra == pytest.approx(0.4)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.relieve import relieved
+from ms_tune.planning.search import add_recompute
 from tests.planning import naive
 from tests.planning.tables import CASE_A, random_table
 
@@ -59,7 +59,7 @@ def test_the_fastest_of_all_variants_that_keep_the_limit(seed: int) -> None:
     peaks = sorted({naive.peaks_of(table, one)[stage] for one in variants(table, cells, stage)})
     limit = peaks[len(peaks) // 2] if seed % 5 else peaks[0] - 1
     margin = 7
-    found = relieved(replace(table, limit_bytes=limit + margin), cells, [stage], margin)
+    found = add_recompute(replace(table, limit_bytes=limit + margin), cells, [stage], margin)
     fine = [one for one in variants(table, cells, stage) if naive.peaks_of(table, one)[stage] <= limit]
     if not fine:
         assert found is None
@@ -75,7 +75,7 @@ def test_large_stages_are_relieved_and_the_others_stay() -> None:
     before = naive.peaks_of(CASE_A, cells)
     table = replace(CASE_A, limit_bytes=sorted(before)[-2])
     over = [stage for stage, peak in enumerate(before) if peak > table.limit_bytes]
-    found = relieved(table, cells, over, 0)
+    found = add_recompute(table, cells, over, 0)
     assert over == [0]
     assert found is not None
     assert found[1:] == cells[1:]
@@ -89,4 +89,4 @@ def test_large_stages_are_relieved_and_the_others_stay() -> None:
 
 
 def test_what_recomputing_cannot_free_is_said() -> None:
-    assert relieved(replace(CASE_A, limit_bytes=1), lightest(CASE_A), [0, 3], 0) is None
+    assert add_recompute(replace(CASE_A, limit_bytes=1), lightest(CASE_A), [0, 3], 0) is None

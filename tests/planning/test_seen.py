@@ -8,9 +8,8 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.planning.clock import Clock, LayerTimes, SeenLayer, timed
-from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import End
+from ms_tune.planning.table import StageEnd
+from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, with_layers, with_times
 from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 
@@ -21,8 +20,8 @@ TABLE = replace(
     stages=2,
     micro_batches=4,
     layers=(BODY, replace(BODY, name="experts", count=3, forward=1500)),
-    head=End(),
-    tail=End(forward=500),
+    head=StageEnd(),
+    tail=StageEnd(forward=500),
 )
 
 
@@ -40,7 +39,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     first, second = (render(note, Language.EN) for note in clock.notes)
     assert "dense 2 / none 5.25 | full 7.375 ms (2/2), experts 3.25 / none 8 ms (2/3)" in first
     assert second == "Not measured, but taken beside dense as relative times have it: tail 1 ms forward."
-    table = timed(TABLE, clock.times, "here")
+    table = with_times(TABLE, clock.times, "here")
     dense = table.layers[0]
     assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
     assert with_layers(clock, table) == clock  # nothing is left to be told
@@ -70,7 +69,7 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
 def test_a_quick_layer_that_is_recomputed_is_no_contradiction() -> None:
     clock = with_layers(Clock(9.0, seen=(SeenLayer(0, 8.0, 40.0, 0.0), SeenLayer(1, 0.0, 20.0, 8.0))), TABLE)
     assert clock.times["dense"].backward == {RecomputeMode.NONE: 30 / 4, RecomputeMode.FULL: 34 / 4}
-    assert timed(TABLE, clock.times, "here").layers[0].forward == pytest.approx(2.0)
+    assert with_times(TABLE, clock.times, "here").layers[0].forward == pytest.approx(2.0)
 
 
 def test_of_another_model() -> None:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Need, Outside
-from ms_tune.verdict.run_record import KeptRank, RunRecord, Whole, from_json, to_json
+from ms_tune.verdict.outcome import Need, UntracedNeeds
+from ms_tune.verdict.run_record import RankRecord, RunRecord, from_json, to_json
 
 FULL = RunRecord(
     "910B4",
     None,
-    Outside(reserve_bytes=7),
+    UntracedNeeds(reserve_bytes=7),
     {
-        "rank_0": KeptRank(
+        "rank_0": RankRecord(
             27 * GIB,
             Cap.FRAMEWORK,
-            Outside(
+            UntracedNeeds(
                 workspaces_traced=True,
                 communicators=5,
                 groups=("a (2)", "b"),
@@ -31,9 +31,11 @@ FULL = RunRecord(
                 buffer_mib=100,
                 reserve_bytes=GIB,
             ),
-            Whole(32, 4, Need.derived(50 * GIB, [(10, 11), (20, 21)])),
+            4,
+            32,
+            Need.of_derived_stage(50 * GIB, [(10, 11), (20, 21)]),
         ),
-        "rank_8": KeptRank(whole=Whole(32, 4, None)),
+        "rank_8": RankRecord(run_layers=4, stage_layers=32),
     },
     {
         "rank_0": msg("verdict.none", reason=msg("verdict.none.dropped", rows=7)),
@@ -47,11 +49,10 @@ def test_what_is_written_is_what_is_read() -> None:
     assert (again.chip, again.card_bytes, again.outside) == (FULL.chip, FULL.card_bytes, FULL.outside)
     first, before = again.ranks["rank_0"], FULL.ranks["rank_0"]
     assert (first.cap_bytes, first.cap, first.outside) == (before.cap_bytes, before.cap, before.outside)
-    assert first.whole is not None
-    assert first.whole.need is not None
-    assert before.whole is not None
-    assert before.whole.need is not None
-    assert first.whole.need.footprint_bytes == before.whole.need.footprint_bytes
+    assert (first.run_layers, first.stage_layers) == (before.run_layers, before.stage_layers)
+    assert first.stage_need is not None
+    assert before.stage_need is not None
+    assert first.stage_need.footprint_bytes == before.stage_need.footprint_bytes
     assert again.ranks["rank_8"] == FULL.ranks["rank_8"]
     assert again.doubts == FULL.doubts
 

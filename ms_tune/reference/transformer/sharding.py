@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 from mindspore import Parameter, Tensor, nn
 
-from .buckets import zeros
-from .moe import GroupedExperts, SequentialExperts
-from .parallel import RankGroup
-from .reduction import Reducer, ShardedWeight
+from ms_tune.reference.transformer.gradient_buffers import make_zeros
+from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
+from ms_tune.reference.transformer.parallel import RankGroup
+from ms_tune.reference.transformer.reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .parallel import Groups
+    from ms_tune.reference.transformer.parallel import Groups
 
 
 class Unsharded:
@@ -169,7 +169,7 @@ class Sharder:
             # What cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
             group, copies = RankGroup("", 1, 0), groups.expert_data if experts else groups.data
         name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
-        part = zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
+        part = make_zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
         sharded = ShardedWeight(weight, part, group, copies)
         sharded.begin()
         self.weights.append(sharded)
@@ -202,23 +202,23 @@ class Units:
 
     def start(self) -> None:
         """A forward pass begins."""
-        _gather(self._held)
+        _gather_weights(self._held)
 
     def run(self, cell: nn.Cell, *inputs: object) -> Tensor:
         """The cell's output, its weights gathered for the time being and the next unit's ahead of time."""
         own = self._units[id(cell)]
-        _gather(own)
+        _gather_weights(own)
         for ahead in self._following.get(id(cell), ()):
-            _gather(self._units[id(ahead)], ahead=True)
+            _gather_weights(self._units[id(ahead)], ahead=True)
         output = cell(*inputs)
         for unit in own:
             if unit.releases:
                 unit.let_go()
 
         def before_backward(_gradient: Tensor) -> None:
-            _gather(own)
+            _gather_weights(own)
             for ahead in self._previous.get(id(cell), ()):
-                _gather(self._units[id(ahead)], ahead=True)
+                _gather_weights(self._units[id(ahead)], ahead=True)
             for unit in own:
                 unit.missing = len(unit.weights)
 
@@ -234,7 +234,7 @@ class Units:
 
     def make_whole(self) -> None:
         """Have all whole weights in memory (``FSDP_UNSHARD``)."""
-        _gather(self._all())
+        _gather_weights(self._all())
 
     def let_go(self) -> None:
         """Have all whole weights out of memory (``FSDP_RESHARD``)."""
@@ -269,6 +269,6 @@ class Units:
         return hook
 
 
-def _gather(units: Sequence[ShardedUnit], *, ahead: bool = False) -> None:
+def _gather_weights(units: Sequence[ShardedUnit], *, ahead: bool = False) -> None:
     for unit in units:
         unit.gather(ahead=ahead)
