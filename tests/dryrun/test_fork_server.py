@@ -137,11 +137,11 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import pathlib, sys, time
         from ms_tune.dryrun.engines.local import ForkServer
-        from ms_tune.dryrun.launcher import Child
+        from ms_tune.dryrun.launcher import ChildProcess
         folder = pathlib.Path({str(tmp_path)!r})
         environment = {{"RANK_ID": "0", "RANK_SIZE": "1", "MS_ALLOC_CONF": "", "SHARED": "", "PYTHONPATH": sys.argv[1]}}
         command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
-        one = Child(command, environment, folder / "rank_0", 600.0)
+        one = ChildProcess(command, environment, folder / "rank_0", 600.0)
         server = ForkServer.start(one, folder)
         server.fork(one)
         time.sleep(600)
