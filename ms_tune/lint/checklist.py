@@ -2,23 +2,33 @@
 
 A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
 schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
+
+YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the JSON beside the file
+(``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. It
+counts only if it was made of the very bytes of the file. Without a folder that can be written everything works, and starts a little later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import zlib
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ms_tune.diagnostics import Category, Consequence, Family, Severity
 from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import Dialect
-from ms_tune.lint.cache import read_values
-from ms_tune.lint.expressions import parse_expression
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
+from ms_tune.lint.expressions import keep_expressions, parse_expression
+from ms_tune.records import Record
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import ANY, MISSING, load_source
+from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Text, msg
 
 if TYPE_CHECKING:
@@ -28,6 +38,98 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.expressions import Expression
 
+_FORM = 3  # of the JSON
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def read_values(path: Path) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """The values in a YAML file of ours."""
+    content = path.read_bytes()
+    key = _key(content)
+    kept = _kept_in(path)
+    for place in (f"{str(path).removesuffix('.yaml')}.json", kept):
+        if place is not None:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
+                found = json.loads(file.read())
+                if found["key"] == key:
+                    keep_expressions(found["expressions"])
+                    return found["values"]
+    values = _read(content)
+    if kept is not None:
+        _keep(kept, key, values)
+    return values
+
+
+def parsed(content: bytes) -> str:
+    """The JSON that stands for a YAML file; of an empty text if JSON would change its values, as it would dates."""
+    return _as_json(_key(content), _read(content)) or ""
+
+
+def _key(content: bytes) -> list[int]:
+    return [_FORM, len(content), zlib.crc32(content)]
+
+
+def _read(content: bytes) -> Any:  # noqa: ANN401 - as above
+    # Without positions, which nobody asks for here.
+    loader = Loader(content)
+    return _values(loader, loader.get_single_node())
+
+
+def _values(loader: Any, node: yaml.Node | None) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """What ``yaml.load`` gives, in half the time: nearly all of a checklist is texts, which need no constructor."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_values(loader, one) for one in node.value]
+    if isinstance(node, yaml.MappingNode) and all(key.tag == _TEXT for key, _ in node.value):
+        return {key.value: _values(loader, one) for key, one in node.value}
+    if node is None:  # an empty file
+        return None
+    return node.value if node.tag == _TEXT else loader.construct_object(node, deep=True)
+
+
+def _kept_in(path: Path) -> str | None:
+    folder = os.environ.get("MS_TUNE_CACHE")
+    if not folder:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
+        folder = os.path.join(base, "ms-tune")  # noqa: PTH118 - start-up time
+    if not os.path.isabs(folder):  # noqa: PTH117 - start-up time
+        return None
+    return os.path.join(folder, "checklists", f"{path.stem}-{zlib.crc32(str(path).encode()):08x}.json")  # noqa: PTH118
+
+
+def _as_json(key: list[int], values: object) -> str | None:
+    expressions = {text: parse_expression(text) for text in sorted(set(_expressions_in(values)))}
+    text = json.dumps({"key": key, "expressions": expressions, "values": values}, ensure_ascii=False, default=str)
+    return text if json.loads(text)["values"] == values else None
+
+
+def _expressions_in(values: object) -> Iterator[str]:
+    """The expressions of a checklist, wherever they stand."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if key in ("refuse", "given", "holds") and isinstance(value, str):
+            yield value
+        yield from _expressions_in(value)
+    for value in values if isinstance(values, list) else ():
+        yield from _expressions_in(value)
+
+
+def _keep(kept: str, key: list[int], values: object) -> None:
+    text = _as_json(key, values)
+    if text is None:
+        return
+    folder = os.path.dirname(kept)  # noqa: PTH120 - start-up time
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - start-up time
+        fresh = f"{kept}.{os.getpid()}"  # tempfile would be slow to import
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(fresh, kept)  # noqa: PTH105 - `fresh` is a text
+        except OSError:
+            os.unlink(fresh)  # noqa: PTH108 - as above
+            raise
+
+
 _FOLDER = "checklists"
 _SHARED = "common"
 _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
@@ -36,14 +138,14 @@ FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-k
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
 
-class Condition(NamedTuple):
+class Condition(Record):
     """What a value has to be."""
 
     kind: str  # one of `CONDITIONS`; of a precondition also `legacy` or `holds`
     operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
 
 
-class When(NamedTuple):
+class When(Record):
     """A check is only made if the value at a path (or the framework's default for it) is like this, or an expression holds."""
 
     path: KeyPath
@@ -51,14 +153,14 @@ class When(NamedTuple):
     default: Any
 
 
-class Expectation(NamedTuple):
+class Expectation(Record):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
     condition: Condition
 
 
-class Refusal(NamedTuple):
+class Refusal(Record):
     """A declared check of settings together: what is refused, as an expression."""
 
     refuse: Expression
@@ -68,7 +170,7 @@ class Refusal(NamedTuple):
     related: str | None  # the message for the other settings, which are not pointed at without it
 
 
-class FunctionTest(NamedTuple):
+class FunctionTest(Record):
     """A check in code: a function below :mod:`ms_tune`, and what to pass to it."""
 
     module: str
@@ -80,7 +182,7 @@ class FunctionTest(NamedTuple):
     )
 
 
-class Evidence(NamedTuple):
+class Evidence(Record):
     """Where a check's claim can be read in the framework's own source."""
 
     framework: str  # whose source it is
@@ -239,7 +341,7 @@ def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(shared | member, dialects, family)
 
 
-class Checklist(NamedTuple):
+class Checklist(Record):
     """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
 
     checks: tuple[Check, ...]

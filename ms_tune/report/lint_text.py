@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.lint_common import shown_path, statistics_of
+from ms_tune.records import Record
+from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
@@ -20,7 +21,7 @@ _WIDTH = 160  # longer lines are shown in part
 _BEFORE = 40  # how much of a long line is shown before the place
 
 
-class _Label(NamedTuple):
+class _Label(Record):
     span: Location
     mark: str
     text: str
@@ -54,7 +55,7 @@ def _head(finding: Diagnostic, console: Console) -> str:
 
 def _write_statistics(report: LintReport, console: Console) -> None:
     """How often each check found something."""
-    rows = statistics_of(report)
+    rows = report.statistics()
     width = max((len(str(count)) for _, count, _ in rows), default=0)
     for finding, count, files in rows:
         head = console.paint(_head(finding, console), _COLOURS[finding.severity])

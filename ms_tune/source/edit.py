@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import yaml
 
 from ms_tune.diagnostics import TextEdit
-from ms_tune.source.yaml_loader import Loader
+from ms_tune.records import Record
+from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class EditRefusedError(Exception):
         self.message = message
 
 
+class MoreOnLinesError(EditRefusedError):
+    """There is more than the value on its lines."""
+
+
 class ChangeKind(str, Enum):
     """What can be done to a config."""
 
@@ -57,7 +62,7 @@ class ChangeKind(str, Enum):
     ADD_KEY = "add-key"
 
 
-class ValueChange(NamedTuple):
+class ValueChange(Record):
     """One change of a config's values."""
 
     kind: ChangeKind  # what is done
@@ -303,7 +308,9 @@ def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
     between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
     rest = _END_OF_LINE.match(text, position.value.end)
     if between is None or rest is None:
-        _refuse("several-lines" if rest is None else "shared")
+        if rest is None:
+            raise MoreOnLinesError(msg("edits.several-lines"))
+        _refuse("shared")
     start = between.start("rest")
     return TextEdit(start, start, f" {raw}"), TextEdit(between.end("rest"), rest.end(), "")
 

@@ -1,7 +1,4 @@
-"""PyYAML's nodes as places in a text: what stands where, with aliases and merge keys resolved, and bounds kept.
-
-Where something stands is worked out when somebody asks: of most configs a few places matter, and values need none.
-"""
+"""PyYAML's safe loader, the quicker one of the two that there may be."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 from weakref import WeakValueDictionary
 
 import yaml
 
 from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
-from ms_tune.source.yaml_loader import Loader, Parsed, has_fast_parser
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -24,6 +21,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.text import Message
+
+# A node, event or loader of PyYAML: its type stubs know too little of what the two parsers share.
+Parsed: TypeAlias = Any
+
+# The C parser is ten times as fast, and not in every build of PyYAML.
+_PARSER: Parsed = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHORT, _MOST = 24, 5000  # characters of a word whose tag is kept, and how many are
+
+
+class Loader(_PARSER):  # type: ignore[misc]  # whichever there is
+    """The safe loader, which works out once what a short word without quotes is: files of one folder have the same ones."""
+
+    _tags: ClassVar[dict[str, str]] = {}
+
+    def resolve(self, kind: Parsed, value: Parsed, implicit: Parsed) -> Parsed:
+        """The tag of a node (``BaseResolver.resolve`` of PyYAML 6, ``yaml/resolver.py``)."""
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return super().resolve(kind, value, implicit)
+        tag = self._tags.get(value)
+        if tag is None:
+            tag = super().resolve(kind, value, implicit)
+            if len(value) <= _SHORT and len(self._tags) < _MOST:
+                self._tags[value] = tag
+        return tag
+
+
+def has_fast_parser(loader: Parsed) -> bool:
+    """Whether a loader is built on the C parser."""
+    return issubclass(loader, getattr(yaml, "CSafeLoader", ()))
+
 
 # The offset that an alias stands behind, and how many others stand between.
 Alias: TypeAlias = tuple[int, int]
@@ -46,14 +73,14 @@ _UNUSUAL = re.compile(r"^(?:---|\.\.\.|[ \t?:-]{200})", re.MULTILINE)
 _FLOWS = 500
 
 
-class Plain(NamedTuple):
+class Plain(Record):
     """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
 
     raw: str
     kind: str
 
 
-class NodeEntry(NamedTuple):
+class NodeEntry(Record):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
     key: Location | None

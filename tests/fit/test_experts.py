@@ -16,6 +16,7 @@ import yaml
 from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.calibration_runs import ProbeRun, count_job_layers, plan_probes
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
@@ -24,7 +25,6 @@ from ms_tune.fit.measured import ProbeResult, StageMeasurements
 from ms_tune.fit.table import build_table
 from ms_tune.fit.verify_loop import predict_check_run
 from ms_tune.planning.costs import costs_of
-from ms_tune.resources import data_folder
 from tests.fit.world import MIB
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.calibration_runs import (
     choose_probe_stages,
     count_job_layers,
@@ -34,7 +35,6 @@ from ms_tune.fit.verify_loop import check_probe, lists_of_plan
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.table import IN_CELL, CostTable, check_table
-from ms_tune.resources import data_folder
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
 from tests.kinds import labels

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 from ms_tune.lint.checks.legacy_llama import inner, is_llama, network_of
 from ms_tune.lint.checks.legacy_network import (
     DIMENSIONS,
@@ -91,7 +91,7 @@ _RULES = (
     NetworkRule("automatic", ("parallel", "parallel_mode"), lambda network: if_(network.propagates)),
     NetworkRule("experts", (EXPERTS, "expert_num"), lambda network: if_(network.experts > 1)),
     NetworkRule(
-        "sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not startup.splits_sequence(network.context))
+        "sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not inputs.splits_sequence(network.context))
     ),
     NetworkRule("interleave", (*MODEL, "fine_grain_interleave"), lambda network: if_(network.is_interleaved)),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 from ms_tune.lint.checks.legacy_llama import fuses_experts, is_llama, network_of, shared_experts
 from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 
@@ -61,7 +61,7 @@ def _few_ranks(network: Network) -> dict[str, object] | None:
 def _shared_width(network: Network) -> dict[str, object] | None:
     """Shared experts are one wide block, which tensor parallelism splits unless sequence parallelism has its ranks."""
     width, number = network.size("intermediate_size"), shared_experts(network)
-    if width is None or not isinstance(number, int) or startup.splits_sequence(network.context):
+    if width is None or not isinstance(number, int) or inputs.splits_sequence(network.context):
         return None
     return rest(width * number, network.ways("model_parallel"))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def ignored_interleave(context: CheckContext) -> Iterator[Violation]:
 def is_llama(context: CheckContext) -> bool:
     """Whether the config is one of the legacy Llama network, and says all about it."""
     named = context.get("model.arch.type") in _NETWORKS and context.get("model.model_config.type") == "LlamaConfig"
-    return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
+    return inputs.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
 def network_of(context: CheckContext) -> Network:

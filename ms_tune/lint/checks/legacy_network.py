@@ -1,7 +1,7 @@
 """What a config says about a legacy network and how it is split, for the checks of what such a network refuses.
 
 Sizes are those of ``model_config`` with the defaults of the network's configuration class; ways of splitting are those of
-``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.startup`). MindFormers 1.6 to 2.1.
+``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.inputs`). MindFormers 1.6 to 2.1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import MISSING
 
@@ -56,7 +56,7 @@ class Network(NamedTuple):
     @property
     def splits(self) -> bool:
         """Whether MindSpore splits the network."""
-        return startup.splits(self.context)
+        return inputs.splits(self.context)
 
     @property
     def splits_sequence(self) -> bool:
@@ -66,7 +66,7 @@ class Network(NamedTuple):
     @property
     def is_data_parallel(self) -> bool:
         """Whether every device has the whole network."""
-        return startup.is_parallel(self.context) and self.context.get("parallel.parallel_mode", 1) in _DATA_PARALLEL
+        return inputs.is_parallel(self.context) and self.context.get("parallel.parallel_mode", 1) in _DATA_PARALLEL
 
     @property
     def propagates(self) -> bool:
