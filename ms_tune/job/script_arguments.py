@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 
 from ms_tune.errors import ConfigError
+from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES
 from ms_tune.source.shell.values import Argument, text_of
@@ -122,7 +123,7 @@ def _text(word: Argument) -> str:
     )
 
 
-class _Around(NamedTuple):
+class _Around(Record):
     """What is around a command: the script, its variables, its place."""
 
     script: File
