@@ -4,8 +4,7 @@
 
     MsTuneError              a text, a hint, an exit code
     ├── UsageError           the command line is wrong
-    │   ├── TooFewLayersError    so few layers cannot be spread over a stage's chunks
-    │   └── UnknownArgumentError  a command does not have an argument
+    │   └── TooFewLayersError    so few layers cannot be spread over a stage's chunks
     ├── ConfigError          a config cannot be read, or says something impossible (with file, line, column)
     ├── UnsupportedError     this machine, version or model is not served; the text says what is
     │   └── UncutLayersError     a stage cannot be run with fewer layers
@@ -85,10 +84,6 @@ class UsageError(MsTuneError):
 
 class TooFewLayersError(UsageError):
     """So few layers cannot be spread over a stage's chunks."""
-
-
-class UnknownArgumentError(UsageError):
-    """A command does not have an argument."""
 
 
 class UnsupportedError(MsTuneError):

@@ -23,7 +23,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import CostTable
@@ -227,10 +227,6 @@ def full_first_lists(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[i
     return SappLists(layer_offset_or_none(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 
 
-def _swaps_whole_layer(layer: LayerSpec) -> bool:
-    return any(not swap.target for swap in layer.swap)
-
-
 def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
     """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
     chunks, stages = job.chunks, job.stages
@@ -241,7 +237,8 @@ def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
         rank = ranks[cell] = ranks.get(cell, 0) + 1
         full = layer.recompute is RecomputeMode.FULL
         swaps = bool(layer.swap) and not full
-        if swaps and (not _swaps_whole_layer(layer) or layer.select_patterns or layer.comm_patterns):
+        parts_alone = all(swap.target for swap in layer.swap)
+        if swaps and (parts_alone or layer.select_patterns or layer.comm_patterns):
             return None
         does = {"full": full, "select": full or bool(layer.select_patterns), "comm": full or bool(layer.comm_patterns)}
         for name, wanted in does.items():

@@ -72,7 +72,7 @@ class Ranking:
     candidates: tuple[LayoutCandidate, ...]
     leading: int  # how many of them no other one outdoes
     pruned: int  # how many hold more than the limit allows, whatever they recompute
-    refused: tuple[tuple[Message, int], ...]  # how many the framework refuses, by its word
+    refused: tuple[Message, ...]  # why the framework refuses others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,24 +122,21 @@ def rank_layouts(
         UnsupportedError: The sizes of its model are not all known.
     """
     ranker = _LayoutRanker(job, loaded, limit_bytes)
-    refused: Counter[str] = Counter()
-    words: dict[str, Message] = {}
-    found, pruned = [], 0
+    found, refused, pruned = [], [], 0
     for number, layout in enumerate(layouts):
         on_ranked(number, len(layouts))
         try:
             candidate = ranker.estimate_layout(layout)
         except MsTuneError as error:
-            refused[error.message.id] += 1
-            words.setdefault(error.message.id, error.message)
+            refused.append(error.message)
             continue
         if candidate.estimate.least_bytes > PRUNED * limit_bytes:
             pruned += 1
         else:
             found.append(candidate)
     fronts = _pareto_fronts(found)
-    told = tuple((words[name], count) for name, count in refused.most_common())
-    return Ranking(tuple(one for front in fronts for one in front), len(fronts[0]) if fronts else 0, pruned, told)
+    leading = len(fronts[0]) if fronts else 0
+    return Ranking(tuple(one for front in fronts for one in front), leading, pruned, tuple(refused))
 
 
 def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:

@@ -55,10 +55,19 @@ def _head_lines(found: SearchFit) -> Iterator[Message]:
     )
     if found.ranking.pruned:
         yield msg("layouts.pruned", count=found.ranking.pruned, most=f"{PRUNED - 1:.0%}")
-    for name, count in found.refused.items():
-        yield msg("layouts.left-out", count=count, reason=msg(f"layouts.refused.{name}"))
-    for reason, count in found.ranking.refused:
+    for reason, count in _refusals(found):
         yield msg("layouts.left-out", count=count, reason=reason)
+
+
+def _refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
+    """Why layouts are left out, and how many are for one reason; of reasons in the same words the first is shown."""
+    for name, count in found.refused.items():
+        yield msg(f"layouts.refused.{name}"), count
+    alike: dict[str, list[Message]] = {}
+    for reason in found.ranking.refused:
+        alike.setdefault(reason.id, []).append(reason)
+    for reasons in sorted(alike.values(), key=len, reverse=True):
+        yield reasons[0], len(reasons)
 
 
 def _ranking_table(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
@@ -147,13 +156,7 @@ def search_json(found: SearchFit, language: Language) -> dict[str, object]:
         "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
         "leading": found.ranking.leading,
         "pruned": found.ranking.pruned,
-        "refused": [
-            {"reason": render(reason, language), "count": count}
-            for reason, count in (
-                *((msg(f"layouts.refused.{name}"), count) for name, count in found.refused.items()),
-                *found.ranking.refused,
-            )
-        ],
+        "refused": [{"reason": render(reason, language), "count": count} for reason, count in _refusals(found)],
         "tried": [
             {
                 **_candidate_json(found, one.candidate),

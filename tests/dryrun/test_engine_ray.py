@@ -61,7 +61,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
 def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     """Started in a process of its own; every socket that its processes listen on is looked at."""
     code = (
-        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect\nray = connect()\n"
+        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect_ray\nray = connect_ray()\n"
         "print('PID', os.getpid(), flush=True)\ninput()\nray.shutdown()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

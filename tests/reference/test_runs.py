@@ -203,12 +203,12 @@ import json
 from inspect import signature
 from unittest.mock import Mock
 from mindspore import nn
-from ms_tune.reference.transformer.network import _recompute
+from ms_tune.reference.transformer.network import _recompute_cell
 found = [list(signature(nn.Cell.recompute).parameters)]
 for legacy in (False, True):
     cell = Mock()
     for stops in (False, True):
-        _recompute(cell, Mock(shape=Mock(legacy=legacy)), stops=stops)
+        _recompute_cell(cell, Mock(shape=Mock(legacy=legacy)), stops=stops)
         found.append(cell.recompute.call_args.kwargs)
 json.dump(found, open("found.json", "w"))
 """

@@ -123,7 +123,9 @@ def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) ->
     kept = _layers_that_stay(plan, pipeline, resize_stage(stage, wanted.layers))
     for candidate in _list_candidates(config, plan, wanted.key, kept):
         result = layer_plan(candidate)
-        if result is not None and result.failure is None and _do_the_same(result.layers, kept):
+        if result is None or result.failure is not None:
+            continue
+        if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             return CutModel(
                 candidate, wanted.layers, stage.layers, _pipeline_stages(candidate, result)[stage.index].kinds
             )
@@ -244,10 +246,6 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
     if isinstance(every, list) or (type(every) is int and every > 1):
         pattern = _expert_layers(config, max(kept) + 1)
         made.set(f"{MODEL}.moe_layer_freq", [int(pattern[number]) for number in kept])
-
-
-def _do_the_same(layers: Sequence[LayerSpec], kept: Sequence[LayerSpec]) -> bool:
-    return list(map(_layer_actions, layers)) == list(map(_layer_actions, kept))
 
 
 def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:

@@ -356,9 +356,9 @@ class ChunkNetwork(nn.Cell):
     def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
-        self.embedding = (
-            Embedding(settings) if chunk.embedding or prediction or _ties_embedding(chunk, settings) else None
-        )
+        # The last stage has a copy of the word embedding when the output projection uses it.
+        tied = chunk.head and shape.tied_embeddings
+        self.embedding = Embedding(settings) if chunk.embedding or prediction or tied else None
         self.embeds = chunk.embedding
         self.layers = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
         self.predictions = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if layer.mtp])
@@ -399,11 +399,6 @@ def _make_attention(settings: NetworkSettings) -> nn.Cell:
     if settings.shape.latent:
         return LatentSelfAttention(settings)
     return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
-
-
-def _ties_embedding(chunk: Chunk, settings: NetworkSettings) -> bool:
-    """The last stage has a copy of the word embedding when the output projection uses it."""
-    return chunk.head and settings.shape.tied_embeddings
 
 
 def _table_maker(settings: NetworkSettings) -> TableMaker:

@@ -242,8 +242,8 @@ def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
         value = self.__dict__.get(NAME)
         if value is None:
             return method(self, *arguments, **named)
-        kind = str(self.dtype).lower()
-        number = bool(value) if "bool" in kind else float(value) if "float" in kind else int(value)
+        dtype = str(self.dtype).lower()
+        number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
         return _nested(number, tuple(self.shape))
 
     setattr(tensor, name, answering)
