@@ -13,8 +13,8 @@ from mindspore.ops.composite import GradOperation
 from ms_tune.dialects.job_parts import Sharding
 from ms_tune.planning.schedule import Schedule, stage_passes
 from ms_tune.reference.transformer.network import ChunkNetwork
-from ms_tune.reference.transformer.optimizer import ShardedWeights, WholeWeights
-from ms_tune.reference.transformer.sharding import Sharder
+from ms_tune.reference.transformer.optimizer import WholeWeights
+from ms_tune.reference.transformer.sharding import ShardedWeights, Sharder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

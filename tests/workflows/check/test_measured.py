@@ -12,7 +12,7 @@ from ms_tune.planning.costs import costs_of
 from ms_tune.workflows.check.suggestions import _stage_ranges, _TableSearch
 from tests.planning import naive
 from tests.planning.tables import random_table
-from tests.planning.test_relieve import Cells, lightest
+from tests.planning.test_add_recompute import Cells, lightest
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
