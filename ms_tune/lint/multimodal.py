@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.arguments import command_in
+from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
 from ms_tune.errors import ConfigError
 from ms_tune.job.script_arguments import found_above, is_to_be_filled_in
-from ms_tune.lint.launched import LaunchSource, arguments_of
 from ms_tune.source.shell.assignments import assignments
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES

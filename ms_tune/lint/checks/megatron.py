@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.job_parts import per_job
 from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
+from ms_tune.dialects.megatron.commands import LaunchSource
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
 from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.megatron import names, pairs, releases_of
-from ms_tune.lint.launched import LaunchSource
 from ms_tune.source.shell.line_ends import RETURN
 
 if TYPE_CHECKING:

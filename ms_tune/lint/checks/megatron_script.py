@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.lint.launched import LaunchSource
+    from ms_tune.dialects.megatron.commands import LaunchSource
     from ms_tune.source.shell.values import Argument
 
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
