@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.megatron.arguments import command_in
 from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
 from ms_tune.errors import ConfigError
-from ms_tune.job.script_arguments import found_above, is_to_be_filled_in
 from ms_tune.source.shell.assignments import assignments
 from ms_tune.source.shell.once import launches_in
-from ms_tune.source.shell.read import MAX_BYTES
+from ms_tune.source.shell.read import MAX_BYTES, find_above, is_to_be_filled_in
 from ms_tune.source.yaml import load_source
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class MultimodalSource(LaunchSource):
         for name, word in named:
             text = word.text
             if text and text.endswith((".json", ".yaml", ".yml")) and not is_to_be_filled_in(text):
-                yield name, word, found_above(self.path, text)
+                yield name, word, find_above(self.path, text)
 
     def file(self, name: str) -> SourceFile | None:
         """The content of a file that an option names; None if there is none that can be read."""

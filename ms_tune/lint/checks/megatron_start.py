@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks.launcher_options import LAUNCHERS, unknown
 from ms_tune.lint.checks.megatron import command_in
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def option_unknown(context: CheckContext) -> Iterator[Violation]:
     """Options that the launcher does not have: it stops over them."""
     source, command = command_in(context)
     launch = command.launch
-    for word, written, similar in unknown(launch) if launch.launcher.name in LAUNCHERS else ():
+    for word, written, similar in launch.unknown_options() if launch.launcher.counts else ():
         span = source.span_of(word) if word is not None else None
         params = {"launcher": launch.launcher.name, "name": written, "similar": similar}
         yield Violation((), "similar" if similar else "default", params, span=span)
@@ -54,7 +53,7 @@ def _machines(launch: Launch) -> int | None:
     if launch.launcher.name == "msrun":
         every, local = _number(options.get("worker_num")), _number(options.get("local_worker_num"))
         return every // local if every and local and every % local == 0 else None
-    return _number(options.get("nnodes")) if launch.launcher.name in LAUNCHERS else None
+    return _number(options.get("nnodes")) if launch.launcher.counts else None
 
 
 def port(context: CheckContext) -> Iterator[Violation]:
@@ -62,7 +61,7 @@ def port(context: CheckContext) -> Iterator[Violation]:
     source, command = command_in(context)
     word = command.launch.options.get("master_port")
     number = _number(word)
-    if word is not None and number is not None and number > _PORTS and command.launch.launcher.name in LAUNCHERS:
+    if word is not None and number is not None and number > _PORTS and command.launch.launcher.counts:
         yield Violation((), "default", {"number": number}, span=source.span_of(word))
 
 

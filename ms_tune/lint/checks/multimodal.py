@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS
-from ms_tune.job.script_arguments import stands_somewhere
 from ms_tune.lint.multimodal import MultimodalSource
+from ms_tune.source.shell.read import has_folder_above
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def of_scripts(
 def absent(source: MultimodalSource) -> Iterator[Violation]:
     """A file that the program is given and that is nowhere, though its folder is there (``mindspeed_mm/configs/config.py``)."""
     for option, word, path in source.files():
-        if path is None and stands_somewhere(source.path, word.text or ""):
+        if path is None and has_folder_above(source.path, word.text or ""):
             yield _at(source, option, {"file": word.text, "option": option}, span=source.span_of(word))
 
 
