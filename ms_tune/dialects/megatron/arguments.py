@@ -61,7 +61,10 @@ class ProgramArguments:
 
     def last(self, dest: str) -> GivenArgument | None:
         """The argument that decides about a destination; None if none is written."""
-        names = names_by_dest(self.release).get(dest, ())
+        return self.last_named(*names_by_dest(self.release).get(dest, ()))
+
+    def last_named(self, *names: str) -> GivenArgument | None:
+        """The last argument of one of some names."""
         return next((one for one in reversed(self.given) if one.name in names), None)
 
     def value(self, dest: str) -> object:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
-from ms_tune.dialects.check_context import CodeSource
-from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
+from ms_tune.dialects.check_context import CodeSource, Violation
+from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
 from ms_tune.source.edit import EditRefusedError
@@ -21,19 +22,23 @@ from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import NoReturn
 
     from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.dialects.check_context import FixRule, Violation
+    from ms_tune.dialects.check_context import CheckContext, FixRule
+    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
+
+FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters
-
 Source = TypeVar("Source", bound="LaunchSource")
 
 
@@ -260,3 +265,59 @@ def arguments_of(
     start, end = (place.start, place.end) if place.file is script else (0, 0)
     root = Node(lines.span(start, end), entries)
     return kind(path, script.text, data, root, command, launches, number=number, **further)
+
+
+def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]:
+    """The command that is checked."""
+    if not isinstance(context.source, LaunchSource):
+        raise TypeError(context.source)
+    return context.source, context.source.command
+
+
+def read_plan(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
+    """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
+    return _plan_of(context.job)
+
+
+@per_job
+def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
+    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
+    if command.release not in SERVED or any(True for _ in refused(command)):
+        return None
+    for arguments_only in (False, True):
+        try:
+            inputs = inputs_of(command, arguments_only=arguments_only)
+        except NotEvaluableError:
+            return None
+        except ConfigError:
+            continue
+        plan = normalize_megatron(inputs)
+        if not arguments_only or any(problem.id == "arguments-rejected" for problem in plan.problems):
+            return inputs, plan
+        return inputs, _keep_problems_of_arguments(command, plan)
+    return None
+
+
+# What is without effect whatever layers are made of.
+_BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
+
+
+def _keep_problems_of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
+    """What a plan tells where it is not known what its layers are made of."""
+    told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
+    problems = tuple(problem for problem in plan.problems if problem.id in told)
+    return plan._replace(layers=(), problems=problems, failure=None)
+
+
+def spell_argument(dest: str) -> str:
+    """The name of an argument by its destination, as most have it."""
+    return f"--{dest.replace('_', '-')}"
+
+
+def violation_at(
+    command: ProgramArguments, names: Sequence[str], params: Mapping[str, object], message: str = "default"
+) -> Violation:
+    """A violation at the first of some arguments that is written, each by its name or its destination."""
+    found = (command.last(name) or command.last_named(name) for name in names)
+    given = next((one for one in found if one), None)
+    return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)
