@@ -15,7 +15,6 @@ import pytest
 
 import ms_tune
 from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIfRequest, api, errors
-from tests.sources import modules
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python-api.md"
@@ -135,20 +134,3 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_config_of_dryrun_is_told() -> None:
     with pytest.raises(MsTuneError, match="absent"):
         api.dryrun("absent.yaml", request=DryrunRequest(layers=1))
-
-
-def test_the_command_line_calls_engines_through_the_api() -> None:
-    """From rooms with engines the command line takes classes and constants, no functions."""
-    engines = ("lint.run", "normalize", "dryrun", "memory", "pools", "packing", "readers", "estimate", "native")
-    engines_above = ("fit", "workflows", "metrics", "profile")
-    from tests.sources import imports  # noqa: PLC0415 - this test only
-
-    found = {
-        f"{module.name} -> {use.module}.{use.name}"
-        for module in modules()
-        if module.inside("cli")
-        for use in imports(module)
-        if use.module.startswith(tuple(f"ms_tune.{room}" for room in (*engines, *engines_above)))
-        and not use.name[:1].isupper()
-    }
-    assert found == set()

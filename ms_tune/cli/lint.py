@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.parser import Parser, checked_argument
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
@@ -15,6 +14,7 @@ from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.releases import default_release, release_of
 from ms_tune.lint.file_types import STDIN
 from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import lint_files
 from ms_tune.lint.settings import PROFILES, Selection
 from ms_tune.report.console import usage_hint
 from ms_tune.source.yaml import MAX_BYTES
@@ -103,7 +103,7 @@ def _add_output(parser: Parser) -> None:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file; a file that cannot be read does not keep the others from being checked."""
     _check_usage(arguments)
-    report = api.lint(*arguments.files, request=_request(arguments))
+    report = lint_files([str(file) for file in arguments.files], _request(arguments))
     _tell(report, arguments, console)
     done = _finish(report, arguments, console)
     for trace in report.traces:
@@ -174,7 +174,9 @@ def _write_baseline(report: LintReport, arguments: Namespace, console: Console) 
     file: Path | None = arguments.baseline or report.settings.baseline
     if file is None:
         raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
-    count = api.write_baseline(report, file)
+    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - seldom asked for
+
+    count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
     console.note(console.text("lint.baseline.written", count=count, file=file))
     return ExitCode.USAGE if report.errors else ExitCode.OK
 
@@ -203,9 +205,10 @@ def _show(report: LintReport, arguments: Namespace, console: Console) -> None:
 
         console.write_json(lint_json(report, console.language, statistics=arguments.statistics))
     elif chosen == "sarif":
+        from ms_tune.lint.rules import all_rules  # noqa: PLC0415 - as above
         from ms_tune.report.sarif import lint_sarif  # noqa: PLC0415 - as above
 
-        rules = api.rules(*report.settings.checklists, *arguments.checklist)
+        rules = all_rules([*report.settings.checklists, *arguments.checklist])
         console.write_json(lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
         from ms_tune.report.lint_github import write_github  # noqa: PLC0415 - as above

@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
@@ -15,6 +14,7 @@ from ms_tune.facts.models import names_of
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.includes import MODEL_CONFIG
 from ms_tune.job.job import Job
+from ms_tune.normalize.run import normalize
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit_values import spell_value
@@ -76,8 +76,10 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     job = _job(_load(arguments.file), arguments)
     _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
-        result = api.explicit(job)
-        problems = api.normalize(job).problems
+        from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
+
+        result = explicit(job)
+        problems = normalize(job).problems
         for path in result.left:
             console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
         for place, value, file, line in result.elsewhere:
@@ -89,9 +91,9 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     if arguments.against:
         return _against(job, arguments, console)
     if arguments.to:
-        _tell_files(api.normalize(job), console)
-        return _convert(api.convert(job, arguments.to), arguments, console)
-    return _show(api.normalize(job), arguments, console)
+        _tell_files(normalize(job), console)
+        return _convert_job(job, arguments, console)
+    return _show(normalize(job), arguments, console)
 
 
 def _load(path: Path) -> SourceFile:
@@ -179,9 +181,10 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
 
 def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
-    from ms_tune.report import normalize_against  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.report import normalize_against  # noqa: PLC0415 - as above
 
-    result = api.against(job, *arguments.against)
+    result = compare(job, arguments.against)
     if arguments.json:
         console.write_json(normalize_against.comparison_json(result, console.language))
     else:
@@ -205,22 +208,25 @@ def _check_sapp(arguments: Namespace) -> None:
 
 def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
     """The lists of the pipeline tool SAPP: merged into a config, or by themselves."""
-    text = _read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file)
+    from ms_tune.normalize import sapp, sapp_lists  # noqa: PLC0415 - start-up time
+
+    lists = sapp_lists.parse_sapp(_read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file))
     if not arguments.from_sapp or arguments.file is None:
-        sizes = {"layers": arguments.layers, "stages": arguments.stages, "chunks": arguments.chunks or 1}
-        if arguments.to:
-            return _convert(api.convert_sapp(text, arguments.to, **sizes), arguments, console)
-        return _show(api.from_sapp(text, **sizes), arguments, console)
+        layers, stages, chunks = arguments.layers, arguments.stages, arguments.chunks or 1
+        if not arguments.to:
+            return _show(sapp_lists.plan_of(lists, layers=layers, stages=stages, chunks=chunks), arguments, console)
+        from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
+
+        sizes = sapp.Sizes(layers, stages, chunks)
+        return _convert(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
-    merged = api.merge_sapp(text, _job(source, arguments))
+    merged = sapp.merge(_job(source, arguments), lists)
     if arguments.write or arguments.diff or arguments.to:
         _tell_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
-        return _convert(
-            api.convert(_job(parse_source(merged.text, source.path), arguments), arguments.to), arguments, console
-        )
+        return _convert_job(_job(parse_source(merged.text, source.path), arguments), arguments, console)
     return _show(merged.plan, arguments, console)
 
 
@@ -275,6 +281,12 @@ def _write(  # noqa: PLR0913, PLR0917 - a change in its parts
         said = "normalize.written" if count else "normalize.already"
         console.note(console.text(said, file=source.path, count=count))
     return _exit_code(problems)
+
+
+def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
+    from ms_tune.normalize.convert import convert_job, target_of  # noqa: PLC0415 - start-up time
+
+    return _convert(convert_job(job, target_of(arguments.to)), arguments, console)
 
 
 def _convert(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:

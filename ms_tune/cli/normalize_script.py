@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.text import msg
@@ -32,7 +31,9 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
         return _write(arguments, console)
     if arguments.to:
         return _convert(arguments, console)
-    programs = api.normalize_script(arguments.file, framework_version=arguments.framework_version)
+    from ms_tune.normalize.script import normalize_script  # noqa: PLC0415 - start-up time
+
+    programs = normalize_script(arguments.file, None, arguments.framework_version, supposing=True)
     if arguments.json:
         from ms_tune.report.normalize_json import programs_json  # noqa: PLC0415 - one renderer is needed, not all
 
@@ -47,8 +48,10 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
 
 def _write(arguments: Namespace, console: Console) -> ExitCode:
     """The script without what is ignored: into the file, or as a difference to it."""
+    from ms_tune.normalize.expand_script import explicit_script  # noqa: PLC0415 - start-up time
+
     path = arguments.file
-    found = api.explicit_script(path, framework_version=arguments.framework_version)
+    found = explicit_script(path, None, arguments.framework_version)
     for one in found.left:
         text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
         console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))
@@ -71,9 +74,11 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
 
 def _convert(arguments: Namespace, console: Console) -> ExitCode:
     """What the programs do, in another dialect; several one after another."""
+    from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.convert_script import convert_script  # noqa: PLC0415 - as above
     from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - as above
 
-    found = api.convert_script(arguments.file, arguments.to, framework_version=arguments.framework_version)
+    found = convert_script(arguments.file, target_of(arguments.to), None, arguments.framework_version)
     jobs = []
     for one in found:
         program, settings = one.program, one.settings

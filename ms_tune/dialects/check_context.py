@@ -56,13 +56,18 @@ class CheckContext(NamedTuple):
         """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
-        split, all else a key path; a null counts as missing.
+        split, ``framework.release`` the release as a number, ``written.x`` whether a key is there at all; everything else is a key
+        path, and a null counts as missing.
         """
         room, _, rest = name.partition(".")
         if room == "network":
             return self.model.value(rest)
         if room == "degree":
             return self.job.degree(rest)
+        if room == "framework":
+            return float(self.version)
+        if room == "written":
+            return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
         return self.get(name, UNKNOWN)
 
     def place_of(self, name: str) -> KeyPath | None:
@@ -70,7 +75,7 @@ class CheckContext(NamedTuple):
         room, _, rest = name.partition(".")
         if room == "network":
             return next((field.path for field in self.model.written(rest) if field.path), None)
-        return None if room == "degree" or self.get(name) is None else tuple(name.split("."))
+        return None if self.get(name) is None else tuple(name.split("."))
 
     @property
     def section(self) -> KeyPath:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNKNOWN = ABSENT  # in place of a value
+LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
 _FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
 _EQUAL = (2, 0)  # since then two names for one field may have one value
 _SCORES = {True: "sigmoid", False: "softmax"}
@@ -217,6 +218,16 @@ class ModelConfig:
         """A whole number; None where there is none, or it is not known."""
         value = self.value(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def layers(self) -> int | None:
+        """The number of its layers, but for those that predict further tokens; None if it is not known."""
+        return self.number(LAYERS)
+
+    @property
+    def mtp_layers(self) -> int:
+        """How many layers predict further tokens; 0 if nothing says so."""
+        return self.number(MTP_LAYERS) or 0
 
     def _own(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
         """What the class makes of one of its settings, written or not."""

@@ -64,7 +64,7 @@ class Refusal(NamedTuple):
     refuse: Expression
     given: Expression | None  # only where this holds, too
     defaults: Mapping[str, Any]  # values of settings that are not written
-    at: str | None  # the setting to point at; None for the first that is written
+    at: tuple[str, ...]  # the settings to point at, the first that is written; none for those of the expression
     related: str | None  # the message for the other settings, which are not pointed at without it
 
 
@@ -227,7 +227,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
 
 
 def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
-    dialects = data["dialects"]
+    dialects = data.get("dialects", ())
     for entry in data.get("checks", ()):
         if "members" not in entry:
             yield Check(entry, dialects)
@@ -337,7 +337,9 @@ def _test(value: Mapping[str, Any]) -> Expectation | Refusal | FunctionTest:
     if "refuse" in value:
         given = parse_expression(value["given"]) if "given" in value else None
         refuse = parse_expression(value["refuse"])
-        return Refusal(refuse, given, value.get("defaults", {}), value.get("at"), value.get("related"))
+        at = value.get("at", ())
+        at = (at,) if isinstance(at, str) else tuple(at)
+        return Refusal(refuse, given, value.get("defaults", {}), at, value.get("related"))
     return Expectation(tuple(map(parse_path, _paths(value))), _condition(value))
 
 

@@ -25,7 +25,7 @@ from ms_tune.text import Language, Message, lookup, msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ms_tune.diagnostics import KeyPath, Location
+    from ms_tune.diagnostics import Location
     from ms_tune.enums import Dialect
     from ms_tune.lint.checklist import Check, Condition, When
     from ms_tune.source.yaml import SourceFile
@@ -180,11 +180,14 @@ def _refused_together(context: CheckContext, test: Refusal) -> Iterator[Violatio
     values |= {name: value for name, value in defaults.items() if values.get(name) is UNKNOWN}
     if not all(_is_true(one.value(values.__getitem__)) for one in (given, refuse) if one is not None):
         return
-    places = {name: place for name in (at or names[0], *names) if (place := context.place_of(name))}
-    first = next(iter(places), None)
+    at = at or refuse.names
+    places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
+    # What of a network is refused is told at its own settings, or else at the section.
+    first = next((name for name in (at if at[0].startswith("network.") else places) if name in places), None)
     others = [places[name] for name in refuse.names if name in places and name != first] if related else []
+    unwritten = context.section if at[0].startswith("network.") else tuple(at[0].split("."))
     yield Violation(
-        places[first] if first else _unwritten_place(context, at or names[0]),
+        places[first] if first else unwritten,
         params={name.rpartition(".")[2]: "" if value is UNKNOWN else value for name, value in values.items()},
         related=tuple((path, str(related)) for path in others),
     )
@@ -192,10 +195,6 @@ def _refused_together(context: CheckContext, test: Refusal) -> Iterator[Violatio
 
 def _is_true(value: object) -> bool:
     return value is not UNKNOWN and bool(value)
-
-
-def _unwritten_place(context: CheckContext, name: str) -> KeyPath:
-    return context.section if name.startswith("network.") else tuple(name.split("."))
 
 
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic]) -> bool:

@@ -18,7 +18,7 @@ from ms_tune.source.yaml import is_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_LENGTH = 400
+MAX_LENGTH = 600
 MAX_DEPTH = 30
 _MOST = 10**12  # products of settings are far below; a config must not make the linter compute with huge numbers
 
@@ -143,6 +143,8 @@ def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa
 
 def _combine(kind: type[ast.AST], one: Any, other: Any) -> Any:  # noqa: ANN401 - of any type
     """What an operator makes of two values; :data:`UNKNOWN` where it makes nothing of them."""
+    if other is True and kind in _OF_ANYTHING:  # what is not known is not known to be true
+        return (one is True) is (kind is ast.Is)
     if one is UNKNOWN or other is UNKNOWN:
         return UNKNOWN
     numbers = _is_number(one) + _is_number(other)
@@ -164,12 +166,25 @@ def _largest(value: object) -> object:
     return max(items) if items and all(map(_is_number, items)) else UNKNOWN
 
 
+def _text(value: object) -> object:
+    return value if isinstance(value, str) else UNKNOWN
+
+
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else UNKNOWN
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-_FUNCTIONS = {"largest": _largest, "lower": _lower}
+_FUNCTIONS: dict[str, Callable[[object], object]] = {
+    "largest": _largest,
+    "lower": _lower,
+    "text": _text,
+    "whole": _whole,
+}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ms_tune.dialects.mindformers.refusals_parallel import _DEMANDS  # the table itself is what is compared
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import names
 from ms_tune.facts.query import load
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.lint.checks.parallel_values import _DEMANDS  # the table itself is what is compared
 
 TOLD = load("mindspore_context")
 DEPRECATED, NESTED, REMOVED, SKIPPED = (TOLD[name] for name in ("deprecated", "nested", "removed", "skipped"))

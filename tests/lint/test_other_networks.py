@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ms_tune.dialects.mindformers.refusals_model import decided
 from ms_tune.enums import Dialect
-from ms_tune.lint.checks.core_model import decided
 from ms_tune.source.yaml import parse_source
 from tests.jobs import context
 

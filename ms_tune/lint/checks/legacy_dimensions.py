@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_llama import inner, is_llama, network_of
 from ms_tune.lint.checks.legacy_network import (
     DIMENSIONS,

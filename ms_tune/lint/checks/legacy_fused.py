@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_llama import fuses_experts, is_llama, network_of, shared_experts
 from ms_tune.lint.checks.legacy_network import EXPERTS, MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_, rest
 

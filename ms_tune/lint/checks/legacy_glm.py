@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks import startup
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks.legacy_network import MODEL, PARALLEL, Network, NetworkRule, broken_rule, if_
 
 if TYPE_CHECKING:

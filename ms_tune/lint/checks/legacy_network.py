@@ -1,7 +1,7 @@
 """What a config says about a legacy network and how it is split, for the checks of what such a network refuses.
 
 Sizes are those of ``model_config`` with the defaults of the network's configuration class; ways of splitting are those of
-``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.lint.checks.startup`). MindFormers 1.6 to 2.1.
+``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.startup`). MindFormers 1.6 to 2.1.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.lint.checks import startup
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.lint.checks import legacy_glm, legacy_llama
 from ms_tune.lint.checks.legacy_network import MODEL
 from ms_tune.source.yaml import MISSING
@@ -38,3 +39,14 @@ def uneven(context: CheckContext) -> Iterator[Violation]:
     """Heads of keys and values that do not divide the attention heads."""
     yield from legacy_llama.uneven_key_heads(context)
     yield from legacy_glm.uneven_groups(context)
+
+
+def unsplit_vocabulary(context: CheckContext) -> Iterator[Violation]:
+    """A vocabulary of a legacy model that is no multiple: ``LlamaForCausalLM`` splits neither the loss nor the output layer."""
+    ways = context.integer("parallel_config.model_parallel", 1) or 1
+    if ways <= 1 or not startup.splits(context) or not legacy_llama.is_llama(context):
+        return
+    size = context.model.number("vocab_size")
+    path = ("model", "model_config", "vocab_size")
+    if size and size % ways and context.source.get(path) is not None:
+        yield Violation(path, params={"size": size, "ways": ways})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS, SECTIONS, ever, is_tools, read, settings, unread
-from ms_tune.lint.checks.numbers import is_number
+from ms_tune.lint.checks.values import is_number
 from ms_tune.source.yaml import MISSING, is_same
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.lint.checks import net
+from ms_tune.lint.checks import plan
 from ms_tune.lint.checks.pynative_layers import modules_behind_full
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def layers_per_stage(context: CheckContext) -> Iterator[Violation]:
     path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
     value = context.source.get(path, "auto")
     layers = context.model.number("num_layers")
-    if stages <= 1 or net.passes(context):
+    if stages <= 1 or plan.passes(context):
         return
     if value == "auto":
         if layers is not None and layers % (stages * chunks) and not _extra(context):
@@ -221,7 +221,7 @@ def without_match(context: CheckContext) -> Iterator[Violation]:
     told = {told.path for check in (unmatched_module, modules_behind_full) for told in check(context)}
     traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
     asked = context._replace(options={"traps": traps})
-    yield from (violation for violation in net.trap(asked) if violation.path not in told)
+    yield from (violation for violation in plan.accepted(asked) if violation.path not in told)
 
 
 def context_without_mask(context: CheckContext) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import parse_specs
-from ms_tune.lint.checks import net
+from ms_tune.lint.checks import plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def modules_behind_full(context: CheckContext) -> Iterator[Violation]:
 
     Beside ``full_recompute_layer`` the layers of modules are not checked either: those that no layer has are dropped.
     """
-    if context.get("recompute.mode") != "select" or not net.passes(context):
+    if context.get("recompute.mode") != "select" or not plan.passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))
     last, ahead = context.model.number("num_layers"), context.model.number("mtp_num_layers") or 0
@@ -39,7 +39,7 @@ def modules_behind_full(context: CheckContext) -> Iterator[Violation]:
 
 def exclusions(context: CheckContext) -> Iterator[Violation]:
     """An exclusion (2.1) that leaves nothing of a module's recompute, or of layers that are not recomputed at all."""
-    if context.get("recompute.mode") not in ("full", "select") or not net.passes(context):
+    if context.get("recompute.mode") not in ("full", "select") or not plan.passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))
     chosen = dict(_layers(context, _MODULES)) if context.get("recompute.mode") == "select" else {}

@@ -1,8 +1,4 @@
-"""Checks of what sections hand to classes: all but ``type`` become keyword arguments of the class.
-
-``MindFormerRegister.get_instance_from_cfg`` (``mindformers/tools/register/register.py``, 1.6 to 2.1) calls the class with them.
-A class that MindSpore has is not looked at: what it takes depends on the release of MindSpore.
-"""
+"""Checks of what stands beside a class's name in a config, against the classes that the framework registers."""
 
 from __future__ import annotations
 
@@ -11,11 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
-from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments
-from ms_tune.lint.checks import startup
+from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments, registered
+from ms_tune.facts.releases import served
 from ms_tune.source.yaml import find_values
 
 if TYPE_CHECKING:
@@ -191,3 +188,27 @@ def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
         own = facts.defaults.get(str(key))
         default = None if turned else facts.fields.get(field) if own is None else own
         yield (*where, str(key)), value, default
+
+
+def unregistered(context: CheckContext) -> Iterator[Violation]:
+    """A name under which no class is registered.
+
+    The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
+    has registered (``auto_register``), and names that come with another release: a check of their own tells those.
+    """
+    names = context.options["names"]
+    release = context.version
+    for dotted, kind in names.items() if isinstance(names, dict) else ():
+        known = registered(str(kind), release, context.dialect)
+        for path, value in find_values(context.source.data, tuple(str(dotted).split("."))):
+            odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
+            given = str(value) if odd else value[0] if isinstance(value, list) and value else value
+            section = context.source.get(path[:-1])
+            own = isinstance(section, dict) and "auto_register" in section
+            if given is None or isinstance(given, (list, dict)) or own or given in known:
+                continue
+            name = str(given)
+            since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
+            similar = closest(name, sorted(known))
+            params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
+            yield Violation(path, "later" if since else "similar" if similar else "default", params)

@@ -1,0 +1,271 @@
+"""What MindFormers refuses of the recompute and swap values."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindformers import startup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
+
+_RECOMPUTE_SECTION = "recompute_config"
+_COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
+_EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
+# A dot between two plain characters, which a regular expression would write as `\.`.
+_PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
+
+
+def too_long(context: CheckContext) -> Iterator[Violation]:
+    """More numbers than pipeline stages.
+
+    ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
+    IndexError (MindFormers 1.7 to 2.1).
+    """
+    stages = startup.stages(context) or 1
+    for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
+        checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
+        if checked and len(counts) > stages:
+            yield Violation(
+                path,
+                params={"length": len(counts), "stages": stages},
+                related=((("parallel_config", "pipeline_stage"), "stages"),),
+            )
+
+
+def negative(context: CheckContext) -> Iterator[Violation]:
+    """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
+    heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
+    ids = startup.swaps_in_core(context)
+    for path, counts in _lists(context, heard):
+        if ids and path[1] in _COUNTS:
+            continue
+        for index, count in enumerate(counts):
+            if count < 0:
+                yield Violation((*path, index))
+
+
+def texts(context: CheckContext) -> Iterator[Violation]:
+    """A list of texts where numbers are meant: taken as patterns, which stands for every layer."""
+    candidates: list[tuple[KeyPath, object]] = [
+        ((_RECOMPUTE_SECTION, "recompute"), context.get(f"{_RECOMPUTE_SECTION}.recompute"))
+    ]
+    if not startup.is_reduced(context):
+        for key in (*_COUNTS[1:], *_EXCLUDES):
+            values = context.get(f"{_RECOMPUTE_SECTION}.{key}")
+            if isinstance(values, dict):
+                candidates += [((_RECOMPUTE_SECTION, key, str(pattern)), value) for pattern, value in values.items()]
+    for path, value in candidates:
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            yield Violation(path)
+
+
+def plain_dot(context: CheckContext) -> Iterator[Violation]:
+    r"""A pattern with a plain dot: patterns are split at ``\.``, so it is one name that no cell has."""
+    for key in (*_COUNTS[1:], *_EXCLUDES):
+        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
+        for index, pattern in enumerate(value if isinstance(value, (list, dict)) else ()):
+            if isinstance(pattern, str) and _PLAIN_DOT.search(pattern.replace(r"\.", " ")):
+                item = pattern if isinstance(value, dict) else index
+                fixed = _PLAIN_DOT.sub(r"\\.", pattern)
+                yield Violation(
+                    (_RECOMPUTE_SECTION, key, item), params={"pattern": pattern, "fixed": fixed}, at_key=True
+                )
+
+
+def exclude_without_patterns(context: CheckContext) -> Iterator[Violation]:
+    """An exclusion that names no operator: there are no default patterns for it, so it excludes nothing."""
+    for key in _EXCLUDES:
+        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
+        patterns = isinstance(value, dict) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+        if value and not patterns:
+            yield Violation((_RECOMPUTE_SECTION, key))
+
+
+def sequence_pipeline(context: CheckContext) -> Iterator[Violation]:
+    """Full recompute with ``seq_split_num``; any value that is not false or empty counts as full."""
+    splits = context.integer("parallel_config.seq_split_num", 1) or 1
+    stages = context.integer("parallel_config.pipeline_stage", 1) or 1
+    if splits > 1 and stages > 1 and context.get(f"{_RECOMPUTE_SECTION}.recompute"):
+        yield Violation((_RECOMPUTE_SECTION, "recompute"), related=((("parallel_config", "seq_split_num"), "splits"),))
+
+
+def not_a_list(context: CheckContext) -> Iterator[Violation]:
+    """MindSpeed-Core-MS takes lists only; what is empty or false counts as no layers."""
+    for key in _COUNTS:
+        value = context.get(f"parallel_config.{_RECOMPUTE_SECTION}.{key}")
+        if value and not isinstance(value, list):
+            yield Violation(("parallel_config", _RECOMPUTE_SECTION, key))
+
+
+def communication_without_sequence_parallel(context: CheckContext) -> Iterator[Violation]:
+    """Communication recompute drops the gathered input of a linear layer; only sequence parallel gathers one."""
+    tensor = context.integer("parallel_config.tensor_model_parallel_size", 1)
+    if context.get("parallel_config.sequence_parallel") is True and tensor != 1:
+        return
+    value = context.get(f"parallel_config.{_RECOMPUTE_SECTION}.select_comm_recompute")
+    if isinstance(value, list) and any(any(row) if isinstance(row, list) else row for row in value):
+        name = "tensor-parallel" if context.get("parallel_config.sequence_parallel") is True else "default"
+        yield Violation(("parallel_config", _RECOMPUTE_SECTION, "select_comm_recompute"), name)
+
+
+def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPath, list[int]]]:
+    """The lists of plain numbers, given directly or for a pattern.
+
+    In swap mode lists hold layer ids and are none of these; exclusions are still read as numbers of layers. Where a model
+    is told to swap by its own section, ``check_rules`` still counts those that are given directly.
+    """
+    swapping = context.get("swap_config.swap") is True
+    by_pattern = not startup.is_reduced(context)
+    for key in keys:
+        if swapping and key not in _EXCLUDES:
+            continue
+        value = context.get(f"{_RECOMPUTE_SECTION}.{key}")
+        path = (_RECOMPUTE_SECTION, key)
+        # Exclusions have no default patterns that a plain value would be for; it is not even read.
+        found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
+        # What stands for patterns does not reach a model of 1.6 that is no legacy one.
+        ids = startup.swaps_in_core(context) and key not in _EXCLUDES
+        if isinstance(value, dict) and key != "recompute" and by_pattern and not ids:
+            found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
+        for here, counts in found:
+            if isinstance(counts, list) and counts and all(isinstance(count, int) for count in counts):
+                yield here, counts
+
+
+_SWAP_SECTION = "swap_config"
+_RECOMPUTE_KEYS = ("recompute", "select_recompute", "select_comm_recompute")
+
+
+def entries(context: CheckContext) -> Iterator[Violation]:
+    """Entries that ``TransformerSwapConfig`` refuses, whether swap is on or off."""
+    if context.get("swap_config.layer_swap") is None and context.get("swap_config.op_swap") is None:
+        return
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"{_SWAP_SECTION}.{key}")
+        path: KeyPath = (_SWAP_SECTION, key)
+        if value is None:
+            continue
+        if not isinstance(value, (list, dict)):
+            yield Violation(path, "not-a-list")
+            continue
+        wrapped: list[tuple[KeyPath, object]] = (
+            [(path, value)] if isinstance(value, dict) else [((*path, i), item) for i, item in enumerate(value)]
+        )
+        yield from _entries(wrapped, named=key == "op_swap")
+
+
+def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Violation]:
+    groups: dict[object, list[tuple[KeyPath, dict[object, object]]]] = {}
+    for path, item in items:
+        if not isinstance(item, dict):
+            yield Violation(path, "not-an-entry")
+            continue
+        # Operators without a prefetch only fail when swap is on.
+        needed = ("op_name", "layers") if named else ("layers", "backward_prefetch")
+        missing = next((key for key in needed if key not in item), "")
+        if missing:
+            yield Violation(path, "missing", {"missing": missing})
+        elif named and not _are_names(item["op_name"]):
+            yield Violation((*path, "op_name"), "op-name")
+        elif not _are_layers(item["layers"]):
+            yield Violation((*path, "layers"), "layers")
+        else:
+            for name in _names(item["op_name"]) if named else [""]:
+                groups.setdefault(name, []).append((path, item))
+    for group in groups.values():
+        first, *others = (item.get("backward_prefetch") for _, item in group)
+        if any(item["layers"] is True for _, item in group) and any(other != first for other in others):
+            yield Violation((*group[-1][0], "backward_prefetch"), "inconsistent")
+
+
+def while_off(context: CheckContext) -> Iterator[Violation]:
+    """Lists that are sound, beside a switch that is off."""
+    if any(True for _ in entries(context)):
+        return
+    for key in ("layer_swap", "op_swap"):
+        if context.get(f"{_SWAP_SECTION}.{key}"):
+            yield Violation((_SWAP_SECTION, key))
+
+
+def prefetch(context: CheckContext) -> Iterator[Violation]:
+    """With swap on, ``check_rules`` takes whole numbers from 1 up only, although ``Cell.offload`` knows others."""
+    default = context.get(f"{_SWAP_SECTION}.default_prefetch", 1)
+    if not _is_prefetch(default):
+        yield Violation((_SWAP_SECTION, "default_prefetch"))
+    for path, item in _written(context):
+        if not _is_prefetch(item.get("backward_prefetch")):
+            yield Violation((*path, "backward_prefetch"))
+
+
+def nested_layers(context: CheckContext) -> Iterator[Violation]:
+    """With swap on, ``check_rules`` refuses the lists of lists that the class itself takes."""
+    for path, item in _written(context):
+        layers = item.get("layers")
+        if isinstance(layers, list) and any(isinstance(part, list) for part in layers):
+            yield Violation((*path, "layers"))
+
+
+def recompute_values(context: CheckContext) -> Iterator[Violation]:
+    """Recompute values in swap mode are layer ids: a switch, or a list of whole numbers (``_rule_recompute_no_pp``)."""
+    for key in _RECOMPUTE_KEYS:
+        path: KeyPath = ("recompute_config", key)
+        value = context.source.get(path, default=False)
+        if isinstance(value, list):
+            if not all(isinstance(item, int) for item in value):
+                yield Violation(path)
+        elif isinstance(value, dict) and key != "recompute":
+            for pattern, layers in value.items():
+                if not isinstance(layers, list):
+                    yield Violation((*path, str(pattern)), "pattern")
+        elif not isinstance(value, bool):
+            yield Violation(path)
+
+
+def without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
+    """Swap needs lazy inline; without pipeline stages that is only kept with gradient accumulation."""
+    stages = context.integer("parallel_config.pipeline_stage", 1)
+    steps = context.integer("runner_config.gradient_accumulation_steps", 1)
+    if stages == 1 and steps == 1:
+        yield Violation((_SWAP_SECTION, "swap"))
+
+
+def _written(context: CheckContext) -> Iterator[tuple[KeyPath, dict[object, object]]]:
+    """The entries of both lists; a single entry need not be in a list."""
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"{_SWAP_SECTION}.{key}")
+        if isinstance(value, dict):
+            yield (_SWAP_SECTION, key), value
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict):
+                yield (_SWAP_SECTION, key, index), item
+
+
+def _is_prefetch(value: object) -> bool:
+    """``isinstance(value, int)``, which in Python takes True for a 1 as well."""
+    return isinstance(value, int) and value >= 1
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(name, str) for name in value))
+
+
+def _names(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _are_layers(value: object) -> bool:
+    if isinstance(value, bool):
+        return True
+    if not isinstance(value, list):
+        return False
+    return _are_whole(value) or all(isinstance(part, list) and _are_whole(part) for part in value)
+
+
+def _are_whole(value: list[object]) -> bool:
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)

@@ -1,0 +1,374 @@
+"""Checks of the model's settings in Mcore models (``use_legacy: False``), which ``TransformerConfig`` takes or refuses.
+
+The rules are those of ``TransformerConfig.__post_init__`` (``mindformers/parallel_core/transformer_config.py``, 1.6 to
+2.1), and of the layers that are built after it (``training_graph/transformer``, and ``mindformers/pynative/transformers`` of
+the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+from ms_tune.dialects.mindformers.placement import place
+from ms_tune.enums import Dialect
+from ms_tune.errors import closest
+from ms_tune.facts.legacy import fills_experts
+from ms_tune.facts.model_keys import keys_for, known_since
+from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, facts_of
+from ms_tune.facts.registries import mindspore_values
+from ms_tune.facts.releases import VERSIONS
+from ms_tune.source.yaml import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.layer_plan import Placement
+
+_MODEL = ("model", "model_config")
+
+
+def _section(context: CheckContext) -> tuple[str, ...]:
+    """Where a config has what it says of its model."""
+    return _MODEL if context.dialect is Dialect.MINDFORMERS else _MODEL[:1]
+
+
+def decided(context: CheckContext) -> Iterator[Violation]:
+    """A setting of which the network that is built says itself what it is, whatever is written."""
+    model = context.model
+    mode, section = "static" if context.dialect is Dialect.MINDFORMERS else "dynamic", _section(context)
+    network = facts_of(model.release, architecture=model.architecture)
+    for name, fixed in network.says.get(mode, {}).items() if model.architecture in network.architectures else ():
+        for key in sorted(keys_for(name, model.release)):
+            value = context.mapping(".".join(section)).get(key)
+            if fixed is None and isinstance(value, int) and value:
+                yield Violation((*section, key), at_key=True)
+            elif fixed is not None and isinstance(value, bool) and value is not fixed:
+                yield Violation((*section, key), "fixed", {"fixed": fixed}, at_key=True)
+
+
+def unweighted(context: CheckContext) -> Iterator[Violation]:
+    """Layers that predict further tokens, in a model that divides the weight of their loss, and no such weight: it has no default.
+
+    The option ``models`` names the models of which the release's training network has such layers.
+    """
+    model = context.model
+    layers, weight = model.mtp_layers, model.value("mtp_loss_scaling_factor")
+    if model.kind in context.names("models") and layers > 0 and weight is None:
+        yield Violation(model.field(MTP_LAYERS).path or _MODEL, params={"layers": layers})
+
+
+def unconverted(context: CheckContext) -> Iterator[Violation]:
+    """A key that no field takes: up to 1.8 such a key stops the run, later it is only told (``convert_to_transformer_config``)."""
+    facts = context.model.facts
+    known = facts.keys_known()
+    for key in map(str, context.mapping("model.model_config")):
+        if key in known:
+            continue
+        later = known_since(key, startup.release(context))
+        if later:
+            yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
+        elif facts.name:  # which keys other models take out of the conversion is not known
+            yield Violation((*_MODEL, key), at_key=True)
+
+
+def conflicting(context: CheckContext) -> Iterator[Violation]:
+    """A second name for a field that the model's class has a value for: 'Mapping Conflicts' or 'Multiple Config'."""
+    model = context.model
+    section = context.mapping(".".join(_section(context)))
+    for own, field in model.clashes():
+        if field.path is not None and (own in model.facts.defaults or own not in section):
+            yield Violation(field.path, params={"own": own, "field": field.name}, at_key=True)
+
+
+def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
+    """Dense layers at the beginning, and a frequency of layers with experts that says otherwise."""
+    model = context.model
+    dense, frequency, layers = model.number("first_k_dense_replace"), model.value("moe_layer_freq"), model.layers
+    if not dense or dense < 0:
+        return
+    if isinstance(frequency, list):
+        broken = layers is not None and frequency != [0] * dense + [1] * (layers - dense)
+    else:
+        broken = isinstance(frequency, int) and not isinstance(frequency, bool) and frequency > 1
+    if broken:
+        params = {"moe_layer_freq": frequency, "first_k_dense_replace": dense}
+        yield Violation(_place_of_field(context, "moe_layer_freq", "first_k_dense_replace"), params=params)
+
+
+def layer_frequency(context: CheckContext) -> Iterator[Violation]:
+    """A frequency of layers with experts that is no list of as many zeros and ones as there are layers, or above their number."""
+    model = context.model
+    frequency, layers = model.value("moe_layer_freq"), model.layers
+    if model.value("first_k_dense_replace") not in (None, 0) or layers is None:
+        return
+    if isinstance(frequency, list):
+        broken = len(frequency) != layers or any(number not in (0, 1) for number in frequency)
+    else:
+        broken = isinstance(frequency, int) and not isinstance(frequency, bool) and frequency > layers
+    if broken:
+        params = {"moe_layer_freq": frequency, LAYERS: layers}
+        yield Violation(_place_of_field(context, "moe_layer_freq", LAYERS), params=params)
+
+
+def window_size(context: CheckContext) -> Iterator[Violation]:
+    """A window of attention with an end below -1."""
+    window = context.model.value("window_size")
+    if any(isinstance(end, int) and end < -1 for end in (window[:2] if isinstance(window, list) else [])):
+        yield Violation(_place_of_field(context, "window_size"))
+
+
+def _place_of_field(context: CheckContext, *fields: str) -> KeyPath:
+    """Where the first of the fields is written, or else the section."""
+    return next((place for field in fields if (place := context.place_of(f"network.{field}"))), context.section)
+
+
+_NETWORK = (*_MODEL, "architectures")
+_TYPED = ("params", "compute", "layernorm_compute", "rotary", "moe_router", "softmax_compute", "embedding_params")
+_WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size")
+
+
+def data_types(context: CheckContext) -> Iterator[Violation]:
+    """A data type that has no such name: spelling and capitals count."""
+    known = mindspore_values("core_data_types")
+    model = context.model
+    for name in _TYPED:
+        for field in model.written(f"{name}_dtype"):
+            if field.path is None or field.value is None or field.value is UNKNOWN or field.value in known:
+                continue
+            similar = closest(str(field.value).lower(), known)
+            params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
+            yield Violation(field.path, "similar" if similar else "default", params)
+
+
+def activations(context: CheckContext) -> Iterator[Violation]:
+    """An activation function that training has not got, by the table that the option ``known`` names: ``get_activation`` refuses it."""
+    known = mindspore_values(str(context.options["known"]))
+    for field in context.model.written("hidden_act"):
+        if (
+            field.path is not None
+            and field.value is not None
+            and field.value is not UNKNOWN
+            and field.value not in known
+        ):
+            similar = closest(str(field.value).lower(), known)
+            params = {"name": field.value, "similar": similar, "choices": ", ".join(known)}
+            yield Violation(field.path, "similar" if similar else "default", params)
+
+
+def widths(context: CheckContext) -> Iterator[Violation]:
+    """Widths that are no multiple of ``model_parallel``."""
+    ways = context.integer("parallel_config.model_parallel", 1) or 1
+    if ways <= 1 or not startup.splits(context) or startup.is_legacy(context):
+        return
+    for name in _WIDTHS:
+        for field in context.model.written(name):
+            width = field.value
+            if field.path and isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % ways:
+                related = ((("parallel_config", "model_parallel"), "ways"),)
+                yield Violation(field.path, params={"width": width, "ways": ways}, related=related)
+
+
+def untrained(context: CheckContext) -> Iterator[Violation]:
+    """A network that the release does not have, or has for inference only."""
+    names = context.source.get(_NETWORK)
+    name = str(names[0]) if isinstance(names, list) and names else str(names)
+    since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
+    if since is None:
+        return
+    release = startup.release(context)
+    facts = facts_of(release, architecture=name)
+    params = {"name": name, "release": release, "since": since}
+    if facts.name is None:
+        yield Violation(_NETWORK, "later", params)
+    elif not facts.modes:
+        yield Violation(_NETWORK, params=params)
+
+
+def unnamed(context: CheckContext) -> Iterator[Violation]:
+    """A model whose settings are named and whose network is not."""
+    kind = context.source.get((*_MODEL, "model_type"))
+    usual = facts_of(startup.release(context), kind=str(kind)).architectures
+    elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
+    if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
+        yield Violation(_MODEL, params={"network": usual[0]})
+
+
+def nameless(context: CheckContext) -> Iterator[Violation]:
+    """The name that the register looks a class up by is not there: another one is, or none is.
+
+    ``MindFormerRegister.get_instance_from_cfg`` wants ``type`` of a legacy model (of the settings, then of ``arch``), and of
+    others ``model_type``. Only told of a config that has the sections which the option names.
+    """
+    settings = context.source.get(_MODEL)
+    if not isinstance(settings, dict) or not context.names("sections") <= context.source.data.keys():
+        return
+    if not startup.is_legacy(context):
+        elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
+        if not elsewhere and settings.get("model_type") is None:
+            yield Violation(_MODEL, "kind")
+    elif "type" not in settings:
+        named = [(*_MODEL, key) for key in ("model_type", "architectures") if key in settings]
+        yield Violation(*((named[0], "default") if named else (_MODEL, "legacy")))
+    elif "type" not in context.mapping("model.arch"):
+        yield Violation(("model",), "network")
+
+
+def no_switch_for_legacy(context: CheckContext) -> Iterator[Violation]:
+    """What stands in the place of True or False, and which kind of network it gives."""
+    for path in (("use_legacy",), ("context", "use_legacy")):
+        value = context.source.get(path)
+        if value is not None and not isinstance(value, bool):
+            yield Violation(path, "default" if value else "core")
+
+
+def half_legacy(context: CheckContext) -> Iterator[Violation]:
+    """A model of Mcore whose ``moe_config`` is made an object as for a legacy one (``build_parallel_config``)."""
+    if fills_experts(context.source.data):
+        yield Violation(("context", "use_legacy"))
+
+
+_OFFSET = (*_MODEL, "offset")
+_MOST = 10_000  # layers or cells, as in the readers of the configs
+
+
+def impossible_split(context: CheckContext) -> Iterator[Violation]:
+    """An offset that MindFormers refuses (``LayerSetting._check_inputs``, 1.6 to 2.1)."""
+    inputs, path = _inputs(context)
+    if inputs is None:
+        yield from _impossible_shape(context)
+        return
+    refused = [stop for stop in map(_refusal, _readings(context, inputs)) if stop]
+    if refused and len(refused) == len(_readings(context, inputs)):
+        related = () if path == _OFFSET else ((path, "layers"),)
+        yield Violation(
+            _OFFSET if context.get(".".join(_OFFSET)) is not None else path,
+            params=_split_params(inputs, error=str(refused[0])),
+            related=related,
+        )
+
+
+def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
+    """An offset of more or fewer numbers than stages, which is refused however many layers there turn out to be."""
+    inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
+    if inputs is None or _is_part(context):
+        return
+    errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
+    if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
+        rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
+        yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
+
+
+def miscounted_split(context: CheckContext) -> Iterator[Violation]:
+    """An offset that MindFormers accepts and then counts more than once.
+
+    The sum is compared before a number, or a list with several chunks, is spread over all cells (1.6 to 2.1).
+    """
+    inputs, path = _inputs(context)
+    if inputs is None:
+        return
+    placements = [_placement(reading) for reading in _readings(context, inputs)]
+    if placements and all(placement and placement.slots != inputs.layers for placement in placements):
+        slots = next(placement.slots for placement in placements if placement)
+        yield Violation(_OFFSET, params=_split_params(inputs, slots=slots), related=((path, "layers"),))
+
+
+def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
+    """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
+    model, legacy = context.model, startup.is_legacy(context)
+    layers, place = model.number("num_layers"), model.field("num_layers").path
+    if layers is None or len(model.written("num_layers")) > 1 or _is_part(context):
+        return None, ()
+    if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
+        return None, ()  # the other file may have it
+    return _with_layers(context, layers), place or _MODEL
+
+
+def _is_part(context: CheckContext) -> bool:
+    """Whether the model is a part of a multi-modal one, which has stages of its own."""
+    return any(map(context.model.number, ("stage_num", "start_stage")))
+
+
+def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
+    """What decides about the split of so many layers, or None if the config does not tell all of it."""
+    legacy, offset = startup.is_legacy(context), context.model.value("offset")
+    stages, interleave = startup.stages(context), startup.interleaves(context)
+    chunks = context.integer(".".join((*_MODEL, "pp_interleave_num")), 1 if legacy else None)
+    if stages is None or stages < 1 or offset is UNKNOWN or (interleave and chunks is None):
+        return None  # some legacy models know no offset
+    return RecomputeInputs(
+        layers=layers,
+        stages=stages,
+        offset=offset,
+        interleave=interleave,
+        interleave_num=chunks,
+        scheduler=startup.scheduler(context),
+        legacy=legacy,
+        mtp_layers=0 if legacy else _further(context),
+        version=startup.release(context),
+    )
+
+
+def too_few(context: CheckContext) -> Iterator[Violation]:
+    """Fewer layers than stages, or than stages times chunks (``PreTrainedModel.check_pipeline_stage``, 1.6 to 2.1).
+
+    DeepSeek-V3 has a check of its own, which also looks at a single stage (``models/deepseek3/utils.py``).
+    """
+    inputs, path = _inputs(context)
+    if inputs is None or not startup.splits_by_strategy(context):
+        return
+    if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
+        return
+    needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
+    layers = inputs.layers + _further(context)
+    if layers < needed:
+        yield Violation(path, params=_split_params(inputs, needed=needed))
+
+
+def _further(context: CheckContext) -> int:
+    """Layers that predict further tokens; some models count them with the others."""
+    return context.model.number("mtp_num_layers") or 0
+
+
+def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
+    """The config as different models read it: a finding is one only if it is one for all of them.
+
+    None for counts that no model has: layer by layer they would fill the memory.
+    """
+    if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
+        return []
+    extra = _further(context) if inputs.legacy else 0
+    return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
+
+
+def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
+    try:
+        place(inputs)
+    except FrameworkStop as stop:
+        return stop
+    return None
+
+
+def _placement(inputs: RecomputeInputs) -> Placement | None:
+    try:
+        return place(inputs)
+    except FrameworkStop:
+        return None
+
+
+def _split_params(inputs: RecomputeInputs, **more: object) -> dict[str, object]:
+    chunks = inputs.interleave_num if inputs.interleave else 1
+    cells = inputs.stages * (chunks or 1)
+    return {
+        "layers": inputs.layers,
+        "stages": inputs.stages,
+        "chunks": chunks,
+        "offset": inputs.offset,
+        "rest": inputs.layers % cells,
+        **more,
+    }
