@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.plan import divide
-from ms_tune.lint.checks import plan
+from ms_tune.dialects.plan_traps import passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def layer_list(context: CheckContext) -> Iterator[Violation]:
     stages, chunks = _sizes(context)
     layers = context.integer("model_config.num_layers")
     path = ("parallel_config", "num_layer_list")
-    if rows is None or stages <= 1 or plan.passes(context):
+    if rows is None or stages <= 1 or passes(context):
         return
     expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
     flat = [item for row in rows for item in row]
@@ -56,7 +56,7 @@ def too_few_layers(context: CheckContext) -> Iterator[Violation]:
 def recompute_shape(context: CheckContext) -> Iterator[Violation]:
     """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
     stages, chunks = _sizes(context)
-    if plan.passes(context):
+    if passes(context):
         return
     if context.get("parallel_config.standalone_embedding_stage") is True:
         stages -= 1
