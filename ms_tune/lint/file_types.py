@@ -189,7 +189,7 @@ def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
     if source.path.suffix not in SCRIPTS:
         return ()
-    from ms_tune.lint.multimodal import multimodal_commands  # noqa: PLC0415 - as above
+    from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
 
     return multimodal_commands(source.path, source.text)
 
