@@ -13,12 +13,12 @@ from ms_tune.dialects.mindformers import refusals, startup
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
+from ms_tune.dialects.mindformers.refusals_legacy import is_glm, is_llama
 from ms_tune.dialects.patterns import compile_segment, is_risky
 from ms_tune.dialects.plan_traps import accepted, known_plan  # noqa: F401 - checklists name the first here
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.names import cells_of
-from ms_tune.lint.checks import legacy_glm, legacy_llama
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def _network(context: CheckContext) -> str | None:
     """Which network's cells are those of the model, if they are known."""
     if not startup.is_legacy(context):
         return "core"
-    return "legacy" if legacy_llama.is_llama(context) else "glm" if legacy_glm.is_glm(context) else None
+    return "legacy" if is_llama(context) else "glm" if is_glm(context) else None
 
 
 def _wrong(segment: str) -> str:
@@ -173,7 +173,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
     """
     plan = _plan(context)
-    if plan is None or plan.failure is not None or not legacy_llama.is_llama(context):
+    if plan is None or plan.failure is not None or not is_llama(context):
         return
     found: dict[tuple[str, str], list[int]] = {}
     for layer in plan.layers:
