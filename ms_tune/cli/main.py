@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ms_tune.cli.help_text import fitted
 from ms_tune.cli.parser import CommandModule, Parser, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
-from ms_tune.errors import ExitCode, MsTuneError, UsageError
+from ms_tune.errors import ExitCode, MsTuneError, UnknownArgumentError, UsageError
 from ms_tune.facts.releases import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
@@ -97,7 +97,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         try:
             top.parse_args([*options, *rest[:1]])
         except UsageError as error:
-            if not rest or error.message.id != "cli.usage.unrecognized":
+            if not rest or not isinstance(error, UnknownArgumentError):
                 raise
             import shlex  # noqa: PLC0415 - start-up time
 

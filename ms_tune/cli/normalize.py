@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.facts.models import names_of
@@ -143,7 +144,7 @@ def _show(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
             console.write_whole(log_text(plan))
             _warn(filter(_matters, plan.problems), console)
             for problem in plan.problems:
-                if problem.id == "as-written":
+                if problem.id == PlanIssue.AS_WRITTEN:
                     console.note(console.say(problem.message))
         else:
             write_plan(plan, layers, console)

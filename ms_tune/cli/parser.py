@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
-from ms_tune.errors import MsTuneError, UsageError, closest
+from ms_tune.errors import MsTuneError, UnknownArgumentError, UsageError, closest
 from ms_tune.report.columns import terminal_width
 from ms_tune.report.console import usage_hint
 from ms_tune.text import Language, Message, msg, render
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 _MARGIN = 2  # columns that argparse leaves free
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # what people name where a command is missing
+_UNRECOGNIZED = "cli.usage.unrecognized"
 # argparse words its complaints itself, in English; each pattern names the text that says the same in both languages.
 _WHOLE = re.compile("0*[0-9]{1,18}", re.ASCII)  # with many more digits Python itself refuses, in words of its own
 _COMPLAINTS = (
     (r"the following arguments are required: (?P<detail>.*)", "cli.usage.required"),
-    (r"unrecognized arguments: (?P<detail>.*)", "cli.usage.unrecognized"),
+    (r"unrecognized arguments: (?P<detail>.*)", _UNRECOGNIZED),
     (
         r"argument (?P<argument>.*?): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)",
         "cli.usage.choice",
@@ -180,14 +181,15 @@ class Parser(argparse.ArgumentParser):
                     hint = msg("cli.usage.file", file=word)
                 if similar:
                     hint = msg("cli.usage.similar", similar=similar, hint=hint)
-                raise UsageError(msg(text_id, **match.groupdict()), hint)
+                kind = UnknownArgumentError if text_id == _UNRECOGNIZED else UsageError
+                raise kind(msg(text_id, **match.groupdict()), hint)
         raise AssertionError(message)
 
     def _similar(self, text_id: str, complaint: Mapping[str, str]) -> str:
         """What was meant by a misspelt option or choice; an empty text if nothing is like it."""
         if text_id == "cli.usage.choice":
             return closest(complaint["value"], re.findall(r"[^\s,']+", complaint["choices"]))
-        if text_id == "cli.usage.unrecognized":
+        if text_id == _UNRECOGNIZED:
             word = complaint["detail"].split()[0].partition("=")[0]
             known = {name.removeprefix("--"): name for name in self._option_string_actions if name.startswith("--")}
             return known.get(closest(word.lstrip("-"), known), "") if word.startswith("-") else ""

@@ -6,6 +6,7 @@ The same for every dialect, so that a report or a conversion need not know where
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -20,6 +21,27 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 ENDLESS_LOOP = "endless-loop"
+
+
+class PlanIssue(str, Enum):
+    """What plans and conversions tell that others ask for again; a problem has its value for an id."""
+
+    ARGUMENTS_REJECTED = "arguments-rejected"  # the frameworks refuse a program's arguments
+    AS_WRITTEN = "as-written"  # operators are told as the config has them: the model's are not known
+    CELL_UNMATCHED = "cell-unmatched"  # a pattern finds operators, but none in some cells
+    CONVERTED_NO_TREES = "convert-no-trees"
+    CONVERTED_PREFETCH = "convert-prefetch"
+    CONVERTED_STAND_IN = "convert-stand-in"
+    CONVERTED_WIDER = "convert-wider"
+    NO_MATCH = "no-match"
+    OFFSET_REPEATED = "offset-repeated"
+    ONE_CARD = "one-card"  # nothing says that there are more devices than one
+    PATTERN_CELL = "pattern-cell"  # a pattern finds a cell where an operator is wanted
+    PATTERN_EXCLUDED = "pattern-excluded"
+    PATTERN_UNMATCHED = "pattern-unmatched"
+    STAGE_EMPTY = "stage-empty"
+    SWAP_DROPPED = "swap-dropped"
+    SWAP_NO_STAGE = "swap-no-stage"
 
 
 class Failure(NamedTuple):
@@ -325,7 +347,9 @@ def as_written(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None 
         if pattern and not (known and known(pattern))
     )
     if patterns:
-        yield Diagnostic("as-written", Severity.INFO, msg("plans.as-written", patterns=", ".join(patterns)))
+        yield Diagnostic(
+            PlanIssue.AS_WRITTEN.value, Severity.INFO, msg("plans.as-written", patterns=", ".join(patterns))
+        )
 
 
 def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.errors import MsTuneError
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def accepted(context: CheckContext) -> Iterator[Violation]:
     if plan is None or plan.failure is not None or not isinstance(traps, dict):
         return
     for problem in plan.problems:
-        if problem.id in traps and (problem.severity is not Severity.INFO or problem.id != "cell-unmatched"):
+        if problem.id in traps and (problem.severity is not Severity.INFO or problem.id != PlanIssue.CELL_UNMATCHED):
             path = _place(context, problem, tuple(str(traps[problem.id]).split(".")))
-            message = "default" if len(traps) == 1 or problem.id == "no-match" else problem.id
+            message = "default" if len(traps) == 1 or problem.id == PlanIssue.NO_MATCH else problem.id
             yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
 
 

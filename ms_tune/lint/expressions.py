@@ -39,6 +39,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+_NONE = "{!r} is no expression of a checklist"
 _OF_ANYTHING = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _OF_EQUALS = (ast.Eq, ast.NotEq)
 _OF_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
@@ -66,53 +67,47 @@ def parse_expression(text: str) -> Expression:
     Raises:
         ExpressionError: The text is not one.
     """
-    names: list[str] = []
     try:
         # A text that is too long is cut, and is no expression then.
         tree = ast.parse(text.strip() if len(text) <= MAX_LENGTH else "", mode="eval").body
-        _collect_names(tree, names, MAX_DEPTH)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        message = f"{text[:MAX_LENGTH]!r} is no expression of a checklist"
-        raise ExpressionError(message) from None
+        raise ExpressionError(_NONE.format(text[:MAX_LENGTH])) from None
+    names: list[str] = []
+    todo: list[tuple[ast.expr, int]] = [(tree, 0)]
+    while todo:
+        node, depth = todo.pop()
+        match node:
+            case ast.Name() | ast.Attribute() if (name := _dotted(node)) and depth < MAX_DEPTH:
+                names.append(name)
+                parts: list[ast.expr] = []
+            case ast.Constant(value=bool() | int() | float() | str() | None):
+                parts = []
+            case ast.BoolOp(values=parts) | ast.Tuple(elts=parts):
+                pass
+            case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand) if depth < MAX_DEPTH:
+                parts = [operand]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                parts = [left, right]
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
+                parts = [left, *others]
+            case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if function in _FUNCTIONS:
+                parts = [argument]
+            case _:
+                raise ExpressionError(_NONE.format(text[:MAX_LENGTH]))
+        todo += ((part, depth + 1) for part in reversed(parts))
     return Expression(tree, tuple(dict.fromkeys(names)))
 
 
-def _collect_names(node: ast.AST, names: list[str], depth: int) -> None:
-    """Collect the key paths of an expression; one that the language does not have is refused with a ``ValueError``."""
-    if not depth:
-        raise ValueError
-    match node:
-        case ast.Name() | ast.Attribute():
-            names.append(_dotted(node))
-            return
-        case ast.Constant(value=bool() | int() | float() | str() | None):
-            return
-        case ast.BoolOp(values=parts) | ast.Tuple(elts=parts):
-            pass
-        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
-            parts = [operand]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            parts = [left, right]
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
-            parts = [left, *others]
-        case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if function in _FUNCTIONS:
-            parts = [argument]
-        case _:
-            raise ValueError
-    for part in parts:
-        _collect_names(part, names, depth - 1)
-
-
 def _dotted(node: ast.AST) -> str:
-    match node:
-        case ast.Attribute(value=inner, attr=name):
-            return f"{_dotted(inner)}.{name}"
-        case ast.Name(id=name):
-            return name
-    raise ValueError
+    """The key path that names with dots between them are; nothing if they are something else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
-def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401, PLR0911 - of any type; one a form
+def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa: ANN401, C901, PLR0911 - one case a form
     match node:
         case ast.Constant(value=value):
             return value
@@ -124,17 +119,24 @@ def _evaluate(node: ast.expr, value_of: Callable[[str], object]) -> Any:  # noqa
                 return _combine(ast.Sub, 0, value)
             return UNKNOWN if value is UNKNOWN else not value
         case ast.BoolOp(op=op, values=parts):
-            decisive = isinstance(op, ast.Or)
-            values = [_evaluate(part, value_of) for part in parts]
-            if any(value is not UNKNOWN and bool(value) is decisive for value in values):
-                return decisive
-            return UNKNOWN if UNKNOWN in values else not decisive
+            decisive, found = isinstance(op, ast.Or), not isinstance(op, ast.Or)
+            for part in parts:
+                value = _evaluate(part, value_of)
+                if value is not UNKNOWN and bool(value) is decisive:
+                    return decisive
+                found = UNKNOWN if value is UNKNOWN else found
+            return found
         case ast.BinOp(left=left, op=op, right=right):
             return _combine(type(op), _evaluate(left, value_of), _evaluate(right, value_of))
         case ast.Compare(left=left, ops=ops, comparators=others):
-            values = [_evaluate(part, value_of) for part in (left, *others)]
-            links = [_combine(type(op), *values[at : at + 2]) for at, op in enumerate(ops)]
-            return next((link for link in links if link is not True), True)
+            one, link = _evaluate(left, value_of), True
+            for sign, part in zip(ops, others, strict=True):
+                other = _evaluate(part, value_of)
+                link = _combine(type(sign), one, other)
+                if link is not True:
+                    break
+                one = other
+            return link
         case ast.Call(func=ast.Name(id=function), args=[argument]):
             value = _evaluate(argument, value_of)
             return UNKNOWN if value is UNKNOWN else _FUNCTIONS[function](value)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import LayerSpec, write_specs
+from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.inputs import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
@@ -140,7 +140,7 @@ def merge(job: Job, lists: SappLists) -> Merged:
     result = normalize(merged)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))
-    lost = next((one for one in result.problems if one.id == "swap-no-stage" and lists.swap), None)
+    lost = next((one for one in result.problems if one.id == PlanIssue.SWAP_NO_STAGE and lists.swap), None)
     if lost is not None:
         raise UsageError(lost.message)
     if not _keeps(plan, result, lists):

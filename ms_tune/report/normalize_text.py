@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.layer_plan import Warned
+from ms_tune.dialects.layer_plan import PlanIssue, Warned
 from ms_tune.enums import RecomputeMode
 from ms_tune.report.columns import pad, table, terminal_width, text_width
 
@@ -144,7 +144,7 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
-    as_written = any(problem.id == "as-written" for problem in plan.problems)
+    as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
     _write_legend(
         legend, plan.matches, console.text("normalize.legend.known" if plan.matches else heading), console, width

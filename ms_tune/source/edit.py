@@ -48,6 +48,10 @@ class EditRefusedError(Exception):
         self.message = message
 
 
+class MoreOnLinesError(EditRefusedError):
+    """There is more than the value on its lines."""
+
+
 class ChangeKind(str, Enum):
     """What can be done to a config."""
 
@@ -303,7 +307,9 @@ def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
     between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
     rest = _END_OF_LINE.match(text, position.value.end)
     if between is None or rest is None:
-        _refuse("several-lines" if rest is None else "shared")
+        if rest is None:
+            raise MoreOnLinesError(msg("edits.several-lines"))
+        _refuse("shared")
     start = between.start("rest")
     return TextEdit(start, start, f" {raw}"), TextEdit(between.end("rest"), rest.end(), "")
 

@@ -11,6 +11,7 @@ from ms_tune.source.edit import (
     COMMENT,
     ChangeKind,
     EditRefusedError,
+    MoreOnLinesError,
     ValueChange,
     apply_edits,
     pull_up,
@@ -78,8 +79,10 @@ def loses_comments(source: SourceFile, path: KeyPath, value: object) -> bool:
     """Whether a value cannot be changed because there are comments inside the old one."""
     try:
         list(_edits(source, path, source.get(path), value))
-    except ConfigError as error:
-        return error.message.id == "normalize.write-comment"
+    except CommentLossError:
+        return True
+    except ConfigError:
+        pass
     return False
 
 
@@ -95,7 +98,7 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
         return
     span = position.value
     if span.line != span.end_line and COMMENT.search(source.text, span.start, span.end):
-        _refuse(source, path, "comment")
+        _refuse_comment(source, path)
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")
     beside = _ON_LINE.fullmatch(source.text, position.key.end, span.start) if position.key else None
@@ -107,7 +110,9 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
     try:
         yield from pull_up(source.text, position, text)
     except EditRefusedError as error:
-        _refuse(source, path, "comment" if error.message.id == "edits.several-lines" else "shared")
+        if isinstance(error, MoreOnLinesError):
+            _refuse_comment(source, path)
+        refuse_shared(source, path)
 
 
 def _same_form(old: list[object], new: list[object]) -> bool:
@@ -137,11 +142,16 @@ def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
     Raises:
         ConfigError: Always.
     """
-    _refuse(source, path, "shared")
+    raise source.wrong(path, msg("normalize.write-shared", name=".".join(map(str, path))))
 
 
-def _refuse(source: SourceFile, path: KeyPath, reason: str) -> NoReturn:
-    raise source.wrong(path, msg(f"normalize.write-{reason}", name=".".join(map(str, path))))
+class CommentLossError(ConfigError):
+    """A value cannot be changed because there are comments inside the old one."""
+
+
+def _refuse_comment(source: SourceFile, path: KeyPath) -> NoReturn:
+    error = source.wrong(path, msg("normalize.write-comment", name=".".join(map(str, path))))
+    raise CommentLossError(error.message, path=error.path, line=error.line, column=error.column)
 
 
 def _shows_elsewhere(source: SourceFile, path: KeyPath, value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ms_tune.diagnostics import Fix, Severity, TextEdit
 from ms_tune.dialects.check_context import CodeSource, Violation
 from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
@@ -292,7 +293,7 @@ def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
         except ConfigError:
             continue
         plan = normalize_megatron(inputs)
-        if not arguments_only or any(problem.id == "arguments-rejected" for problem in plan.problems):
+        if not arguments_only or any(problem.id == PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
             return inputs, plan
         return inputs, _keep_problems_of_arguments(command, plan)
     return None

@@ -15,6 +15,7 @@ from ms_tune.dialects.layer_plan import (
     MINDFORMERS_PYNATIVE,
     FrameworkStop,
     LayerPlan,
+    PlanIssue,
     failure_of,
     failure_problem,
     second_names,
@@ -92,7 +93,7 @@ def plan_layers(job: JobView) -> LayerPlan:
     plan = normalize_pynative(inputs)
     if _more_than_one_device(source.data):
         # With so many ways to split the job, it runs on more than one device for sure.
-        kept = tuple(problem for problem in plan.problems if problem.id != "one-card")
+        kept = tuple(problem for problem in plan.problems if problem.id != PlanIssue.ONE_CARD)
         plan = plan._replace(problems=kept)
     plan = plan._replace(problems=(*plan.problems, *second_names(model)))
     count = model.field("num_layers")

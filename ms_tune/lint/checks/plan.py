@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.job_parts import per_job
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
 from ms_tune.dialects.mindformers import refusals, startup
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
@@ -40,7 +40,7 @@ _REPORTED = {
     "swap-config": (refusals.entries,),
     "swap-rules": (refusals.entries, refusals.prefetch, refusals.nested_layers, refusals.recompute_values),
 }
-_FINDS_NOTHING = ("pattern-unmatched", "pattern-cell", "cell-unmatched")
+_FINDS_NOTHING = (PlanIssue.PATTERN_UNMATCHED, PlanIssue.PATTERN_CELL, PlanIssue.CELL_UNMATCHED)
 _SHOWN = 8  # layers in one message
 # What gives its result to what in a layer of Llama; between attention and the feed-forward part are an addition and a norm.
 _FLOW = (
@@ -80,7 +80,9 @@ def trap(context: CheckContext) -> Iterator[Violation]:
     plan = _plan(context)
     if plan is None:
         return
-    if context.options["id"] == "stage-empty" and any(problem.id == "offset-repeated" for problem in plan.problems):
+    if context.options["id"] == PlanIssue.STAGE_EMPTY and any(
+        problem.id == PlanIssue.OFFSET_REPEATED for problem in plan.problems
+    ):
         return  # a consequence, and told as such
     for problem in plan.problems:
         if problem.id == context.options["id"] and not _is_off(context, problem):
@@ -146,7 +148,7 @@ def _place_of(context: CheckContext, pattern: str) -> KeyPath:
 
 def _is_off(context: CheckContext, problem: Diagnostic) -> bool:
     """Whether a pattern is one of the default patterns of a setting that asks for nothing."""
-    return problem.id == "pattern-excluded" and not context.get(f"{_SECTION}.{problem.message.params['key']}")
+    return problem.id == PlanIssue.PATTERN_EXCLUDED and not context.get(f"{_SECTION}.{problem.message.params['key']}")
 
 
 def unmatched(context: CheckContext) -> Iterator[Violation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.facts.models import facts_of, names_of
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.workflows.migrate.draft import is_off, why
@@ -234,7 +235,7 @@ def _layers(draft: MigrationDraft) -> None:
         for key in draft.under(*path):  # lists by pattern are keys below it
             _lead(draft, key, to, errors, known=bool(converted.values), doubt=doubts.get(path[-1]))
     for path in _swap_keys(draft):
-        dropped = next((one.message for one in converted.problems if one.id == "swap-dropped"), None)
+        dropped = next((one.message for one in converted.problems if one.id == PlanIssue.SWAP_DROPPED), None)
         if path[0] == "swap_config" and dropped is not None:
             draft.default(path, dropped)
             continue
@@ -261,11 +262,11 @@ def _doubts(converted: Converted) -> dict[str | int, Message]:
         "select_comm_recompute_exclude": why("comm-kept"),
     }
     for one in converted.problems:
-        if one.id == "convert-wider":
+        if one.id == PlanIssue.CONVERTED_WIDER:
             found.setdefault(str(one.message.params["key"]), one.message)
-        elif one.id == "convert-prefetch":
+        elif one.id == PlanIssue.CONVERTED_PREFETCH:
             found["swap"] = one.message
-        elif one.id in {"convert-stand-in", "convert-no-trees"}:
+        elif one.id in {PlanIssue.CONVERTED_STAND_IN, PlanIssue.CONVERTED_NO_TREES}:
             for path in _LAYERS:
                 if path[0] == "recompute_config" and path[-1] != "recompute":
                     found.setdefault(path[-1], one.message)
