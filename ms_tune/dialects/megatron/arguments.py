@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, programs, unregistered
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.state import FROM_OUTSIDE
 from ms_tune.source.shell.values import Argument, Reason
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Unknown
 
-UNKNOWN = object()  # a value that nobody can tell without running the script
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
@@ -16,6 +17,7 @@ from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import ConfigError
+from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
 from ms_tune.source.shell.once import launches_in
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.diagnostics import Diagnostic, Location
+    from ms_tune.diagnostics import Diagnostic, KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext, FixRule
     from ms_tune.dialects.job_parts import JobView
     from ms_tune.dialects.layer_plan import LayerPlan
@@ -80,6 +82,18 @@ class LaunchSource(CodeSource):
             return self.script.span(0, 0)
         empty = place.start == place.end and 0 < place.start < len(self.script.text)
         return self.script.span(place.start - empty, place.end + empty)  # of an empty word its quotation marks
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """The arguments that are written, each by its name and its destination."""
+        given = self.command.given
+        return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
+
+    def argument(self, name: str) -> tuple[object, KeyPath | None]:
+        """What an argument, by its destination, is in the end, and where it is written; one that the release does not know is not given."""
+        given = self.command.last(name)
+        value = self.command.value(name) if given or name in names_by_dest(self.command.release) else None
+        return value, (given.name,) if given else None
 
     def again(self, text: str) -> LaunchSource:
         """Not done: a changed script is read as a whole."""

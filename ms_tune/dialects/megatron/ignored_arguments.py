@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.arguments import UNKNOWN
 from ms_tune.dialects.megatron.commands import read_command, read_plan, violation_at
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
-from ms_tune.dialects.megatron.refusals_sizes import _HEADS, _TENSOR
 from ms_tune.dialects.megatron.write import canonical
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import order
 
 if TYPE_CHECKING:
@@ -126,22 +125,3 @@ def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
             continue
         if str(command.value(dest)) != kept and (message != "lengths" or command.surely_not("no_pad_to_seq_lengths")):
             yield violation_at(command, (dest,), {"kept": kept}, message)
-
-
-def find_groups_alone(context: CheckContext) -> Iterator[Violation]:
-    """A number of groups of queries counts with ``--group-query-attention`` alone."""
-    _, command = read_command(context)
-    groups, heads = command.integer("num_query_groups"), command.integer(_HEADS)
-    if not all(
-        map(command.surely_not, ("group_query_attention", "multi_latent_attention", "multi_head_latent_attention"))
-    ):
-        return
-    if groups and heads and groups != heads and command.last("num_query_groups"):
-        yield violation_at(command, ("num_query_groups",), {"groups": groups, "heads": heads})
-
-
-def find_sequence_parallel_alone(context: CheckContext) -> Iterator[Violation]:
-    """Without TP there is no sequence parallelism: the option is switched off."""
-    _, command = read_command(context)
-    if command.surely("sequence_parallel") and command.value(_TENSOR) == 1 and command.surely_not("tp_2d"):
-        yield violation_at(command, ("sequence_parallel",), {})

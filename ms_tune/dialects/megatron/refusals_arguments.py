@@ -11,11 +11,12 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
+from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.read import IN_YAML, is_in_yaml
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
+from ms_tune.facts.models import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,16 +173,6 @@ def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
     for one, other in _pairs(context):
         if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
             yield violation_at(command, (_dests(one)[0],), {"other": _spell_term(other)})
-
-
-def find_uneven_preferences(context: CheckContext) -> Iterator[Violation]:
-    """Stages that exchange four samples for each of a micro-batch, and make room for one (seen in a simulated run of 2.3)."""
-    _, command = read_command(context)
-    stages = command.value("pipeline_model_parallel_size")
-    # Packed samples make lengths differ, too, with ring attention.
-    one_length = command.surely_not("no_pad_to_seq_lengths") and command.surely_not("reset_attention_mask")
-    if command.value("stage") == "dpo" and isinstance(stages, int) and stages > 1 and one_length:
-        yield violation_at(command, ("stage",), {"stages": stages})
 
 
 def _pairs(context: CheckContext) -> list[tuple[str, str]]:

@@ -234,38 +234,6 @@ def find_uneven_expert_groups(context: CheckContext) -> Iterator[Violation]:
         yield violation_at(command, (_CHOSEN,), {"number": chosen, "groups": number})
 
 
-def find_experts_without_sequence_parallel(context: CheckContext) -> Iterator[Violation]:
-    """Where experts and tensors are shared out over ranks, the sequence has to be, too."""
-    _, command = read_command(context)
-    tensor, ranks = command.integer("tensor_model_parallel_size"), command.integer("expert_model_parallel_size")
-    if tensor and tensor > 1 and ranks and ranks > 1 and command.surely_not("sequence_parallel"):
-        yield violation_at(command, ("expert_model_parallel_size",), {"tensor": tensor, "ranks": ranks})
-
-
-def find_too_many_experts_chosen(context: CheckContext) -> Iterator[Violation]:
-    """A token goes to as many experts as there are, at most."""
-    _, command = read_command(context)
-    number, every = command.integer("moe_router_topk"), command.integer("num_experts")
-    if number and every and 0 < every < number:
-        yield violation_at(command, ("moe_router_topk",), {"number": number, "experts": every})
-
-
-def find_too_few_positions(context: CheckContext) -> Iterator[Violation]:
-    """There are at least as many position embeddings as the sequence is long."""
-    _, command = read_command(context)
-    length, most = command.integer("seq_length"), command.integer("max_position_embeddings")
-    if length and most and most < length:
-        yield violation_at(command, ("max_position_embeddings",), {"length": length, "most": most})
-
-
-def find_low_learning_rate(context: CheckContext) -> Iterator[Violation]:
-    """The smallest learning rate is not above the largest."""
-    _, command = read_command(context)
-    low, high = command.value("min_lr"), command.value("lr")
-    if isinstance(low, float) and isinstance(high, float) and low > high:
-        yield violation_at(command, ("min_lr",), {"low": low, "high": high})
-
-
 def find_long_warm_up(context: CheckContext) -> Iterator[Violation]:
     """The learning rate warms up for fewer iterations, or samples, than it has to come down."""
     _, command = read_command(context)
@@ -292,20 +260,6 @@ def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
         share = command.value(dest)
         if isinstance(share, float) and not 0 <= share < 1 and command.last(dest):
             yield violation_at(command, (dest,), {"number": share}, "share")
-
-
-def find_two_precisions(context: CheckContext) -> Iterator[Violation]:
-    """One precision, not two."""
-    _, command = read_command(context)
-    if command.surely("fp16") and command.surely("bf16"):
-        yield violation_at(command, ("fp16",), {})
-
-
-def find_reuse_without_bf16(context: CheckContext) -> Iterator[Violation]:
-    """``--reuse-fp32-param`` works with bf16 alone."""
-    _, command = read_command(context)
-    if command.surely("reuse_fp32_param") and command.surely_not("bf16"):
-        yield violation_at(command, ("reuse_fp32_param",), {})
 
 
 def find_bad_connections(context: CheckContext) -> Iterator[Violation]:
