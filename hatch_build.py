@@ -20,7 +20,7 @@ class ParsedChecklists(BuildHookInterface):  # type: ignore[type-arg,misc]  # ha
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from ms_tune.lint.cache import parsed  # noqa: PLC0415 - the package that is being built
+        from ms_tune.lint.checklist import parsed  # noqa: PLC0415 - the package that is being built
 
         self._made = TemporaryDirectory()
         folder, made = Path(self.root) / "checklists", Path(self._made.name)

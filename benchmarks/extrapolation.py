@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 
 QWEN3 = "qwen3/pretrain_qwen3_32b_4k.yaml"
 QWEN3_MOE = "qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml"

@@ -51,7 +51,6 @@ _BESIDE = {
 }
 # Arrows that are still to be turned, with the step that turns them; none may be added.
 _UPWARD = {
-    ("dialects", "job"),
     ("pools", "footprint"),
     ("footprint", "memory"),
     ("dryrun", "memory"),

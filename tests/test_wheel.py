@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ms_tune.source.yaml_loader import Loader
+from ms_tune.source.yaml_nodes import Loader
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CONFIG = """\

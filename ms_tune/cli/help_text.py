@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from ms_tune.report.columns import fold, folds, pad, terminal_width, text_width, wrap
+from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

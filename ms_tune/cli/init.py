@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.parser import Parser
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
+from ms_tune.facts.query import data_folder
 from ms_tune.report.console import usage_hint
-from ms_tune.resources import data_folder
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import Language, msg
 

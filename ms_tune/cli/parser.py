@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
 from ms_tune.errors import MsTuneError, UnknownArgumentError, UsageError, closest
-from ms_tune.report.columns import terminal_width
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import terminal_width, usage_hint
 from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:

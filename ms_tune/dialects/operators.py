@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.facts.names import rows
 from ms_tune.facts.query import all_at, load
+from ms_tune.facts.registries import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -18,8 +18,8 @@ from ms_tune.dryrun.run import dryrun
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts import query
+from ms_tune.facts.query import data_folder
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source, yaml_text
 from ms_tune.text import msg
 from ms_tune.version import __version__

@@ -12,9 +12,10 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.job.includes import BASE, with_bases
+from ms_tune.facts.keys import BASE
+from ms_tune.facts.query import data_folder
+from ms_tune.job.includes import with_bases
 from ms_tune.job.job import Job
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source, parse_source, yaml_text
 from ms_tune.text import msg
 

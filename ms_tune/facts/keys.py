@@ -6,16 +6,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.model_keys import known
-from ms_tune.facts.query import load, order
+from ms_tune.facts.models import facts_of
+from ms_tune.facts.query import all_at, at, ever, load, order
 from ms_tune.facts.releases import served
 from ms_tune.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
+BASE = "base_config"  # the configs that one of MindFormers' static graph builds on
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
 
 
@@ -84,8 +85,8 @@ def types_by_section(dialect: Dialect) -> Mapping[tuple[str, ...], Mapping[str, 
 def _spans(dialect: Dialect) -> dict[str, tuple[str | None, str | None]]:
     """Since and until when models have their settings; None where it is from the first release on, or to the last."""
     releases, found = served(dialect), {}
-    for name, ever in known().items():
-        knowing = [one for one in ever if one in releases]
+    for name, releases_of_it in known().items():
+        knowing = [one for one in releases_of_it if one in releases]
         if knowing:
             since, until = knowing[0], knowing[-1]
             found[name] = (None if since == releases[0] else since), (None if until == releases[-1] else until)
@@ -131,3 +132,69 @@ def _among(version: str, since: str | None, until: str | None) -> bool:
     wanted = (*order(version), 0, 0, 0)
     last = order(until) if until else ()
     return order(since or "0") <= wanted and (not last or wanted[: len(last)] <= last)
+
+
+Path: TypeAlias = tuple[str, ...]
+
+
+class Fingerprint(NamedTuple):
+    """Key paths of which files of one program have several."""
+
+    id: str  # Whose files they are: `verl`. The text `config.foreign.verl` says what such a file is called.
+    least: int  # how many of the key paths have to be there
+    keys: tuple[Path, ...]
+    needs: tuple[Path, ...]  # those that have to be among them
+
+
+@cache
+def foreign() -> tuple[Fingerprint, ...]:
+    """The fingerprints of what ms-tune does not check; the more special ones first."""
+    return tuple(
+        Fingerprint(one["id"], one["least"], _paths(one["keys"]), _paths(one.get("needs", ())))
+        for one in load("fingerprints")["foreign"]
+    )
+
+
+def _paths(words: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(tuple(word.split(".")) for word in words)
+
+
+@cache
+def keys_for(name: str, release: str) -> frozenset[str]:
+    """Every key that some class of a release, or the general one, reads a field from."""
+    data = load("models")
+    rules = [data["aliases"], *(one["aliases"] for one in data["classes"].values() if not one["legacy"])]
+    return frozenset((name, *(key for rule in rules for key, to in all_at(rule, release).items() if to[0] == name)))
+
+
+@cache
+def dynamic_kinds(release: str) -> tuple[str, ...]:
+    """The models that a release's dynamic graph has a network for, by the ``model_type`` of each."""
+    kinds = (name for name, one in load("models")["classes"].items() if not one["legacy"])
+    return tuple(sorted(kind for kind in kinds if "dynamic" in facts_of(release, kind=kind).modes))
+
+
+@cache
+def known() -> Mapping[str, tuple[str, ...]]:
+    """Every key of ``model.model_config`` that a class of models has a use for, with the releases in which one has."""
+    data = load("models")
+    releases = tuple(data["releases"])
+    found = {key: set(having) for key, having in ever(data["latent"], releases).items()}
+    for release in releases:
+        for key in facts_of(release).keys_known():
+            found.setdefault(key, set()).add(release)
+    for one in data["classes"].values():
+        there = ever({"": one["names"]}, releases).get("", frozenset())
+        for histories in (one["defaults"], one["aliases"]):
+            for key, having in ever(histories, releases).items():
+                found.setdefault(key, set()).update(having & there)
+        for release in there:
+            for key in at(one["ignored"], release):
+                found.setdefault(key, set()).add(release)
+    return {key: tuple(filter(having.__contains__, releases)) for key, having in found.items() if having}
+
+
+def known_since(key: str, release: str) -> str | None:
+    """The release that brought a key of ``model.model_config`` that an earlier one does not know, if any did."""
+    releases = known().get(key, ())
+    return None if release in releases else next((one for one in releases if order(one) > order(release)), None)

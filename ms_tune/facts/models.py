@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.legacy import is_legacy
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
 
 if TYPE_CHECKING:
@@ -289,6 +288,13 @@ def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str
     return ModelConfig(facts, kind or facts.kind, architecture or known, release, values, sealed=sealed)
 
 
+def model_folder(data: Mapping[Any, Any]) -> str | None:
+    """The folder that a config names for its model: at its top (which MindFormers puts over the other), or below ``model``."""
+    model = data.get("model")
+    named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
+    return named if isinstance(named, str) and "\0" not in named else None
+
+
 def _legacy(data: dict[Any, Any], release: str) -> ModelConfig:
     """A legacy model: the settings of its class, and those of ``moe_config``, each under its own name."""
     values = _section(data, "moe_config") | _section(data, "model", "model_config")
@@ -406,3 +412,25 @@ def _mindspeed() -> ModelFacts:
     rows = ((row["path"].split("."), row.get("default")) for row in load("keys_mindspeed-ms")["keys"])
     fields = {path[-1]: default for path, default in rows if path[:-1] == ["model_config"] and default != REQUIRED}
     return ModelFacts("TransformerConfig", None, fields=fields)
+
+
+def is_legacy(data: Mapping[Any, Any]) -> bool:
+    """Whether a config's network is built of the legacy classes.
+
+    All that builds the network asks ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 ``get_context``
+    of ``tools/utils.py``, which answers alike): the value counts as true or false, a null as left out, and that of the
+    section ``context`` stands before the one at the top.
+    """
+    context = data.get("context")
+    value = data.get("use_legacy")
+    if isinstance(context, dict) and "use_legacy" in context:
+        value = context["use_legacy"]
+    return value is None or bool(value)
+
+
+def fills_experts(data: Mapping[Any, Any]) -> bool:
+    """Whether ``moe_config`` is filled and made an object, which no network of Mcore can read.
+
+    The template (``tools/register/template.py``) and ``build_parallel_config`` look at the top alone and take a null for false.
+    """
+    return bool(data.get("use_legacy", True))

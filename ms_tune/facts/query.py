@@ -1,8 +1,4 @@
-"""The facts, as data files, and what reads them.
-
-Made by ``tests/oracle/make_frameworks.py`` from the frameworks' wheels. A fact has a history: ``{"1.6": 3, "1.9": 4}``
-is 3 from 1.6 on and 4 from 1.9 on; ``{"gone": true}`` in place of a value is no longer there.
-"""
+"""The data files: where they lie, and what they say for a release."""
 
 from __future__ import annotations
 
@@ -70,3 +66,19 @@ def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str
         if last is not ABSENT and last != _GONE:
             found[name] = last
     return found
+
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def data_folder(name: str) -> Path:
+    """The folder ``checklists`` or ``yaml_templates``.
+
+    Raises:
+        FileNotFoundError: The installation is incomplete.
+    """
+    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    message = f"ms-tune's data folder {name!r} is missing; reinstall ms-tune"
+    raise FileNotFoundError(message)

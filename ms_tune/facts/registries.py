@@ -7,10 +7,14 @@ them the dynamic graph's trainer compares names itself (``mindformers/pynative/t
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, all_at, at, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @cache
@@ -85,4 +89,69 @@ def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
     found = at(load("taken").get(kind, {}).get(name, {}), release)
     return (
         None if found is ABSENT else Arguments(frozenset(found["takes"]), found["free"], frozenset(found["switches"]))
+    )
+
+
+# What one family calls some parts, and what another one calls the same parts.
+Row: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
+
+
+@cache
+def rows(source: str, target: str) -> tuple[Row, ...]:
+    """The rows in which both families have names, in order: the first that fits counts. A family has its own names."""
+    both = [] if source == target else [row for row in load("names")["rows"] if source in row and target in row]
+    return tuple((tuple(row[source]), tuple(row[target])) for row in both)
+
+
+def models(family: str) -> tuple[str, ...]:
+    """The models of a family whose layers are known."""
+    return tuple(load("names")["families"][family])
+
+
+def cells_of(family: str) -> tuple[str, ...]:
+    """The cells that every layer of a family of the static graph has."""
+    return tuple(load("names")["cells"][family])
+
+
+def family_of(model: str) -> str:
+    """The family of a model of the static graph; models that are not known have the names of ``core``."""
+    families = load("names")["families"]
+    return next((family for family in ("legacy", "glm") if model in families[family]), "core")
+
+
+def counterpart(model: str, family: str) -> str:
+    """The model of another family that has the same layers, or the ones most like them."""
+    found = load("names")["counterparts"].get(model, {}).get(family)
+    return str(found or models(family)[0])
+
+
+class Variable(NamedTuple):
+    """What is known of a variable.
+
+    Attributes:
+        whole: The least and the greatest whole number that it takes; None where its values are not all documented.
+        items: The names in a value such as ``name:value,name:value``.
+        mindspore: Whether it says that a file is about MindSpore.
+        instead: Of a variable of torch_npu's MindSpore's counterpart, or an empty text; None of the others.
+    """
+
+    whole: tuple[int, int] | None
+    items: tuple[str, ...]
+    mindspore: bool
+    instead: str | None
+
+
+@cache
+def variables() -> Mapping[str, Variable]:
+    """Every documented variable by its name."""
+    return MappingProxyType(
+        {
+            name: Variable(
+                (one["whole"][0], one["whole"][1]) if "whole" in one else None,
+                tuple(one.get("items", ())),
+                one.get("mindspore", False),
+                one.get("instead"),
+            )
+            for name, one in load("variables")["variables"].items()
+        }
     )

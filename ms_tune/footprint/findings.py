@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.facts.query import data_folder
 from ms_tune.footprint.result import MemoryCheck, MemoryFinding, Severity
-from ms_tune.resources import data_folder
 from ms_tune.text import Text, msg
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.outcome import Fit

@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.facts.query import data_folder
 from ms_tune.footprint.attribution import operator_at, where_at
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.in_flight import fewer_in_flight
@@ -25,7 +26,6 @@ from ms_tune.footprint.steps import peaks_by_phase
 from ms_tune.footprint.swap import swap_peak
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
-from ms_tune.resources import data_folder
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A key speaks for a dialect only if what it holds does, too: ``training:`` stands in the configs of many programs, but not
 many have ``local_batch_size`` in it. A file most of whose keys a dialect does not know is none of that dialect's, and
-files of other programs are told by fingerprints of their own (:mod:`ms_tune.facts.fingerprints`).
+files of other programs are told by fingerprints of their own (:mod:`ms_tune.facts.keys`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.fingerprints import foreign
-from ms_tune.facts.keys import open_sections, types_by_section
+from ms_tune.facts.keys import foreign, open_sections, types_by_section
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
 from ms_tune.text import msg
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.facts.fingerprints import Fingerprint
+    from ms_tune.facts.keys import Fingerprint
     from ms_tune.text import Message
 
 _WHOLE = 2  # so many of the sections that make a whole config

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError, UsageError, reason_of
-from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.keys import BASE
+from ms_tune.facts.models import is_legacy, model_folder
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
-BASE = "base_config"
 MODEL_CONFIG = "config.json"
 _LONGEST_CHAIN = 8
 _MOST_FILES = 32
@@ -127,13 +127,6 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
         raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
     file = given / MODEL_CONFIG if given.is_dir() else given
     return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
-
-
-def model_folder(data: dict[Any, Any]) -> str | None:
-    """The folder that a config names for its model: at its top (which MindFormers puts over the other), or below ``model``."""
-    model = data.get("model")
-    named = data.get("pretrained_model_dir") or (isinstance(model, dict) and model.get("pretrained_model_dir"))
-    return named if isinstance(named, str) and "\0" not in named else None
 
 
 def find_model_config(folder: str, config: Path) -> Path | None:

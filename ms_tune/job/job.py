@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects import dialect_module
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.models import model_of
+from ms_tune.facts.keys import BASE
+from ms_tune.facts.models import model_folder, model_of
 from ms_tune.facts.releases import Release, release_for
 from ms_tune.job.detect import recognise
-from ms_tune.job.includes import with_bases, with_model_config, with_model_folder
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
@@ -123,6 +123,10 @@ class Job:
         Raises:
             ConfigError: A file that it builds on cannot be read, or leads out of the user's folders.
         """
+        if BASE not in self.written.data:
+            return self.written
+        from ms_tune.job.includes import with_bases  # noqa: PLC0415 - most configs stand alone
+
         return with_bases(self.written)
 
     @cached_property
@@ -133,6 +137,10 @@ class Job:
             ConfigError: One of them cannot be read.
             UsageError: A ``config.json`` is named, and such a config reads none.
         """
+        if self._model_config is None and model_folder(self.whole.data) is None:
+            return self.whole
+        from ms_tune.job.includes import with_model_config, with_model_folder  # noqa: PLC0415 - as above
+
         if self._model_config is not None:
             return with_model_config(self.whole, self._model_config)
         return with_model_folder(self.whole)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, cast
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects import dialect_module
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.keys import BASE
+from ms_tune.facts.models import UNKNOWN, is_legacy
 from ms_tune.facts.releases import Release, default_release, release_or_default
-from ms_tune.job.includes import BASE
 from ms_tune.job.job import Job
 from ms_tune.lint.checklist import Expectation, FunctionTest, Refusal, built_in
 from ms_tune.lint.settings import TOO_MANY

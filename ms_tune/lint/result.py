@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -133,6 +134,19 @@ class LintReport(NamedTuple):
     def reaches(self, severity: Severity) -> bool:
         """Whether any finding is at least as bad."""
         return any(self.count(one) for one in Severity if one.rank <= severity.rank)
+
+    def statistics(self) -> list[tuple[Diagnostic, int, int]]:
+        """For each check that found something: one of its findings, how many there are, in how many files; most first."""
+        counts: Counter[str] = Counter()
+        files: Counter[str] = Counter()
+        example: dict[str, Diagnostic] = {}
+        for file in self.files:
+            counts.update(finding.id for finding in file.findings)
+            files.update({finding.id for finding in file.findings})
+            for finding in file.findings:
+                example.setdefault(finding.id, finding)
+        order = sorted(counts, key=lambda id_: (-counts[id_], id_))
+        return [(example[id_], counts[id_], files[id_]) for id_ in order]
 
 
 class LintRequest(NamedTuple):

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.facts.releases import served
-from ms_tune.lint.cache import read_values
-from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist, read_values
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.file_types import LANGUAGES
 from ms_tune.lint.settings import OWN_RULES
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Text, msg
 

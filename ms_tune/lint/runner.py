@@ -32,8 +32,7 @@ from ms_tune.lint.settings import (
     settings_for,
 )
 from ms_tune.source.yaml import decode, load_source, parse_source
-from ms_tune.source.yaml_loader import Loader
-from ms_tune.source.yaml_nodes import offsets
+from ms_tune.source.yaml_nodes import Loader, offsets
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, as_written, dynam
 from ms_tune.dialects.patterns import full_match
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError, closest
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import model_of
-from ms_tune.facts.names import counterpart, family_of, models
+from ms_tune.facts.models import is_legacy, model_of
+from ms_tune.facts.registries import counterpart, family_of, models
 from ms_tune.facts.releases import release_for, served
 from ms_tune.normalize.convert_layers import Converted, Naming, convert
 from ms_tune.normalize.read_back import TargetDialect, note, proved, with_experts

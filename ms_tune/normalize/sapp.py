@@ -18,7 +18,7 @@ from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.models import names_of
-from ms_tune.facts.names import counterpart, models
+from ms_tune.facts.registries import counterpart, models
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
 from ms_tune.normalize.convert import convert_named, side_in, side_of

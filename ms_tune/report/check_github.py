@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.report.check_words import against, memory, sentence
+from ms_tune.report.console import shown_path
 from ms_tune.report.github import annotation
-from ms_tune.report.lint_common import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.report.check_words import against, memory, sentence
-from ms_tune.report.columns import pad, text_width, wrap
+from ms_tune.report.console import pad, text_width, wrap
 from ms_tune.units import gib
 
 if TYPE_CHECKING:

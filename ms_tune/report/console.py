@@ -1,25 +1,217 @@
-"""The output conventions of every command.
+"""Plain tables for the terminal: aligned by what letters take up there, wrapped to its width, made without delay.
 
-Results go to standard output; progress, notes and errors go to standard error. Colour is used on a terminal only, and
-never when ``NO_COLOR`` is set or the terminal is ``dumb``. With ``--json`` standard output holds exactly one JSON object.
+The table of a plan can have a thousand lines and must not take longer to draw than to work out.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import unicodedata
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import json_text
-from ms_tune.report.columns import fold, folds, table, terminal_width, width_of
 from ms_tune.text import Language, Message, msg, render
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from ms_tune.errors import MsTuneError
+
+_GAP = "  "
+_CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
+_FALLBACK = 100  # columns, where there is no terminal to ask
+_NAME, _PARTS = re.compile(r"\w+(?:@\w+)*"), re.compile(r"[^_@]+[_@]*|[_@]+")
+_ESCAPE = re.compile(r"\033\[[0-9;]*m")
+_LABEL = re.compile(r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)")
+_WHOLE = re.compile(r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|")
+_SET_IN = 2  # columns that what is folded goes on behind its line's own indentation
+_NARROWEST = 8  # columns of a wrapped column
+
+
+def folds() -> bool:
+    """Whether somebody reads the lines at a width that is known: a terminal, or COLUMNS."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; where there is none, a good width for a file."""
+    if folds():
+        import shutil  # noqa: PLC0415 - slow to import, and needed on a terminal only
+
+        return shutil.get_terminal_size((_FALLBACK, 24)).columns
+    return _FALLBACK
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream is; None where it is none, or does not tell."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def text_width(text: str) -> int:
+    """Columns that a text takes up; East Asian letters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled up with blanks, to the right end or to the left."""
+    blanks = " " * (width - text_width(text))
+    return blanks + text if right else text + blanks
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int], width: int) -> Iterator[str]:
+    """The lines of a table.
+
+    Args:
+        heads: The columns' names.
+        rows: Their texts, of one line or several. Columns without any text are left out.
+        right: The columns that are set to the right: numbers, of which only the name is ever wrapped.
+        width: Columns of the terminal; the other columns are wrapped to fit.
+    """
+    kept = [column for column in range(len(heads)) if column in right or any(row[column] for row in rows)]
+    numbers = [column in right for column in kept]
+    cells = [[row[column].split("\n") for column in kept] for row in rows]
+    texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
+    widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
+    # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but never
+    # a file's name, and then identifiers.
+    for broken in (_at_blanks, _at_letters, _at_marks):
+        least = [
+            max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
+            for column, lines, number in zip(kept, texts, numbers, strict=True)
+        ]
+        _narrow(widths, least, width)
+    yield from _line([wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, numbers)
+    yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
+    for row in cells:
+        yield from _line([_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)], widths, numbers)
+
+
+def _at_blanks(line: str) -> list[str]:
+    return line.split(" ")
+
+
+def _at_folders(line: str) -> list[str]:
+    """Of a path its folders and its file: ``/opt/site/``, ``train.py:18``."""
+    return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
+
+
+def _at_letters(line: str) -> list[str]:
+    """The same, and of East Asian sentences, which have no blanks, what must not be broken."""
+    return [word for part in _at_folders(line) for _, word in _words(part, prose=True)]
+
+
+def _at_marks(line: str) -> list[str]:
+    """Of identifiers their parts, such as ``aclnnMuls_``, ``MulAiCore_``, ``Mul``; all else as letters."""
+    return [
+        piece for part in _at_letters(line) for piece in (_PARTS.findall(part) if _NAME.fullmatch(part) else [part])
+    ]
+
+
+def _least(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
+    """What has to stand in one line of a column."""
+    return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
+
+
+def _cell(lines: Sequence[str], width: int) -> list[str]:
+    """The lines of a cell, in a column of so many."""
+    found: list[str] = []
+    for part in (part for line in lines for part in wrap(line, width)):
+        for piece in [part] if text_width(part) <= width else _at_folders(part):
+            for bit in wrap(piece, width, prose=True):
+                found += [bit] if text_width(bit) <= width else _joined(_at_marks(bit), width)
+    return found
+
+
+def _joined(pieces: Sequence[str], width: int) -> list[str]:
+    """As many pieces in a line as there is room for."""
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and text_width(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
+def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Take from the widest of the columns that may be narrower until the table fits."""
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        wide = [column for column, low in enumerate(least) if widths[column] > low]
+        if not wide:
+            return
+        widths[max(wide, key=widths.__getitem__)] -= 1
+
+
+def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
+    """The text in lines of at most so many columns, broken at blanks; a word that is longer has a line of its own.
+
+    Args:
+        text: The text.
+        width: Columns.
+        prose: Sentences, which are broken between East Asian letters, too: these have no blanks. Names would be cut.
+    """
+    if text_width(text) <= width:
+        return [text]
+    lines = [""]
+    for blank, word in _words(text, prose=prose):
+        joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
+        if text_width(joined) > width and lines[-1]:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines
+
+
+def fold(line: str, width: int) -> list[str]:
+    """A line of prose in lines of at most so many columns; what follows a label or a mark goes on below itself.
+
+    Commands, which people copy, and words without a blank in them (paths) are left whole.
+
+    Args:
+        line: The text of one line, with its indentation.
+        width: Columns.
+    """
+    if text_width(_ESCAPE.sub("", line)) <= width or _WHOLE.match(line):
+        return [line]
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    label = _LABEL.match(line)
+    lead = label[0] if label and text_width(label[0]) <= width // 2 else indent
+    below = " " * (text_width(lead) + (_SET_IN if lead == indent else 0))
+    parts = wrap(line[len(lead) :], width - len(below), prose=True)
+    return [f"{below if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
+
+
+def _words(text: str, *, prose: bool) -> Iterator[tuple[str, str]]:
+    """What must not be broken, each with the blank before it; a closing mark stays with the letter before it."""
+    for number, part in enumerate(text.split(" ")):
+        blank = " " if number else ""
+        start = 0
+        for place in range(1, len(part) if prose else 0):
+            wide = text_width(part[place - 1]) > 1 or text_width(part[place]) > 1
+            if wide and part[place] not in _CLOSING and part[place - 1] not in _OPENING:
+                yield blank, part[start:place]
+                blank, start = "", place
+        yield blank, part[start:]
+
+
+def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
+    """One row, which takes several lines where a cell is wrapped."""
+    return [
+        _GAP.join(
+            pad(cell[line] if line < len(cell) else "", limit, right=right)
+            for cell, limit, right in zip(cells, widths, numbers, strict=True)
+        ).rstrip()
+        for line in range(max(map(len, cells)))
+    ]
 
 
 class Console:
@@ -115,3 +307,11 @@ def wants_colour(stream: TextIO) -> bool:
 def usage_hint(program: str) -> Message:
     """Where to read how a command is used."""
     return msg("cli.usage.hint", program=program)
+
+
+_STDIN = Path("-")
+
+
+def shown_path(path: Path) -> str:
+    """A file's name for people and programs."""
+    return "<stdin>" if path == _STDIN else str(path)

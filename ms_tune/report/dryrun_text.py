@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import dryrun_stages, memory_text
-from ms_tune.report.columns import pad
+from ms_tune.report.console import pad
 from ms_tune.report.memory_words import size
 from ms_tune.report.verdict import verdict_lines
 from ms_tune.units import gib

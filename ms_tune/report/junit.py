@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.lint_common import shown_path
+from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from ms_tune.report.lint_common import shown_path
+from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

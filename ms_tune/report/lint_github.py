@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.report.console import shown_path
 from ms_tune.report.github import annotation, write_failure
-from ms_tune.report.lint_common import shown_path
 
 if TYPE_CHECKING:
     from ms_tune.lint.result import LintReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.lint_common import shown_path, statistics_of
+from ms_tune.report.console import shown_path
 from ms_tune.text import Message, render
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def lint_json(report: LintReport, language: Language, *, statistics: bool = Fals
     if statistics:
         result["statistics"] = [
             {"id": rule.id, "name": rule.name, "severity": rule.severity.value, "count": count, "files": files}
-            for rule, count, files in statistics_of(report)
+            for rule, count, files in report.statistics()
         ]
     return result
 

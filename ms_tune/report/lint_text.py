@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.lint_common import shown_path, statistics_of
+from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
@@ -54,7 +54,7 @@ def _head(finding: Diagnostic, console: Console) -> str:
 
 def _write_statistics(report: LintReport, console: Console) -> None:
     """How often each check found something."""
-    rows = statistics_of(report)
+    rows = report.statistics()
     width = max((len(str(count)) for _, count, _ in rows), default=0)
     for finding, count, files in rows:
         head = console.paint(_head(finding, console), _COLOURS[finding.severity])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH
-from ms_tune.report.columns import pad
+from ms_tune.report.console import pad
 from ms_tune.report.memory_words import size
 
 if TYPE_CHECKING:

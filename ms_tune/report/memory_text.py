@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.columns import pad, terminal_width
+from ms_tune.report.console import pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_words import largest, near, or_dash, show_table, signed, size
 from ms_tune.report.verdict import verdict_lines, word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.columns import pad, text_width
+from ms_tune.report.console import pad, text_width
 from ms_tune.units import gib
 
 if TYPE_CHECKING:

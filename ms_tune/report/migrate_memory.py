@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.diff_by_size import BlockKind
-from ms_tune.report.columns import pad
+from ms_tune.report.console import pad
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import PlanIssue, Warned
 from ms_tune.enums import RecomputeMode
-from ms_tune.report.columns import pad, table, terminal_width, text_width
+from ms_tune.report.console import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

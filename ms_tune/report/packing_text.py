@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import json_text
-from ms_tune.report.columns import text_width
+from ms_tune.report.console import text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.readers.scopes import ScopePass
-from ms_tune.report.columns import pad, table, terminal_width, text_width
+from ms_tune.report.console import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

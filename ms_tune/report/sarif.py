@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.lint_common import shown_path
+from ms_tune.report.console import shown_path
 from ms_tune.text import Language, render
 from ms_tune.version import __version__
 

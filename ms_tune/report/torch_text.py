@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.torch_what_if import Cache
-from ms_tune.report.columns import pad
+from ms_tune.report.console import pad
 from ms_tune.report.memory_words import near, show_table, signed, size
 from ms_tune.text import msg
 from ms_tune.units import MIB

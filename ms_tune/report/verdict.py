@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ms_tune.report.columns import terminal_width, wrap
+from ms_tune.report.console import terminal_width, wrap
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.columns import terminal_width, wrap
+from ms_tune.report.console import terminal_width, wrap
 from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.units import GIB, gib, mib
 

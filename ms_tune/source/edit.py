@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import yaml
 
 from ms_tune.diagnostics import TextEdit
-from ms_tune.source.yaml_loader import Loader
+from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:

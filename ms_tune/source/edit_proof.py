@@ -9,7 +9,7 @@ import yaml
 
 from ms_tune.diagnostics import TextEdit
 from ms_tune.source.edit import EditRefusedError, apply_edits, same_data
-from ms_tune.source.yaml_loader import Loader
+from ms_tune.source.yaml_nodes import Loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""PyYAML's nodes as places in a text: what stands where, with aliases and merge keys resolved, and bounds kept.
-
-Where something stands is worked out when somebody asks: of most configs a few places matter, and values need none.
-"""
+"""PyYAML's safe loader, the quicker one of the two that there may be."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 from weakref import WeakValueDictionary
 
 import yaml
 
 from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
-from ms_tune.source.yaml_loader import Loader, Parsed, has_fast_parser
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -24,6 +20,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.text import Message
+
+# A node, event or loader of PyYAML: its type stubs know too little of what the two parsers share.
+Parsed: TypeAlias = Any
+
+# The C parser is ten times as fast, and not in every build of PyYAML.
+_PARSER: Parsed = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHORT, _MOST = 24, 5000  # characters of a word whose tag is kept, and how many are
+
+
+class Loader(_PARSER):  # type: ignore[misc]  # whichever there is
+    """The safe loader, which works out once what a short word without quotes is: files of one folder have the same ones."""
+
+    _tags: ClassVar[dict[str, str]] = {}
+
+    def resolve(self, kind: Parsed, value: Parsed, implicit: Parsed) -> Parsed:
+        """The tag of a node (``BaseResolver.resolve`` of PyYAML 6, ``yaml/resolver.py``)."""
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return super().resolve(kind, value, implicit)
+        tag = self._tags.get(value)
+        if tag is None:
+            tag = super().resolve(kind, value, implicit)
+            if len(value) <= _SHORT and len(self._tags) < _MOST:
+                self._tags[value] = tag
+        return tag
+
+
+def has_fast_parser(loader: Parsed) -> bool:
+    """Whether a loader is built on the C parser."""
+    return issubclass(loader, getattr(yaml, "CSafeLoader", ()))
+
 
 # The offset that an alias stands behind, and how many others stand between.
 Alias: TypeAlias = tuple[int, int]

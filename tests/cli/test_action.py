@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ms_tune.cli import check, lint
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from ms_tune.text import Language
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.enums import MemoryCategory
 from ms_tune.extras import refuse
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import GIB, good_child

@@ -20,8 +20,8 @@ from ms_tune.cli import main as main_module
 from ms_tune.cli.main import COMMANDS, main
 from ms_tune.cli.parser import language_from_arguments
 from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
-from ms_tune.report.columns import text_width
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
+from ms_tune.report.console import text_width
 from ms_tune.text import Language, language_from_environment, msg
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.report.columns import text_width
+from ms_tune.report.console import text_width
 from tests.pools.recorded import PACKED
 from tests.readers.samples import SMALL, folder
 

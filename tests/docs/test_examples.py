@@ -14,7 +14,7 @@ import pytest
 from ms_tune.cli.main import COMMANDS, main
 from ms_tune.errors import ExitCode
 from ms_tune.lint.settings import settings_for
-from ms_tune.report.columns import text_width
+from ms_tune.report.console import text_width
 
 pytest.importorskip("numpy", reason="the extra 'report' is not installed")
 

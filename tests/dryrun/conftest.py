@@ -19,7 +19,7 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore
 from ms_tune.dryrun.cann_sim.inventory import Inventory, take_inventory
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 
 _QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
 _SCRIPT = """

@@ -12,8 +12,8 @@ import yaml
 from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun, Split
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.reference.sizes import MOST_DEVICES
-from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED, edited
 
 PACKAGED = data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"

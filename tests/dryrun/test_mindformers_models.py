@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from tests.dryrun.conftest import RealRun, run_dryrun
 from tests.dryrun.machine import needs_mindformers
 from tests.dryrun.test_end_to_end import MIB, largest_use, logged_footprint, logged_peak, rows, swept_peak

@@ -15,7 +15,7 @@ from ms_tune.dryrun.plan import JobPlan, plan
 from ms_tune.dryrun.prepare import load
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.errors import UsageError
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from tests.dryrun.configs import MINDFORMERS, edited
 
 

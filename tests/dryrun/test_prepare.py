@@ -13,8 +13,8 @@ from ms_tune.dryrun.prepare import load, prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.reference.job import ReferenceJob
-from ms_tune.resources import data_folder
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import by_section, names, open_sections, tables, types_by_section
-from ms_tune.facts.model_keys import known, known_since
+from ms_tune.facts.keys import by_section, known, known_since, names, open_sections, tables, types_by_section
 from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import REQUIRED, all_at, ever, load
 from ms_tune.lint.schema import schema

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ms_tune.facts.legacy import fills_experts, is_legacy
+from ms_tune.facts.models import fills_experts, is_legacy
 
 
 @pytest.mark.parametrize(

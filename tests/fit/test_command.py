@@ -14,8 +14,8 @@ from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.job import read_job
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import load_source
 from tests.dryrun import configs
 from tests.jobs import normalize_source

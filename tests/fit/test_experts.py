@@ -15,6 +15,7 @@ import yaml
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.check import foretold
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
@@ -23,7 +24,6 @@ from ms_tune.fit.measured import Measured, Seen
 from ms_tune.fit.probes import ProbeRun, asked, model_in
 from ms_tune.fit.table import table_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.resources import data_folder
 from tests.fit.world import MIB
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
+from ms_tune.facts.query import data_folder
 from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit.job import read_job
@@ -30,7 +31,6 @@ from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
 from ms_tune.report import fit_html, fit_why
 from ms_tune.report.console import Console
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib

@@ -17,6 +17,7 @@ from ms_tune.dryrun.prepare import prepare
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UnsupportedError
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.check import check_probe
 from ms_tune.fit.costs import RelativeCosts, costs_of
 from ms_tune.fit.ends import emptied_probes, with_ends
@@ -37,7 +38,6 @@ from ms_tune.fit.verify import lists_of
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
 from ms_tune.planning.table import IN_CELL, CostTable, check
-from ms_tune.resources import data_folder
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
 

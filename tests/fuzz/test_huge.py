@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

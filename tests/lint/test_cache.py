@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ms_tune.lint.cache import read_values
-from ms_tune.resources import data_folder
-from ms_tune.source.yaml_loader import Loader
+from ms_tune.facts.query import data_folder
+from ms_tune.lint.checklist import read_values
+from ms_tune.source.yaml_nodes import Loader
 
 if TYPE_CHECKING:
     from pathlib import Path

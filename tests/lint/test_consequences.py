@@ -9,8 +9,8 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Category, Consequence, Severity
+from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import built_in, built_in_code
-from ms_tune.resources import data_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.facts.variables import variables
+from ms_tune.facts.query import data_folder
+from ms_tune.facts.registries import variables
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.environment import (
     Environment,
@@ -23,7 +24,6 @@ from ms_tune.lint.environment import (
     read_shell,
 )
 from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF_2_7, RUNTIME_KEYS_OF_2_10, items
-from ms_tune.resources import data_folder
 from ms_tune.text import Language
 from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
-from ms_tune.resources import data_folder
 from ms_tune.source.atomic_write import write_back
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import load_source, parse_source

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import Check, read_checklist
 from ms_tune.lint.python_code import lint_python, parse_python, python_checks, read_python, uses_mindspore
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
-from ms_tune.resources import data_folder
 from ms_tune.text import Language
 from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES

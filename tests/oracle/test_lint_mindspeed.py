@@ -24,10 +24,9 @@ import yaml
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, tables
-from ms_tune.facts.query import REQUIRED
+from ms_tune.facts.query import REQUIRED, data_folder
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.resources import data_folder
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
 from tests.oracle import mindspeed_config, wheels

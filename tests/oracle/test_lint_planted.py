@@ -20,8 +20,8 @@ import pytest
 
 from ms_tune import api
 from ms_tune.diagnostics import Severity
+from ms_tune.facts.query import data_folder
 from ms_tune.lint.result import LintRequest
-from ms_tune.resources import data_folder
 from ms_tune.text import Language
 from tests.oracle import planted, wheels
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import model_of
+from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.source.yaml import parse_source
 from tests.oracle import cases, lint_cases, pynative_cases
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import ms_tune
-from ms_tune.resources import data_folder
+from ms_tune.facts.query import data_folder
 from tests.reference.configs import CASES
 
 PACKAGE = Path(ms_tune.__file__).parent

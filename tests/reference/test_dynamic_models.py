@@ -10,9 +10,9 @@ import yaml
 
 from ms_tune.dialects.job_parts import ContextMethod, DType, LatentAttention, Sharding
 from ms_tune.errors import ConfigError
+from ms_tune.facts.query import data_folder
 from ms_tune.reference.configs.pynative import expert_layers, read_parallelism, read_pynative
 from ms_tune.reference.mindspeed import read_mindspeed_ms
-from ms_tune.resources import data_folder
 
 PATH = Path("config.yaml")
 DENSE: dict[str, Any] = {

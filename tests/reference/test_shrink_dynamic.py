@@ -15,9 +15,9 @@ from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.theory import beside_theory, unlike_theory
 from ms_tune.enums import Dialect, MemoryCategory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
+from ms_tune.facts.query import data_folder
 from ms_tune.job.detect import recognise
 from ms_tune.reference.job import ReferenceJob
-from ms_tune.resources import data_folder
 from ms_tune.text import Language, render
 from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.report.columns import pad, table, terminal_width, text_width
+from ms_tune.report.console import pad, table, terminal_width, text_width
 
 if TYPE_CHECKING:
     import pytest

@@ -12,8 +12,7 @@ import termios
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.report.columns import text_width
-from ms_tune.report.console import Console
+from ms_tune.report.console import Console, text_width
 from ms_tune.text import Language, msg
 
 ERROR = UsageError(msg("cli.usage.file", file="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))

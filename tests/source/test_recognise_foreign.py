@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.fingerprints import foreign
+from ms_tune.facts.keys import foreign
 from ms_tune.job.detect import is_fragment, is_mostly_unknown, recognise, share_of_known
 from ms_tune.text import Language, render
 

@@ -10,11 +10,10 @@ import yaml
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import Key, tables
-from ms_tune.facts.query import REQUIRED
+from ms_tune.facts.query import REQUIRED, data_folder
 from ms_tune.job.detect import recognise
 from ms_tune.lint import schema as module
 from ms_tune.lint.schema import schema
-from ms_tune.resources import data_folder
 from ms_tune.text import Text
 from tests.source.corpus import wheel_configs
 

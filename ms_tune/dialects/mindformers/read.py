@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import from_recompute_plan, second_names
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues, splits_network
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import UNKNOWN, ValueOrigin, names_of
+from ms_tune.facts.models import UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.job.includes import model_folder
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 
@@ -95,7 +93,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
         layers=_layer_count(reader, facts, job.layers, fewest) + (mtp if legacy else 0),
-        stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits(source) else 1,
+        stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits_network(source) else 1,
         offset=_known(facts, "offset", 0),
         interleave=interleave,
         interleave_num=_chunks(reader, facts, legacy=legacy),
@@ -115,20 +113,10 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     )
 
 
-def splits(source: SourceFile) -> bool:
-    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
-
-    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
-    ``PARALLEL_MODE`` in ``tools/utils.py``.
-    """
-    mode = source.get((*_PIPELINE[:1], "parallel_mode"))
-    return mode is None or mode in mindspore_values("splitting")
-
-
 def parallel_degree(job: JobView, kind: str) -> int:
     """In how many ways something is split; every size is set back to 1 where the run or the network is not split."""
     written = job.source.get(("parallel_config", f"{'model' if kind == 'tensor' else kind}_parallel"))
-    split = bool(job.source.get(("use_parallel",), default=True)) and splits(job.source)
+    split = bool(job.source.get(("use_parallel",), default=True)) and splits_network(job.source)
     return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1
 
 
@@ -162,7 +150,7 @@ def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if not written:
         yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
-    if written != inputs.stages and not splits(source):
+    if written != inputs.stages and not splits_network(source):
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
     yield from second_names(model)

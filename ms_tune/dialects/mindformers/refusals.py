@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
     ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
     """
-    stages = startup.stages(context) or 1
+    stages = inputs.stages(context) or 1
     for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
         checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
         if checked and len(counts) > stages:
@@ -40,8 +40,8 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
 
 def negative(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
-    heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
-    ids = startup.swaps_in_core(context)
+    heard = _COUNTS[:1] if inputs.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
+    ids = inputs.swaps_in_core(context)
     for path, counts in _lists(context, heard):
         if ids and path[1] in _COUNTS:
             continue
@@ -55,7 +55,7 @@ def texts(context: CheckContext) -> Iterator[Violation]:
     candidates: list[tuple[KeyPath, object]] = [
         ((_RECOMPUTE_SECTION, "recompute"), context.get(f"{_RECOMPUTE_SECTION}.recompute"))
     ]
-    if not startup.is_reduced(context):
+    if not inputs.is_reduced(context):
         for key in (*_COUNTS[1:], *_EXCLUDES):
             values = context.get(f"{_RECOMPUTE_SECTION}.{key}")
             if isinstance(values, dict):
@@ -121,7 +121,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
     is told to swap by its own section, ``check_rules`` still counts those that are given directly.
     """
     swapping = context.get("swap_config.swap") is True
-    by_pattern = not startup.is_reduced(context)
+    by_pattern = not inputs.is_reduced(context)
     for key in keys:
         if swapping and key not in _EXCLUDES:
             continue
@@ -130,7 +130,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         # What stands for patterns does not reach a model of 1.6 that is no legacy one.
-        ids = startup.swaps_in_core(context) and key not in _EXCLUDES
+        ids = inputs.swaps_in_core(context) and key not in _EXCLUDES
         if isinstance(value, dict) and key != "recompute" and by_pattern and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:

@@ -9,7 +9,7 @@ Tensor parallelism over ``tp_x``, ``tp_y`` and ``tp_z``: ``check_use_3d_tensor_p
 releases differ in none of the rules.
 
 Sizes are those of ``model_config`` with the defaults of the network's configuration class; ways of splitting are those of
-``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.startup`).
+``parallel_config``, 1 where MindFormers sets them back to 1 (:mod:`ms_tune.dialects.mindformers.inputs`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import MISSING
 
@@ -66,7 +66,7 @@ class Network(NamedTuple):
     @property
     def splits(self) -> bool:
         """Whether MindSpore splits the network."""
-        return startup.splits(self.context)
+        return inputs.splits(self.context)
 
     @property
     def splits_sequence(self) -> bool:
@@ -76,7 +76,7 @@ class Network(NamedTuple):
     @property
     def is_data_parallel(self) -> bool:
         """Whether every device has the whole network."""
-        return startup.is_parallel(self.context) and self.context.get("parallel.parallel_mode", 1) in _DATA_PARALLEL
+        return inputs.is_parallel(self.context) and self.context.get("parallel.parallel_mode", 1) in _DATA_PARALLEL
 
     @property
     def propagates(self) -> bool:
@@ -198,7 +198,7 @@ def find_ignored_interleave(context: CheckContext) -> Iterator[Violation]:
 def is_llama(context: CheckContext) -> bool:
     """Whether the config is one of the legacy Llama network, and says all about it."""
     named = context.get("model.arch.type") in _LLAMAS and context.get("model.model_config.type") == "LlamaConfig"
-    return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
+    return inputs.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
 def inner(network: Network) -> int | None:
@@ -405,7 +405,7 @@ _RULES_OF_DIMENSIONS = (
     NetworkRule("automatic", ("parallel", "parallel_mode"), lambda network: if_(network.propagates)),
     NetworkRule("experts", (EXPERTS, "expert_num"), lambda network: if_(network.experts > 1)),
     NetworkRule(
-        "sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not startup.splits_sequence(network.context))
+        "sequence", (PARALLEL, "use_seq_parallel"), lambda network: if_(not inputs.splits_sequence(network.context))
     ),
     NetworkRule("interleave", (*MODEL, "fine_grain_interleave"), lambda network: if_(network.is_interleaved)),
 )
@@ -462,7 +462,7 @@ def _few_ranks(network: Network) -> dict[str, object] | None:
 def _shared_width(network: Network) -> dict[str, object] | None:
     """Shared experts are one wide block, which tensor parallelism splits unless sequence parallelism has its ranks."""
     width, number = network.size("intermediate_size"), shared_experts(network)
-    if width is None or not isinstance(number, int) or startup.splits_sequence(network.context):
+    if width is None or not isinstance(number, int) or inputs.splits_sequence(network.context):
         return None
     return rest(width * number, network.ways("model_parallel"))
 
@@ -501,7 +501,7 @@ def _uneven_groups(context: CheckContext) -> Iterator[Violation]:
 def is_glm(context: CheckContext) -> bool:
     """Whether the config is one of the legacy ChatGLM network, and says all about it."""
     named = context.get("model.arch.type") in _GLMS and context.get("model.model_config.type") == "ChatGLM2Config"
-    return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
+    return inputs.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
 def _ungrouped(network: Network) -> dict[str, object] | None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers import inputs as startup
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs
 from ms_tune.dialects.mindformers.placement import place
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.facts.legacy import fills_experts
-from ms_tune.facts.model_keys import keys_for, known_since
-from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, facts_of
+from ms_tune.facts.keys import keys_for, known_since
+from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, facts_of, fills_experts
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.source.yaml import MISSING

@@ -23,7 +23,7 @@ from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, 
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
-from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.models import is_legacy
 from ms_tune.planning.schedule import Schedule
 from ms_tune.text import msg
 from ms_tune.units import parse_size

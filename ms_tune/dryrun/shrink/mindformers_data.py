@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dryrun.job import Column
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import facts_of, model_of, names_of
+from ms_tune.facts.models import facts_of, is_legacy, model_of, names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import release_for
 from ms_tune.job.includes import find_model_config, read_model_config

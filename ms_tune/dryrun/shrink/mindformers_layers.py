@@ -20,8 +20,7 @@ from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
-from ms_tune.facts.legacy import is_legacy
-from ms_tune.facts.models import ValueOrigin, model_of
+from ms_tune.facts.models import ValueOrigin, is_legacy, model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.job.job import Job
 from ms_tune.normalize.convert_layers import convert

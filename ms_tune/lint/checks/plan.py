@@ -9,7 +9,8 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.job_parts import per_job
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
-from ms_tune.dialects.mindformers import refusals, startup
+from ms_tune.dialects.mindformers import inputs as startup
+from ms_tune.dialects.mindformers import refusals
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
@@ -18,7 +19,7 @@ from ms_tune.dialects.patterns import compile_segment, is_risky
 from ms_tune.dialects.plan_traps import accepted, known_plan  # noqa: F401 - checklists name the first here
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.facts.names import cells_of
+from ms_tune.facts.registries import cells_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.legacy import is_legacy
+from ms_tune.facts.keys import dynamic_kinds, known
 from ms_tune.facts.migration import row_for, unread
-from ms_tune.facts.model_keys import dynamic_kinds, known
-from ms_tune.facts.models import UNKNOWN, facts_of, model_of
+from ms_tune.facts.models import UNKNOWN, facts_of, is_legacy, model_of
 from ms_tune.source.yaml import source_of
 from ms_tune.workflows.migrate.draft import is_finite, is_off, why
 from ms_tune.workflows.migrate.write import nested

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.facts.keys import BASE
 from ms_tune.facts.releases import Release, release_for, served
-from ms_tune.job.includes import BASE
 from ms_tune.job.job import Job
 from ms_tune.normalize.script import release_of_scripts
 from ms_tune.source.shell.parse import comments

@@ -21,10 +21,10 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.estimate.stage import Outlook
+from ms_tune.facts.query import data_folder
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.sapp_lists import SappLists
-from ms_tune.report.columns import text_width, wrap
-from ms_tune.resources import data_folder
+from ms_tune.report.console import text_width, wrap
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
