@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers import inputs
-from ms_tune.dialects.mindformers.refusals_legacy import MODEL, _uneven_groups, _uneven_key_heads, is_glm, is_llama
+from ms_tune.dialects.mindformers.refusals_legacy import MODEL, is_glm, is_llama
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
@@ -168,12 +168,6 @@ def find_unknown_types(context: CheckContext) -> Iterator[Violation]:
             continue
         if str(value).lower() not in _TYPES:
             yield Violation((*MODEL, name), params={"choices": ", ".join(_TYPES)})
-
-
-def find_uneven_key_heads(context: CheckContext) -> Iterator[Violation]:
-    """Heads of keys and values that do not divide the attention heads."""
-    yield from _uneven_key_heads(context)
-    yield from _uneven_groups(context)
 
 
 def find_unsplit_vocabulary(context: CheckContext) -> Iterator[Violation]:

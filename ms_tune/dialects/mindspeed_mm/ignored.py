@@ -177,7 +177,7 @@ def find_checkpoint_between_turns(source: MultimodalSource) -> Iterator[Violatio
 
 
 @of_scripts
-def find_recompute_beside_fsdp2(source: MultimodalSource) -> Iterator[Violation]:
+def find_recompute_twice(source: MultimodalSource) -> Iterator[Violation]:
     """Megatron's recompute beside that of FSDP2's YAML (``transformers/base_model.py``, and MindSpeed-MM's page about FSDP2)."""
     config = source.file(FSDP2)
     if config is not None and source.has("--use-torch-fsdp2") and config.get(("recompute_modules",)):

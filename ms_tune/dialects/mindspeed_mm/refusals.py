@@ -85,7 +85,7 @@ def find_uneven_world(source: MultimodalSource) -> Iterator[Violation]:
 
 
 @of_scripts
-def find_conflicts_with_fsdp2(source: MultimodalSource) -> Iterator[Violation]:
+def find_conflicts_with_sharding(source: MultimodalSource) -> Iterator[Violation]:
     """What ``--use-torch-fsdp2`` does not go with."""
     if not source.has("--use-torch-fsdp2"):
         return
