@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ms_tune.records import Record
 from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
-class Location(NamedTuple):
+class Location(Record):
     """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
 
     start: int
@@ -26,7 +27,7 @@ class Location(NamedTuple):
     end_column: int
 
 
-class TextEdit(NamedTuple):
+class TextEdit(Record):
     """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
 
     start: int
@@ -95,21 +96,21 @@ class Consequence(str, Enum):
         return lookup(f"consequence.{self.value}")
 
 
-class Family(NamedTuple):
+class Family(Record):
     """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them."""
 
     id: str  # `MST335`, of which `MST33501` is one
     name: str  # `impossible-experts`
 
 
-class Related(NamedTuple):
+class Related(Record):
     """Another place that a finding is about, and what it has to do with it."""
 
     location: Location
     message: Message
 
 
-class Fix(NamedTuple):
+class Fix(Record):
     """How a finding can be fixed by replacing text."""
 
     safe: bool  # whether the meaning of the config surely stays what its author wanted
@@ -120,7 +121,7 @@ class Fix(NamedTuple):
     edits: tuple[TextEdit, ...]  # what it does to the text
 
 
-class Diagnostic(NamedTuple):
+class Diagnostic(Record):
     """Something that the author of a file should know.
 
     Args:

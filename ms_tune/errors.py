@@ -78,10 +78,6 @@ class UsageError(MsTuneError):
     """The command line asks for something that does not make sense."""
 
 
-class UnknownArgumentError(UsageError):
-    """A command does not have an argument."""
-
-
 class UnsupportedError(MsTuneError):
     """This platform, framework version, dialect or model is not served."""
 

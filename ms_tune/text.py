@@ -17,7 +17,9 @@ import re
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,14 +52,14 @@ class Language(str, Enum):
     ZH = "zh"
 
 
-class Text(NamedTuple):
+class Text(Record):
     """One text in every language; ``{name}`` marks a parameter (:meth:`str.format` syntax)."""
 
     en: str
     zh: str
 
 
-class Message(NamedTuple):
+class Message(Record):
     """A text with its parameters. A parameter may itself be a message.
 
     Args:

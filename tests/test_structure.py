@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # The floors of the house, from the ground up; a room uses the floors below its own, for types as at run time.
 _FLOORS = (
-    {"diagnostics", "encode", "enums", "errors", "extras", "native", "resources", "text", "units", "version"},
+    {"diagnostics", "encode", "enums", "errors", "extras", "native", "records", "text", "units", "version"},
     {"source", "facts"},
     {"dialects", "estimate", "footprint", "packing", "planning", "pools", "readers", "reference", "verdict"},
     {"job"},
@@ -27,7 +27,9 @@ _FLOORS = (
 _FLOOR = {room: number for number, rooms in enumerate(_FLOORS) for room in rooms}
 # Arrows on one floor.
 _BESIDE = {
+    ("diagnostics", "records"),
     ("diagnostics", "text"),
+    ("text", "records"),
     ("errors", "text"),
     ("extras", "errors"),
     ("extras", "text"),

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.cli.help_text import fitted
-from ms_tune.cli.parser import CommandModule, Parser, language_from_arguments
+from ms_tune.cli.parser import CommandModule, Parser, UnknownArgumentError, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
-from ms_tune.errors import ExitCode, MsTuneError, UnknownArgumentError, UsageError
+from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.facts.releases import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg

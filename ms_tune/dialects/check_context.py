@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.source.edit import ChangeKind, ValueChange
 
 
-class CheckContext(NamedTuple):
+class CheckContext(Record):
     """One config in front of one check.
 
     Args:
@@ -112,7 +113,7 @@ class CheckContext(NamedTuple):
         return frozenset(map(str, value))
 
 
-class Violation(NamedTuple):
+class Violation(Record):
     """A check's answer: not this.
 
     Args:
@@ -138,7 +139,7 @@ class Violation(NamedTuple):
     safe: bool = False
 
 
-class FixRule(NamedTuple):
+class FixRule(Record):
     """How findings of a check are fixed."""
 
     kind: ChangeKind | None  # what is done; nothing for a rewrite or a move

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 
 from ms_tune.errors import ConfigError
+from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
 from ms_tune.source.shell.values import Argument, text_of
@@ -121,7 +122,7 @@ def _text(word: Argument) -> str:
     )
 
 
-class _Around(NamedTuple):
+class _Around(Record):
     """What is around a command: the script, its variables, its place."""
 
     script: File

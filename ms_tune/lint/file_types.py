@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UsageError
 from ms_tune.facts.releases import default_release
 from ms_tune.lint.result import Skipped
 from ms_tune.lint.settings import path_matches
+from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 
@@ -202,14 +203,14 @@ _MAGIC = frozenset("*?[")  # what makes a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
-class LintTarget(NamedTuple):
+class LintTarget(Record):
     """A file to check, and whether the user named it (or else a folder or a glob)."""
 
     path: Path
     named: bool
 
 
-class LintTargets(NamedTuple):
+class LintTargets(Record):
     """The files to check, and those that were left out."""
 
     targets: tuple[LintTarget, ...]

@@ -7,7 +7,7 @@ import os
 from functools import cache, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -31,6 +31,7 @@ from ms_tune.lint.settings import (
     load_settings,
     settings_for,
 )
+from ms_tune.records import Record
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.source.yaml_nodes import Loader, offsets
 from ms_tune.text import Message, msg
@@ -270,7 +271,7 @@ def _looks_like_a_config(path: Path) -> bool:
 _MARK = "ms-tune:"  # in every comment that ignores something
 
 
-class CheckedFile(NamedTuple):
+class CheckedFile(Record):
     """One config (or what is read like one) in front of the checks that are selected for it.
 
     ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts; of a

@@ -71,7 +71,7 @@ def test_relations(text: str, expected: bool | None) -> None:  # noqa: FBT001 - 
 
 
 def test_names_stand_in_order_and_once() -> None:
-    assert parse_expression("b.c + a < b.c").names == ("b.c", "a")
+    assert parse_expression("b.c + a < b.c").names == ["b.c", "a"]
 
 
 @pytest.mark.parametrize(
