@@ -9,7 +9,6 @@ from ms_tune.dialects.mindspeed_mm.read import (
     FSDP2,
     GLOBAL,
     MICRO,
-    TENSOR,
     MultimodalSource,
     of_scripts,
     violation_at,
@@ -108,12 +107,6 @@ def find_skips_without_offload(context: CheckContext) -> Iterator[Violation]:
             yield Violation(("model", name), params={"name": name})
 
 
-def find_both_losses(context: CheckContext) -> Iterator[Violation]:
-    """Both kinds of a loss in chunks: the fixed one wins (``FeaturesApplier.apply_chunkloss``)."""
-    if context.get("features.enable_chunk_loss") is True and context.get("features.enable_dynamic_chunk_loss") is True:
-        yield Violation(("features", "enable_dynamic_chunk_loss"))
-
-
 @of_scripts
 def find_other_accumulation(source: MultimodalSource) -> Iterator[Violation]:
     """``GRAD_ACC_STEP`` that the batch is not made of: the scripts' own formula is GBS = MBS x GRAD_ACC_STEP x DP."""
@@ -123,13 +116,6 @@ def find_other_accumulation(source: MultimodalSource) -> Iterator[Violation]:
         product = micro * steps * data
         params = {"total": total, "steps": steps, "micro": micro, "data": data, "product": product}
         yield violation_at(source, GLOBAL, params)
-
-
-@of_scripts
-def find_sequence_parallel_alone(source: MultimodalSource) -> Iterator[Violation]:
-    """``--sequence-parallel`` without tensor parallelism, which is switched off."""
-    if source.has("--sequence-parallel") and source.whole(TENSOR, 1) == 1:
-        yield violation_at(source, "--sequence-parallel")
 
 
 @of_scripts

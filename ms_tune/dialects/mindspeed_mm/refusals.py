@@ -250,16 +250,6 @@ def find_missing_keys(context: CheckContext) -> Iterator[Violation]:
             yield Violation(path, params={"section": ".".join(path[:-1]), "name": path[-1]}, at_key=True)
 
 
-def find_broadcast_of_nothing(context: CheckContext) -> Iterator[Violation]:
-    """Weights that one rank is to load and hand on, and none to load (``fsdp/train/trainer.py``)."""
-    told = (
-        context.get("training.load_rank0_and_broadcast") is True
-        and context.get("training.init_model_with_meta_device") is True
-    )
-    if told and context.get("training.load") is None:
-        yield Violation(("training", "load_rank0_and_broadcast"))
-
-
 def _fits(value: object, kind: str) -> bool:
     """Whether pydantic takes a value for a type, as freely as it does by default."""
     if kind == "null":
