@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.layer_plan import LayerPlan
 
-
 # Where the patterns stand that a problem calls by the name of what they are for.
 _PATTERNS: dict[str, KeyPath] = {
     "select_module": ("recompute", "select_module"),

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
-
 FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
     from ms_tune.source.shell.values import Argument
 
-
 # Where a trap is shown: the first of these arguments that is written.
 _TRAPS = {
     "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
-
 _SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
 _DECAYS = ("start_weight_decay", "end_weight_decay")

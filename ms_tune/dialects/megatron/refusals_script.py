@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
 
-
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
 _SET_APART = re.compile(
     r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]+=|^[ \t]*([A-Za-z_]\w*)=[ \t]+[\w./]", re.MULTILINE

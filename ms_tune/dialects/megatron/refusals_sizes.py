@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext, Violation
     from ms_tune.dialects.megatron.arguments import ProgramArguments
 
-
 _TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
 _EXPERT, _LAYERS, _HEADS = "expert_model_parallel_size", "num_layers", "num_attention_heads"
 # What places layers otherwise than in equal shares.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-
 _SECTION = "moe_config"
 # The type, the least value, and whether it has to be above it. A float is no int here, and the other way round.
 _NUMBERS: dict[str, tuple[type[int | float], bool]] = {

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
-
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
 
 

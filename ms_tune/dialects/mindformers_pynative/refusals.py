@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 
-
 _RECOMPUTE = "TrainConfig.recompute"
 _COMM = "TrainConfig.recompute_comm"
 _SWAP = "TrainConfig.swap_config"

@@ -22,13 +22,10 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.facts.models import ModelConfig
 
-
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 _ROUNDS = 3  # elements of rampup_batch_size
 _LOADER = ("train_dataset", "dataloader")
-_MEGATRON, _HF, _RECORD, _ORDERED = (
-    *("BlendedMegatronDatasetDataLoader", "HFDataLoader", "MindDataset", "OrderedIndexDataLoader"),
-)
+_MEGATRON, _HF, _ORDERED = "BlendedMegatronDatasetDataLoader", "HFDataLoader", "OrderedIndexDataLoader"
 _EOD = "create_compressed_eod_mask"
 _RESULTS = (".jsonl", ".json", ".txt")
 _ENDING = re.compile(r"[^/](\.[^./]+)/*$")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-
 _REPORTED = 1000
 _CONTEXT_SIZE = "parallel.context_parallel_size"  # the name that Megatron has for what is two settings here
 # What 26.0 read in the section of the model, or of parallelism, and later releases read in `features`.

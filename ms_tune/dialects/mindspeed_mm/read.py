@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
-
 TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
 CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"
 MICRO, GLOBAL = "--micro-batch-size", "--global-batch-size"

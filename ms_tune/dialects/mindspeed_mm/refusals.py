@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
-
 _EXPERT, _BACKEND = "--expert-model-parallel-size", "--distributed-backend"
 # `model_id` of classes that need no sizes for tiling; `wan_video_vae` is made of diffusers', and so is every other name (`ae/base.py`).
 _OWN_AUTOENCODERS = (

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
-
 # Activations that are cells: only a cell can be told to recompute.
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 

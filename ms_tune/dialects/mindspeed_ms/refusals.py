@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.check_context import CheckContext
 
-
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
 _MOST = 4096  # stages or chunks; a config must not make the linter fill the memory
 _TEXT = 2000  # characters of a list that is written as a text
