@@ -144,7 +144,7 @@ def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
             places.add_parser(name, parents=[one], add_help=False)
         else:
             below = places.add_parser(name).add_subparsers()
-            one = _load(inner[deeper][0]).build_parser(language)
+            one = inner[deeper].build_parser(language)
             below.add_parser(deeper, parents=[one], add_help=False)
     return parser
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -17,12 +16,13 @@ import yaml
 from ms_tune.errors import ConfigError
 from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
-from ms_tune.source.shell.read import MAX_BYTES
+from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
 from ms_tune.source.shell.values import Argument, text_of
 from ms_tune.source.yaml import load_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ms_tune.source.shell.outcome import Started
     from ms_tune.source.shell.read import Launch, Launches
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _LAUNCHER = "msrun_launcher.sh"
 _PROCESSES = 8  # what msrun_launcher.sh starts if nobody says another number
-_PARENTS = 6
 _RUNNER = ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode", "num_samples")
 _TOP = (
     *("run_mode", "do_eval", "load_checkpoint", "src_strategy_path_or_dir", "auto_trans_ckpt", "transform_process_num"),
@@ -143,8 +142,8 @@ def _job(
     unknown = ""
     if _UNKNOWN in text:
         unknown = next((piece.unknown.name for piece in word.pieces if piece.unknown is not None), "?")
-    path = None if unknown else found_above(around.script.path, text)
-    if path is None and not (unknown or is_to_be_filled_in(text) or stands_somewhere(around.script.path, text)):
+    path = None if unknown else find_above(around.script.path, text)
+    if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(around.script.path, text)):
         unknown = text  # not even its folder is here: the script stands alone
     overrides = dict(_overrides(given))
     environment, place = around.environment, around.place
@@ -192,23 +191,3 @@ def _value(text: str) -> object:
         return yaml.safe_load(text) if len(text) < 100 and not text.startswith(("&", "*", "!")) else text  # noqa: PLR2004
     except yaml.YAMLError:
         return text
-
-
-def is_to_be_filled_in(text: str) -> bool:
-    """Whether a path is one that its reader is to write: ``/path/to/config.yaml``, ``your_model.json``."""
-    return any(mark in text.lower() for mark in ("your", "xxx", "<", "path/to", "path to", " "))
-
-
-def found_above(script: Path, name: str) -> Path | None:
-    """Where a file is that a script names: in the script's folder, or in one of those above it."""
-    return next((path for path in _candidates(script, name) if path.is_file()), None)
-
-
-def stands_somewhere(script: Path, name: str) -> bool:
-    """Whether at least the folder of such a file is there: of a script that was copied alone nothing is missed."""
-    return any(path.parent.is_dir() for path in _candidates(script, name))
-
-
-def _candidates(script: Path, name: str) -> list[Path]:
-    folder = script.absolute().parent
-    return [Path(name)] if name.startswith("/") else [one / name for one in [folder, *folder.parents][:_PARENTS]]

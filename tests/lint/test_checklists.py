@@ -9,13 +9,13 @@ from string import Formatter
 
 import pytest
 
+from ms_tune.dialects.megatron.commands import commands_in
+from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
 from ms_tune.facts.releases import default_release
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.launched import commands_in
-from ms_tune.lint.multimodal import multimodal_commands
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language
 from tests.lint.few import profile_for

@@ -32,5 +32,5 @@ def test_the_update_is_what_is_in_the_file_of_the_optimizer(name: str, phase: Ph
         if getattr(node, "name", "") == name
     )
     made = block(1, stack=(Frame(str(path), 1, "step"),))
-    (found,) = Phases(table_from([made]), np.array([False])).own.tolist()
+    (found,) = Phases(table_from([made]), np.array([False])).own_codes.tolist()
     assert (ORDER[found - 1] if found else None) is phase

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
-from ms_tune.job.script_arguments import is_to_be_filled_in, jobs_in
+from ms_tune.job.script_arguments import jobs_in
 from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.read import is_to_be_filled_in
 from ms_tune.source.yaml import is_same
 from ms_tune.source.yaml_nodes import Document
 

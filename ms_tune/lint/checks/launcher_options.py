@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.errors import closest
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.source import SCRIPTS
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
 
 LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
-_HELP = ("h", "help")
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # what Python's `int` reads
 _ALL, _LOCAL = "worker_num", "local_worker_num"
 
@@ -45,35 +42,15 @@ def refused(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), message, named, span=document.span(place.start, place.end))
 
 
-def unknown(launch: Launch) -> Iterator[tuple[Argument | None, str, str]]:
-    """Options that the launcher does not have, as they are written, each with the word behind it and the option that it is nearly."""
-    for name, word in launch.options.items():
-        if _whole_name(launch, name):
-            continue
-        similar = closest(name.lstrip("-"), sorted(_known(launch)), _SIMILAR)
-        yield word, name if name.startswith("-") else f"--{name}", f"--{similar}" if similar else ""
-
-
-def _known(launch: Launch) -> set[str]:
-    return {*launch.launcher.values, *launch.launcher.switches, *_HELP}
-
-
-def _whole_name(launch: Launch, name: str) -> str | None:
-    """The option that a name stands for, which argparse lets one cut short as long as no other begins like that."""
-    known = _known(launch)
-    begun = [name] if name in known else [one for one in known if one.startswith(name)]
-    return begun[0] if len(begun) == 1 else None
-
-
 def _unknown(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
-    for word, written, similar in unknown(launch):
+    for word, written, similar in launch.unknown_options():
         yield word, "similar" if similar else "default", {"name": written, "similar": similar}
 
 
 def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
     """Values that ``msrun`` does not take (``parallel/cluster/run.py``, ``process_entity/_api.py``, MindSpore 2.9)."""
     for written, word in launch.options.items():
-        name, text = _whole_name(launch, written), word.text if word is not None else None
+        name, text = launch.option_named(written), word.text if word is not None else None
         if text is None or name is None:
             continue
         choices = launch.launcher.choices.get(name)

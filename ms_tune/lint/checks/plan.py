@@ -14,17 +14,18 @@ from ms_tune.dialects.mindformers import refusals
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
+from ms_tune.dialects.mindformers.refusals_legacy import is_glm, is_llama
 from ms_tune.dialects.patterns import compile_segment, is_risky
+from ms_tune.dialects.plan_traps import accepted, known_plan  # noqa: F401 - checklists name the first here
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.registries import cells_of
-from ms_tune.lint.checks import legacy_glm, legacy_llama
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.layer_plan import LayerPlan, RecomputePlan
+    from ms_tune.dialects.layer_plan import RecomputePlan
     from ms_tune.job.job import Job
 
 _SECTION = "recompute_config"
@@ -119,7 +120,7 @@ def _network(context: CheckContext) -> str | None:
     """Which network's cells are those of the model, if they are known."""
     if not startup.is_legacy(context):
         return "core"
-    return "legacy" if legacy_llama.is_llama(context) else "glm" if legacy_glm.is_glm(context) else None
+    return "legacy" if is_llama(context) else "glm" if is_glm(context) else None
 
 
 def _wrong(segment: str) -> str:
@@ -175,7 +176,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
     (``models/llama``, 1.6 to 2.1), the models that the guide speaks of.
     """
     plan = _plan(context)
-    if plan is None or plan.failure is not None or not legacy_llama.is_llama(context):
+    if plan is None or plan.failure is not None or not is_llama(context):
         return
     found: dict[tuple[str, str], list[int]] = {}
     for layer in plan.layers:
@@ -258,18 +259,9 @@ def _place(context: CheckContext, problem: Diagnostic) -> KeyPath:
     return (_SECTION, key)
 
 
-# Where the patterns stand that a problem calls by the name of what they are for.
-_PATTERNS: dict[str, KeyPath] = {
-    "select_module": ("recompute", "select_module"),
-    "exclude_op": ("recompute", "exclude_op"),
-    "comm_select_module": ("recompute_comm", "select_module"),
-    "op_swap": ("swap", "op_swap"),
-}
-
-
 def refused_at_last(context: CheckContext) -> Iterator[Violation]:
     """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
-    plan = _whole_plan(context)
+    plan = known_plan(context)
     # Without a plan the config does not tell all that is needed, or needs something that is not served.
     if plan is None or plan.failure is None or context.refused():
         return
@@ -277,49 +269,3 @@ def refused_at_last(context: CheckContext) -> Iterator[Violation]:
     error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
     section = str(context.options["section"])
     yield Violation((section,) if section in context.source.data else (), params={"error": error})
-
-
-def passes(context: CheckContext) -> bool:
-    """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
-    plan = _whole_plan(context)
-    return plan is not None and plan.failure is None
-
-
-def accepted(context: CheckContext) -> Iterator[Violation]:
-    """Something that the framework accepts although its author hardly meant it.
-
-    The option ``traps`` says which problems of :mod:`ms_tune.layers` these are, and for each the key path to point at.
-    The problem's id is also the name of the message; ``default`` where the check has one message only.
-    """
-    plan, traps = _whole_plan(context), context.options["traps"]
-    if plan is None or plan.failure is not None or not isinstance(traps, dict):
-        return
-    for problem in plan.problems:
-        if problem.id in traps and (problem.severity is not Severity.INFO or problem.id != PlanIssue.CELL_UNMATCHED):
-            path = _place_of_problem(context, problem, tuple(str(traps[problem.id]).split(".")))
-            message = "default" if len(traps) == 1 or problem.id == PlanIssue.NO_MATCH else problem.id
-            yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
-
-
-def _place_of_problem(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPath:
-    """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
-    params = problem.message.params
-    key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))
-    within = _PATTERNS.get(key, usual)
-    value = context.source.get(within)
-    if isinstance(value, dict) and name in value:
-        return (*within, name)
-    if isinstance(value, dict) and key in value:
-        return (*within, key)
-    for index, entry in enumerate(value if isinstance(value, list) else ()):
-        if name and isinstance(entry, dict) and entry.get("op_name") == name:
-            return (*within, index)
-    return within
-
-
-def _whole_plan(context: CheckContext) -> LayerPlan | None:
-    """The plan, or None if the config does not tell all of it."""
-    try:
-        return context.job.plan
-    except MsTuneError:
-        return None

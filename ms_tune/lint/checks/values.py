@@ -11,7 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import by_section, known_in, tables
 from ms_tune.source.yaml import MISSING, find_values, is_same
-from ms_tune.units import GIB, parse_size
+from ms_tune.units import GIB, is_number, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,15 +252,6 @@ def words(context: CheckContext) -> Iterator[Violation]:
         value = context.get(str(name))
         if isinstance(value, list) or (isinstance(value, str) and not is_number(value)):
             yield Violation(tuple(str(name).split(".")))
-
-
-def is_number(text: str) -> bool:
-    """Whether Python reads a text as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def jit_config(context: CheckContext) -> Iterator[Violation]:

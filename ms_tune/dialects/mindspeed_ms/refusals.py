@@ -1,7 +1,9 @@
-"""Checks of MindSpeed-Core-MS r0.1.0 that look at several values together.
+"""What MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, parts that it looks up by name, settings that ask for others.
 
-How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (``_get_num_layers``, 1058 to 1155); how recompute
-lists are read: the same file (1328 to 1523).
+How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (``_get_num_layers``, 1058 to 1155); how recompute lists are read: the
+same file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``; what is
+registered: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
+``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
 from ms_tune.dialects.mindspeed_ms.plan import divide
-from ms_tune.lint.checks import plan
+from ms_tune.dialects.plan_traps import passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +24,20 @@ if TYPE_CHECKING:
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
 _MOST = 4096  # stages or chunks; a config must not make the linter fill the memory
 _TEXT = 2000  # characters of a list that is written as a text
+_TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
+_OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
+_SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
+_POSITIONS = ("learned_absolute", "rope")
+_SIZES = ("vocab_size", "num_layers", "num_attention_heads", "hidden_size", "ffn_hidden_size")
 
 
-def layer_list(context: CheckContext) -> Iterator[Violation]:
+def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
     """A ``num_layer_list`` that the library refuses; with one pipeline stage it is not looked at."""
     rows = _rows(context)
-    stages, chunks = _sizes(context)
+    stages, chunks = _stages_and_chunks(context)
     layers = context.integer("model_config.num_layers")
     path = ("parallel_config", "num_layer_list")
-    if rows is None or stages <= 1 or plan.passes(context):
+    if rows is None or stages <= 1 or passes(context):
         return
     expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
     flat = [item for row in rows for item in row]
@@ -45,18 +53,18 @@ def layer_list(context: CheckContext) -> Iterator[Violation]:
         yield Violation(path, "shape", {"expected": expected})
 
 
-def too_few_layers(context: CheckContext) -> Iterator[Violation]:
+def find_too_few_layers(context: CheckContext) -> Iterator[Violation]:
     """Fewer layers than stages (times chunks)."""
-    stages, chunks = _sizes(context)
+    stages, chunks = _stages_and_chunks(context)
     layers = context.integer("model_config.num_layers")
     if layers is not None and 0 < layers < stages * (chunks or 1):
         yield Violation(("model_config", "num_layers"), params={"needed": stages * (chunks or 1)})
 
 
-def recompute_shape(context: CheckContext) -> Iterator[Violation]:
+def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
     """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
-    stages, chunks = _sizes(context)
-    if plan.passes(context):
+    stages, chunks = _stages_and_chunks(context)
+    if passes(context):
         return
     if context.get("parallel_config.standalone_embedding_stage") is True:
         stages -= 1
@@ -67,7 +75,7 @@ def recompute_shape(context: CheckContext) -> Iterator[Violation]:
             yield Violation(("parallel_config", "recompute_config", key), params={"expected": expected})
 
 
-def recompute_negative(context: CheckContext) -> Iterator[Violation]:
+def find_negative_recompute(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers."""
     for key in _LISTS:
         value = context.get(f"parallel_config.recompute_config.{key}")
@@ -77,7 +85,7 @@ def recompute_negative(context: CheckContext) -> Iterator[Violation]:
                 yield Violation(("parallel_config", "recompute_config", key, index))
 
 
-def recompute_sum(context: CheckContext) -> Iterator[Violation]:
+def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
     """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
     counts = _cells(context)
     full = _cell_values(context, "recompute")
@@ -97,9 +105,9 @@ def recompute_sum(context: CheckContext) -> Iterator[Violation]:
                 break
 
 
-def standalone_embedding(context: CheckContext) -> Iterator[Violation]:
+def find_recompute_of_embedding(context: CheckContext) -> Iterator[Violation]:
     """The first rank, which has no layers, takes the last number of each list (index -1 of rank 0)."""
-    stages, _ = _sizes(context)
+    stages, _ = _stages_and_chunks(context)
     if context.get("parallel_config.standalone_embedding_stage") is not True or stages <= 1:
         return
     for key in _LISTS:
@@ -108,43 +116,7 @@ def standalone_embedding(context: CheckContext) -> Iterator[Violation]:
             yield Violation(("parallel_config", "recompute_config", key, len(value) - 1))
 
 
-def ineffective_select(context: CheckContext) -> Iterator[Violation]:
-    """Selective recompute with FlashAttention recomputes the activation, and only if it is a cell."""
-    value = context.get("parallel_config.recompute_config.select_recompute")
-    on = isinstance(value, list) and any(any(item) if isinstance(item, list) else item for item in value)
-    activation = context.get("model_config.hidden_act", "gelu")
-    if on and activation not in ("gelu", "fast_gelu"):
-        path = ("parallel_config", "recompute_config", "select_recompute")
-        yield Violation(
-            path, params={"activation": activation}, related=((("model_config", "hidden_act"), "activation"),)
-        )
-
-
-def loss_scale_trio(context: CheckContext) -> Iterator[Violation]:
-    """A part of dynamic loss scaling without the parts that its validator asks for; the value alone is let through."""
-    names = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
-    given = [name for name in names if context.get(f"training_config.{name}") is not None]
-    if given and tuple(given) not in (names[:1], names[:2], names):
-        absent = ", ".join(name for name in names if name not in given)
-        yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
-
-
-def replaced_types(context: CheckContext) -> Iterator[Violation]:
-    """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
-    model = context.get("model_config")
-    if not isinstance(model, dict):
-        return
-    switch = next((name for name in ("bf16", "fp16") if context.get(f"training_config.{name}") is True), None)
-    winner = {"bf16": "bfloat16", "fp16": "float16"}.get(switch or "")
-    for key in ("params_dtype", "compute_dtype"):
-        if winner and context.get(f"model_config.{key}", winner) != winner:
-            yield Violation(("model_config", key), params={"winner": winner, "switch": switch})
-    computed = winner or context.get("model_config.compute_dtype", "float32")
-    if context.get("parallel_config.recv_dtype", computed) != computed:
-        yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
-
-
-def _sizes(context: CheckContext) -> tuple[int, int]:
+def _stages_and_chunks(context: CheckContext) -> tuple[int, int]:
     """Stages and chunks; no chunks (0) unless there are more than one, as the training entry has it."""
     stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1
     chunks = context.integer("parallel_config.virtual_pipeline_model_parallel_size", 0) or 0
@@ -182,7 +154,7 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
 
 def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
     """Layers of each (chunk, stage)."""
-    stages, chunks = _sizes(context)
+    stages, chunks = _stages_and_chunks(context)
     layers = context.integer("model_config.num_layers")
     if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
         return None
@@ -200,7 +172,7 @@ def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
 
 
 def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
-    stages, chunks = _sizes(context)
+    stages, chunks = _stages_and_chunks(context)
     value = context.get(f"parallel_config.recompute_config.{key}")
     if not value:
         return {}
@@ -208,3 +180,80 @@ def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] 
         return None
     rows = value if chunks else [value]
     return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
+
+
+def find_partial_loss_scale(context: CheckContext) -> Iterator[Violation]:
+    """A part of dynamic loss scaling without the parts that its validator asks for; the value alone is let through."""
+    names = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
+    given = [name for name in names if context.get(f"training_config.{name}") is not None]
+    if given and tuple(given) not in (names[:1], names[:2], names):
+        absent = ", ".join(name for name in names if name not in given)
+        yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
+
+
+def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
+    """Training in float16 without a scale: the dynamic one is made, of nothing."""
+    absent = [name for name in _TRIO if context.get(f"training_config.{name}") is None]
+    if context.get("training_config.loss_scale") is None and absent and trains_in_half(context):
+        yield Violation(("training_config", "fp16"), params={"absent": ", ".join(absent)})
+
+
+def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
+    """A text at one of the ``names`` that is none of those listed there."""
+    listed = context.options["names"]
+    for dotted, known in listed.items() if isinstance(listed, dict) else ():
+        value = context.get(str(dotted))
+        if isinstance(value, str) and value not in known:
+            path = tuple(str(dotted).split("."))
+            yield Violation(path, params={"known": ", ".join(map(str, known))})
+
+
+def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
+    """An optimizer that is not registered: other names count where ZeRO goes without gradient buffers."""
+    zero = context.get("parallel_config.zero_level") and not context.get("training_config.wrap_with_ddp")
+    known = _SHARDED if zero else _OPTIMIZERS
+    value = context.get("optimizer_config.optimizer_type")
+    params = {"known": ", ".join(known)}
+    if isinstance(value, str) and value not in known:
+        related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
+        yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
+    elif value is None and context.mapping("optimizer_config") and _is_whole(context):
+        yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
+
+
+def find_unknown_positions(context: CheckContext) -> Iterator[Violation]:
+    """No position embedding, because of a name that is compared with two others, or for want of one."""
+    value = context.get("model_config.position_embedding_type")
+    path = ("model_config", "position_embedding_type")
+    if isinstance(value, str) and value not in _POSITIONS:
+        yield Violation(path)
+    elif value is None and _is_whole(context):
+        yield Violation(path, "missing", at_key=True)
+
+
+def find_missing_training(context: CheckContext) -> Iterator[Violation]:
+    """A model without the section that its class is handed; only told where the whole model is described."""
+    whole = all(name in context.mapping("model_config") for name in _SIZES)
+    if whole and "parallel_config" in context.source.data and "training_config" not in context.source.data:
+        yield Violation(("training_config",))
+
+
+def find_missing_loss(context: CheckContext) -> Iterator[Violation]:
+    """No loss function, which the training reads without a default."""
+    if _is_whole(context) and context.get("training_config.loss_func_kwargs.loss_func_type") is None:
+        yield Violation(("training_config", "loss_func_kwargs"), at_key=True)
+
+
+def find_missing_decay_steps(context: CheckContext) -> Iterator[Violation]:
+    """WSD without the length of its last part: in iterations where the run is told in iterations, else in samples."""
+    iterations = context.integer("training_config.training_iters", 0) or 0
+    key = "lr_wsd_decay_iters" if iterations > 0 else "lr_wsd_decay_samples"
+    told = iterations > 0 or (context.integer("dataset_config.train_samples", 0) or 0) > 0
+    if told and context.get(f"optimizer_config.{key}") is None:
+        yield Violation(("optimizer_config", "lr_decay_style"), params={"absent": key})
+
+
+def _is_whole(context: CheckContext) -> bool:
+    """Whether a config is more than an excerpt: the sections that every training needs."""
+    sections = ("training_config", "dataset_config", "optimizer_config")
+    return all(context.mapping(name) for name in sections) and context.integer("model_config.num_layers") is not None

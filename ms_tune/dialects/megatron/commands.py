@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
-from ms_tune.dialects.check_context import CodeSource
-from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
+from ms_tune.dialects.check_context import CodeSource, Violation
+from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.layer_plan import PlanIssue
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
+from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.dialects.megatron.plan import normalize_megatron
-from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
 from ms_tune.dialects.megatron.write import remedy_changes
-from ms_tune.errors import ConfigError, closest
-from ms_tune.facts.megatron import names, parts_of, unregistered
+from ms_tune.errors import ConfigError
+from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import as_written
 from ms_tune.source.shell.once import launches_in
@@ -22,29 +25,22 @@ from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import NoReturn
 
-    from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.dialects.check_context import FixRule, Violation
+    from ms_tune.diagnostics import Diagnostic, KeyPath, Location
+    from ms_tune.dialects.check_context import CheckContext, FixRule
+    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.megatron.inputs import MegatronInputs
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
+FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
 _MOST_ARGUMENTS = 400  # a training script has a hundred
 _LONGEST = 200_000  # characters
-# What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
-_MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
-_PYTORCH = re.compile(
-    r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
-)
-# What stands in scripts for Ascend, and what in those for other devices (Transformer Engine, NCCL).
-_ASCEND = re.compile(r"mindspeed|ascend|(?<![a-z])npu(?![a-z])|hccl|\bcann\b", re.IGNORECASE)
-_OTHER_DEVICES = re.compile(r"nvidia|\bNVTE_|\bNCCL_|\btransformer_engine\b|\bCUDA_VISIBLE_DEVICES\b", re.IGNORECASE)
-_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
-
 Source = TypeVar("Source", bound="LaunchSource")
 
 
@@ -85,6 +81,18 @@ class LaunchSource(CodeSource):
             return self.script.span(0, 0)
         empty = place.start == place.end and 0 < place.start < len(self.script.text)
         return self.script.span(place.start - empty, place.end + empty)  # of an empty word its quotation marks
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """The arguments that are written, each by its name and its destination."""
+        given = self.command.given
+        return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
+
+    def argument(self, name: str) -> tuple[object, KeyPath | None]:
+        """What an argument, by its destination, is in the end, and where it is written; one that the release does not know is not given."""
+        given = self.command.last(name)
+        value = self.command.value(name) if given or name in names_by_dest(self.command.release) else None
+        return value, (given.name,) if given else None
 
     def again(self, text: str) -> LaunchSource:
         """Not done: a changed script is read as a whole."""
@@ -131,14 +139,6 @@ class LaunchSource(CodeSource):
         raise EditRefusedError(msg("edits.not-here"))
 
 
-def is_pytorch(path: Path, text: str) -> bool:
-    """Whether a script starts PyTorch programs and nothing in it is about MindSpore."""
-    words = _COMMENT.sub("", text)
-    if _MINDSPORE.search(words) or not _PYTORCH.search(words):
-        return False
-    return bool(launches_in(path, text).launches)
-
-
 def _difference(old: str, new: str) -> TextEdit:
     """One edit that turns a text into another, as short as can be."""
     least = min(len(old), len(new))
@@ -147,27 +147,27 @@ def _difference(old: str, new: str) -> TextEdit:
     return TextEdit(start, len(old) - behind, new[start : len(new) - behind])
 
 
-def _last(source: LaunchSource, name: object) -> int:
+def _last_index(source: LaunchSource, name: object) -> int:
     return max(at for at, one in enumerate(source.command.given) if one.name == name)
 
 
-def _left_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+def _leave_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
     name = str(violation.path[0])
-    return (ArgumentChange(_last(source, name), name, None),)
+    return (ArgumentChange(_last_index(source, name), name, None),)
 
 
-def _earlier_left_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+def _leave_earlier_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
     name = str(violation.path[0])
     first = next(at for at, one in enumerate(source.command.given) if one.name == name)
     return (ArgumentChange(first, name, None),)
 
 
-def _reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+def _lower_to_reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
     name = str(violation.path[0])
-    return (ArgumentChange(_last(source, name), name, (str(violation.params["reached"]),)),)
+    return (ArgumentChange(_last_index(source, name), name, (str(violation.params["reached"]),)),)
 
 
-def _remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
+def _apply_remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
     """What of the arguments about layers has to change, one after the other, each as the text stands then."""
     try:
         inputs = inputs_of(source.command)
@@ -194,10 +194,10 @@ def _remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
 
 
 _REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, ...]]] = {
-    "leave-out": _left_out,
-    "leave-out-earlier": _earlier_left_out,
-    "reached": _reached,
-    "remedy": _remedy,
+    "leave-out": _leave_out,
+    "leave-out-earlier": _leave_earlier_out,
+    "reached": _lower_to_reached,
+    "remedy": _apply_remedy,
 }
 
 
@@ -217,9 +217,7 @@ def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]
     return tuple(
         arguments_of(path, found, number, read, LaunchSource, original=text, supposed=supposed)
         for number, command in commands
-        if command is not None
-        and not _is_of_megatron_alone(text, command)
-        and not _is_of_mindspeed_alone(text, command)
+        if command is not None and not has_another_parser(text, command)
         for read, supposed in ((command, ()), without_unset(command))
         if read is not None
     )
@@ -255,36 +253,6 @@ def _unless_set(finding: Diagnostic, supposed: tuple[str, ...]) -> Diagnostic:
     return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
 
 
-def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
-    """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
-
-    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, none that is MindSpeed-LLM's own, and nothing is
-    of MindSpore, for which there is nothing else.
-    """
-    given = [one.name for one in command.given]
-    if _MINDSPORE.search(_COMMENT.sub("", text)) or any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
-        return False
-    left_out = (name for name, framework in unregistered(command.release).items() if not framework)
-    return not set(given).isdisjoint(left_out)
-
-
-def _is_of_megatron_alone(text: str, command: ProgramArguments) -> bool:
-    """Whether a program is Megatron-LM's own, whose parser is another: MindSpeed-LLM's have the same names.
-
-    Nothing in the script is about Ascend or MindSpore, no argument is one that only MindSpeed has, and something is of
-    other devices, or is an argument that no release of MindSpeed-LLM has.
-    """
-    words = _COMMENT.sub("", text)
-    if _ASCEND.search(words) or _MINDSPORE.search(words):
-        return False
-    parts = {one.name: parts_of(one.name) for one in command.given}
-    if any(found and "Megatron-LM" not in found for found in parts.values()):
-        return False
-    known = names(command.release)
-    strange = (name for name, found in parts.items() if not found)
-    return bool(_OTHER_DEVICES.search(words)) or any(not closest(name, known, _SIMILAR) for name in strange)
-
-
 def arguments_of(
     path: Path,
     launches: Launches,
@@ -311,3 +279,59 @@ def arguments_of(
     start, end = (place.start, place.end) if place.file is script else (0, 0)
     root = Node(lines.span(start, end), entries)
     return kind(path, script.text, data, root, command, launches, number=number, **further)
+
+
+def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]:
+    """The command that is checked."""
+    if not isinstance(context.source, LaunchSource):
+        raise TypeError(context.source)
+    return context.source, context.source.command
+
+
+def read_plan(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
+    """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
+    return _plan_of(context.job)
+
+
+@per_job
+def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
+    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
+    if command.release not in SERVED or any(True for _ in refused(command)):
+        return None
+    for arguments_only in (False, True):
+        try:
+            inputs = inputs_of(command, arguments_only=arguments_only)
+        except NotEvaluableError:
+            return None
+        except ConfigError:
+            continue
+        plan = normalize_megatron(inputs)
+        if not arguments_only or any(problem.id == PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
+            return inputs, plan
+        return inputs, _keep_problems_of_arguments(command, plan)
+    return None
+
+
+# What is without effect whatever layers are made of.
+_BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
+
+
+def _keep_problems_of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
+    """What a plan tells where it is not known what its layers are made of."""
+    told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
+    problems = tuple(problem for problem in plan.problems if problem.id in told)
+    return plan._replace(layers=(), problems=problems, failure=None)
+
+
+def spell_argument(dest: str) -> str:
+    """The name of an argument by its destination, as most have it."""
+    return f"--{dest.replace('_', '-')}"
+
+
+def violation_at(
+    command: ProgramArguments, names: Sequence[str], params: Mapping[str, object], message: str = "default"
+) -> Violation:
+    """A violation at the first of some arguments that is written, each by its name or its destination."""
+    found = (command.last(name) or command.last_named(name) for name in names)
+    given = next((one for one in found if one), None)
+    return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)
