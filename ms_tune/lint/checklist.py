@@ -132,6 +132,7 @@ def _keep(kept: str, key: list[int], values: object) -> None:
 
 _FOLDER = "checklists"
 _SHARED = "common"
+_NOT_OF_KEYS = re.compile(r"\b(?:network|degree|written)\.")
 _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
 
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
@@ -238,7 +239,7 @@ class Check:
             return frozenset(test["about"])
         if "refuse" in test:
             text = f"{test['refuse']} {test.get('given', '')}"
-            return frozenset(() if "network." in text else _LAST_PART.findall(text))
+            return frozenset(() if _NOT_OF_KEYS.search(text) else _LAST_PART.findall(text))
         if "function" in test or "required" in test:
             return frozenset()
         last = {parse_path(path)[-1] for path in _paths(test)}

@@ -166,8 +166,8 @@ def check_file(target: LintTarget, run: LintRun) -> FileOutcome:
             return FileOutcome(error=ConfigError(code, msg("lint.named-hint"), path=target.path))
         return FileOutcome(skipped=Skipped(target.path, code))
     except MsTuneError as error:
-        broken = isinstance(error, ConfigError) and error.path == target.path and not _looks_like_a_config(target.path)
-        if target.named or not broken:
+        other = isinstance(error, ConfigError) and error.path == target.path and not target.named
+        if not other or _looks_like_a_config(target.path):
             return FileOutcome(error=error)
         return FileOutcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
 
