@@ -119,10 +119,12 @@ def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> li
 def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
     test = check.test
     if isinstance(test, FunctionTest):
-        # A dialect's own checks are in its folder, all others beside the linter.
+        # A dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter.
         room, _, part = test.module.rpartition(".")
-        if room == "lint.checks":
-            module = import_module(f"ms_tune.lint.checks.{part}")
+        if room == "lint":
+            module = import_module(f"ms_tune.lint.{part}")
+        elif room == "dialects":
+            module = import_module(f"ms_tune.dialects.{part}")
         else:
             module = dialect_module(room.removeprefix("dialects."), part)
         function = cast("CheckFunction", getattr(module, test.name))

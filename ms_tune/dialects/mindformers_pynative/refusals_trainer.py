@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.plan_traps import passes
+from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.registries import registered
 
 if TYPE_CHECKING:

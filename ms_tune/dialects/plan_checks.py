@@ -69,3 +69,15 @@ def known_plan(context: CheckContext) -> LayerPlan | None:
         return context.job.plan
     except MsTuneError:
         return None
+
+
+def refused_at_last(context: CheckContext) -> Iterator[Violation]:
+    """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
+    plan = known_plan(context)
+    # Without a plan the config does not tell all that is needed, or needs something that is not served.
+    if plan is None or plan.failure is None or context.refused():
+        return
+    failure = plan.failure
+    error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
+    section = str(context.options["section"])
+    yield Violation((section,) if section in context.source.data else (), params={"error": error})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
-from ms_tune.lint.checks.launcher_options import LAUNCHERS
+from ms_tune.lint.check_launcher_options import LAUNCHERS
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
 from ms_tune.source import SCRIPTS
