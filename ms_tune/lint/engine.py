@@ -122,7 +122,7 @@ def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable
         # A dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter.
         room, _, part = test.module.rpartition(".")
         if room == "lint":
-            module = import_module(f"ms_tune.lint.{part}")
+            module = import_module(f"ms_tune.lint.check_{part.removeprefix('check_')}")
         elif room == "dialects":
             module = import_module(f"ms_tune.dialects.{part}")
         else:
