@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.dialects.megatron.detect import release_taking
+from ms_tune.dialects.megatron.read import SERVED
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.releases import release_for
+from ms_tune.job.checkout import parser_of_its_own, releases_around
 from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
 from ms_tune.source.shell.values import Argument, text_of
 from ms_tune.source.yaml import load_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,3 +197,29 @@ def _value(text: str) -> object:
         return yaml.safe_load(text) if len(text) < 100 and not text.startswith(("&", "*", "!")) else text  # noqa: PLR2004
     except yaml.YAMLError:
         return text
+
+
+def release_of_scripts(script: Launches, version: str | None) -> str:
+    """The release of MindSpeed-LLM that a script is read for.
+
+    Args:
+        script: What the script starts.
+        version: The release that was asked for; without one, it is that of the sources in which the script lies, or else the
+            one that takes the most of the arguments.
+
+    Raises:
+        ConfigError: What it does with layers is not known.
+        UnsupportedError: There is none.
+    """
+    path = script.file.path
+    own = parser_of_its_own(path)
+    if own is not None:
+        raise ConfigError(msg("megatron_layers.own-parser", parser=own), path=path)
+    if version is None:
+        around = releases_around(path)
+        release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
+    else:
+        release = release_for(Dialect.MEGATRON, version).version
+    if release not in SERVED:
+        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
+    return release

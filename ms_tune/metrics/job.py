@@ -14,9 +14,8 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import whole_number, widths_of, widths_of_shape
 from ms_tune.job.job import Job, load_job
-from ms_tune.job.script_arguments import jobs_in
+from ms_tune.job.script_arguments import jobs_in, release_of_scripts
 from ms_tune.metrics.work import LayerWork, Work, layers_of, work_of
-from ms_tune.normalize.script import release_of_scripts
 from ms_tune.planning.schedule import MOST_PASSES, Schedule, stage_passes, why_refused
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import content, read_launches

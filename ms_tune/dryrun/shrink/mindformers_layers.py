@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.convert_layers import convert
 from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
@@ -23,7 +24,6 @@ from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLay
 from ms_tune.facts.models import ValueOrigin, is_legacy, model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.job.job import Job
-from ms_tune.normalize.convert_layers import convert
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
