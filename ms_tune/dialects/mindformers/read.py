@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile

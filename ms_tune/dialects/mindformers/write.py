@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import Formative, LayerIds, LayerPlan, LayerSpec, Placement, RecomputePlan
+    from ms_tune.dialects.layer_plan import Formative, JobView, LayerIds, LayerPlan, LayerSpec, Placement, RecomputePlan
     from ms_tune.dialects.mindformers.inputs import RecomputeInputs
     from ms_tune.source.yaml import SourceFile, Values
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 

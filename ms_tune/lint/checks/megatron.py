@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.check_context import Violation, per_job
 from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import IN_YAML, SERVED, NotEvaluableError, inputs_of, is_in_yaml
