@@ -36,43 +36,29 @@ def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
     Raises:
         FrameworkStop: NumPy raises.
     """
-    return shape_of(value), [_element(item) for item in leaves(value)]
+    shape, items = read_array(value)
+    return shape, [_to_element(item) for item in items]
 
 
-def shape_of(value: object) -> tuple[int, ...]:
-    """The shape of the array that nested lists make.
+def read_array(value: object) -> tuple[tuple[int, ...], list[object]]:
+    """Shape and elements, row by row, of the array that nested lists make.
 
     Raises:
         FrameworkStop: NumPy raises, because the lists are ragged.
     """
-    shape, ragged = _shape(value)
-    if ragged:
-        stop(
-            "ValueError",
-            "setting an array element with a sequence. The requested array has an inhomogeneous shape after "
-            f"{len(shape)} dimensions. The detected shape was {shape} + inhomogeneous part.",
-        )
-    return shape
-
-
-def _shape(value: object) -> tuple[tuple[int, ...], bool]:
-    """The common shape of nested lists, and whether they go on raggedly behind it."""
-    if not isinstance(value, (list, tuple)):
-        return (), False
-    if not value:
-        return (0,), False
-    children = [_shape(item) for item in value]
-    common = children[0][0]
-    ragged = any(child_ragged for _, child_ragged in children)
-    for shape, _ in children[1:]:
-        if shape == common:
-            continue
-        ragged = True
-        same = 0
-        while same < min(len(shape), len(common)) and shape[same] == common[same]:
-            same += 1
-        common = common[:same]
-    return (len(value), *common), ragged
+    shape: tuple[int, ...] = ()
+    items = [value]
+    while lists := [item for item in items if isinstance(item, (list, tuple))]:
+        size = len(lists[0])
+        if len(lists) < len(items) or any(len(item) != size for item in lists):
+            stop(
+                "ValueError",
+                "setting an array element with a sequence. The requested array has an inhomogeneous shape after "
+                f"{len(shape)} dimensions. The detected shape was {shape} + inhomogeneous part.",
+            )
+        shape += (size,)
+        items = [part for item in lists for part in item]
+    return shape, items
 
 
 def leaves(value: object) -> list[object]:
@@ -82,7 +68,7 @@ def leaves(value: object) -> list[object]:
     return [value]
 
 
-def _element(item: object) -> int:
+def _to_element(item: object) -> int:
     if isinstance(item, float) and math.isnan(item):
         stop("ValueError", "cannot convert float NaN to integer")
     if isinstance(item, float) and math.isinf(item):
