@@ -18,7 +18,7 @@ from ms_tune.dialects.mindformers.operators import find
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.mindspeed_ms.plan import VERSION as MINDSPEED_RELEASE
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, as_written, dynamic_model, layer_model, translate
-from ms_tune.dialects.patterns import full_match
+from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of

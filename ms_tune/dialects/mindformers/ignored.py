@@ -9,10 +9,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.mindformers.inputs import KEYS, is_counts, is_patterns
 from ms_tune.dialects.mindformers.swap import find_swap_traps
-from ms_tune.dialects.patterns import compile_segment, is_risky
+from ms_tune.dialects.values import compile_segment, is_risky, leaves, to_int32
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ms_tune.dialects.arrays import ArrayRow
 from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.values import ArrayRow
 from ms_tune.facts import models
 from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import mindspore_values

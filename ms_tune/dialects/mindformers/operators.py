@@ -20,7 +20,7 @@ from ms_tune.dialects.mindformers.plan import failure_problem, normalize
 from ms_tune.dialects.mindformers.recompute import strongest
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
-from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
+from ms_tune.dialects.values import full_match, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 

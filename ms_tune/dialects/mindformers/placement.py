@@ -9,8 +9,8 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.arrays import array_text, to_int32
 from ms_tune.dialects.layer_plan import LayerCell, Placement, stop
+from ms_tune.dialects.values import array_text, to_int32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

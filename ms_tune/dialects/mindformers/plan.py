@@ -28,7 +28,7 @@ from ms_tune.dialects.mindformers.swap import (
     log_conflicts,
     read_swap,
 )
-from ms_tune.dialects.patterns import drop_excluded
+from ms_tune.dialects.values import drop_excluded
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

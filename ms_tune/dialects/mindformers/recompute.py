@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, cast
 
-from ms_tune.dialects.arrays import ArrayRow
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, Formative, LayerSpec, stop
 from ms_tune.dialects.mindformers.inputs import (
     KEYS,
@@ -22,7 +21,7 @@ from ms_tune.dialects.mindformers.inputs import (
     is_patterns,
 )
 from ms_tune.dialects.mindformers.swap import swap_layer
-from ms_tune.dialects.patterns import check_applied
+from ms_tune.dialects.values import ArrayRow, check_applied
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 

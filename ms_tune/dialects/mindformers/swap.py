@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import ById, LayerList, SwapEntry, SwapPlan, Warned, stop
 from ms_tune.dialects.mindformers.inputs import default_patterns, illegal, is_patterns
-from ms_tune.dialects.patterns import check_applied
+from ms_tune.dialects.values import check_applied
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 

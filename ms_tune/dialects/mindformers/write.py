@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import LISTS, has, never, runs, squeeze, swap_static
 from ms_tune.dialects.layer_plan import FrameworkStop, from_recompute_plan
@@ -17,7 +16,7 @@ from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import Formatter
 from ms_tune.dialects.operators import SWAP
-from ms_tune.dialects.patterns import compile_segment, drop_excluded
+from ms_tune.dialects.values import compile_segment, drop_excluded, leaves, to_int32
 from ms_tune.facts.models import names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import unmatched_cells, write_specs
-from ms_tune.dialects.patterns import is_risky
+from ms_tune.dialects.values import is_risky
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.arrays import array_text, read_array
 from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.values import array_text, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

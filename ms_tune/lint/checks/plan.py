@@ -13,7 +13,7 @@ from ms_tune.dialects.mindformers import refusals
 from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
-from ms_tune.dialects.patterns import compile_segment, is_risky
+from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.registries import cells_of
