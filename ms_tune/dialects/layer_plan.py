@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import ModelConfig
@@ -176,7 +176,7 @@ class LayerPlan(NamedTuple):
     dialect: str
     framework_version: str
     placement: tuple[tuple[int, ...], ...] | None
-    formative: Mapping[str, object] | None
+    formative: Mapping[str, Any] | None
     layers: tuple[LayerSpec, ...]
     problems: tuple[Diagnostic, ...]
     log: tuple[str, ...] = ()

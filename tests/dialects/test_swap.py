@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.dialects.layer_plan import FrameworkStop, SwapPlan, Warned
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.operators import layer_lines
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import RecomputePlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [
@@ -25,24 +26,24 @@ OPERATORS = [
 ]
 
 
-def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> RecomputePlan:  # noqa: ANN401
+def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> LayerPlan:  # noqa: ANN401
     values = RecomputeValues(**(recompute or {}))
-    return normalize(inputs._replace(values=values, swap=SwapValues(**{"swap": True, **swap})))
+    return normalize(replace(inputs, values=values, swap=SwapValues(**{"swap": True, **swap})))
 
 
 def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> list[str]:  # noqa: ANN401
     model = layer_model("LlamaForCausalLM", "1.9")
     assert model is not None
-    full = inputs._replace(values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
+    full = replace(inputs, values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
     # The framework's source leaves runs of blanks in its lines; the guide shows one.
     return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
 
 
-def ids(plan: RecomputePlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     return {problem.id for problem in plan.problems}
 
 
-def failure(plan: RecomputePlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     return f"{plan.failure.exception}: {plan.failure.text}"
@@ -69,7 +70,7 @@ def test_the_blanks_of_the_frameworks_lines() -> None:
     assert model is not None
     for layers, blanks in ((True, 33), ([0], 29)):
         swap = SwapValues(swap=True, layer_swap=[{"backward_prefetch": 20, "layers": layers}])
-        full = LLAMA._replace(swap=swap)
+        full = replace(LLAMA, swap=swap)
         assert (
             layer_lines(full, normalize(full), model)[0] == f"Set layer swap at layer 0{' ' * blanks}and value is: 20"
         )
@@ -103,7 +104,7 @@ def test_lists_name_layers_when_swap_is_on() -> None:
         for layer in range(8)
     ]
     assert plan.formative is not None
-    shown = plan.formative.as_lists()
+    shown = plan.formative
     assert shown["layer_recompute"] == [3, 5]
     assert shown["select_recompute"] == {r"feed_forward\.mul": [], r"feed_forward\.w1\.activation\.silu": []}
     assert shown["op_swap"] == {r".*\.flash_attention": [{"backward_prefetch": 1, "layers": True}]}
@@ -152,7 +153,7 @@ def test_a_model_that_never_hears_of_swap() -> None:
     core = RecomputeInputs(layers=8, stages=4, legacy=False)
     plan = swapped(core, recompute={"recompute": [2, 1, 0, 0]})
     assert plan.formative is not None
-    assert plan.formative.as_lists()["layer_recompute"] == [[2, 1, 0, 0]]
+    assert plan.formative["layer_recompute"] == [[2, 1, 0, 0]]
     assert not any(layer.swap for layer in plan.layers)
     assert "swap-dropped" in ids(plan)
     # The check that runs before still takes the section at its word.
@@ -209,7 +210,7 @@ def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
 def test_stages_are_not_set_before_1_8() -> None:
     inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
     assert "swap-no-stage" in ids(swapped(inputs))
-    assert "swap-no-stage" not in ids(swapped(inputs._replace(version="1.8")))
+    assert "swap-no-stage" not in ids(swapped(replace(inputs, version="1.8")))
 
 
 def test_a_prefetch_that_is_a_flag() -> None:
@@ -281,7 +282,7 @@ def test_entries_of_one_operator_that_agree_are_one() -> None:
     both = [{**ENTRY, "op_name": ["a", "b"], "layers": True}, {**ENTRY, "op_name": "a"}]
     formative = swapped(op_swap=both).formative
     assert formative is not None
-    assert formative.as_lists()["op_swap"] == {
+    assert formative["op_swap"] == {
         "a": [{"backward_prefetch": 1, "layers": True}],
         "b": [{"backward_prefetch": 1, "layers": True}],
     }

@@ -58,12 +58,10 @@ def find_traps(
     if lists is not None and by_id:
         yield from find_swap_traps(inputs, lists, layers)
     elif lists is not None and len(layers) == inputs.placed_layers:
-        if inputs.values.select_recompute:
-            select = [layer.select_patterns for layer in layers]
-            yield from _hidden_traps("select_recompute", lists, placement, select)
-        if inputs.values.select_comm_recompute:
-            comm = [layer.comm_patterns for layer in layers]
-            yield from _hidden_traps("select_comm_recompute", lists, placement, comm)
+        seen = {pattern for layer in layers for pattern in layer.select_patterns}
+        yield from _hidden_traps("select_recompute", inputs, lists, placement, seen)
+        seen = {pattern for layer in layers for pattern in layer.comm_patterns}
+        yield from _hidden_traps("select_comm_recompute", inputs, lists, placement, seen)
     if inputs.mtp_layers and layers and not inputs.legacy and not inputs.reduced:
         last = layers[-1]  # prediction layers lie behind the others, where lists have no place for them (1.7 to 2.1)
         if last.recompute is not RecomputeMode.NONE or last.swap:
@@ -128,9 +126,7 @@ def _value_traps(key: str, value: object, inputs: RecomputeInputs, placement: Pl
             yield from _list_traps(name, item, inputs, placement)
 
 
-def _list_traps(
-    name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement
-) -> Iterator[Diagnostic]:
+def _list_traps(name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     if is_patterns(value):
         yield Diagnostic("strings-mean-all", Severity.WARNING, msg("layers.strings-mean-all", name=name))
         return
@@ -202,16 +198,15 @@ def _is_expression(segment: str) -> bool:
 
 
 def _hidden_traps(
-    key: str, lists: Mapping[str, Any], placement: Placement, found: Sequence[tuple[str, ...]]
+    key: str, inputs: RecomputeInputs, lists: Mapping[str, Any], placement: Placement, seen: set[str]
 ) -> Iterator[Diagnostic]:
     """Patterns that reach layers, but only such layers as are recomputed in full."""
+    if not getattr(inputs.values, key):
+        return
     reaching = [
-        pattern
-        for pattern, layers in lists[key].items()
-        if any(is_reached(cell, layers) for cell in placement.cells)
+        pattern for pattern, layers in lists[key].items() if any(is_reached(cell, layers) for cell in placement.cells)
     ]
-    seen = {pattern for patterns in found for pattern in patterns}
-    hidden = [str(pattern) for pattern in reaching if pattern not in seen]
+    hidden = [str(pattern) for pattern in reaching if str(pattern) not in seen]
     if hidden:
         # Some patterns behind full recompute may be meant; a whole setting without effect hardly is.
         severity = Severity.WARNING if len(hidden) == len(reaching) else Severity.INFO

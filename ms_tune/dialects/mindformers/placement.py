@@ -76,13 +76,13 @@ class RecomputeInputs:
     micro_batches: int = 1  # `parallel_config.micro_batch_num`
     sequence_splits: int = 1  # `parallel_config.seq_split_num`
     slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
-    values: RecomputeValues = RecomputeValues()
+    values: RecomputeValues = field(default_factory=RecomputeValues)
     # The values that the framework's own checks see, if the model does not get all of them.
     checked: RecomputeValues | None = None
     # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
-    swap: SwapValues = SwapValues()
+    swap: SwapValues = field(default_factory=SwapValues)
     # What such a model gets instead, out of `model.model_config` (since 1.7).
-    core_swap: SwapValues = SwapValues()
+    core_swap: SwapValues = field(default_factory=SwapValues)
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.releases.VERSIONS`
     # What follows from that: whether the release is 1.7 or later, and so on ...
     since_17: bool = field(init=False, repr=False)

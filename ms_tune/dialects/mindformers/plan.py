@@ -103,7 +103,7 @@ def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagn
     return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
-def _go(inputs: RecomputeInputs, progress: _Progress) -> None:
+def _go(inputs: RecomputeInputs, progress: _Progress) -> None:  # noqa: C901 - one step after the other
     """Every step of the framework; the first one that raises ends it."""
     progress.step = "scheduler"
     if not inputs.interleave and inputs.scheduler != "1f1b":
@@ -143,7 +143,9 @@ def _go(inputs: RecomputeInputs, progress: _Progress) -> None:
             layer = layer._replace(swap=swap_layer(inputs, cell.layer, lists))
         progress.layers.append(layer)
     if inputs.mtp_layers and not inputs.legacy and not inputs.reduced:
-        progress.step = "mtp"  # the block behind the layers formats the values once more, as the first time has left them
+        progress.step = (
+            "mtp"  # the block behind the layers formats the values once more, as the first time has left them
+        )
         format_lists(inputs, placement, values)
     progress.step = "sequence"
     if inputs.sequence_splits > 1 and inputs.stages > 1:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import from_recompute_plan, second_names
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues, splits_network
+from ms_tune.dialects.layer_plan import second_names
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
@@ -53,17 +53,12 @@ def plan_layers(job: JobView) -> LayerPlan:
     """
     inputs = read_inputs(job)
     plan = normalize(inputs)
-    model = (
-        known_layers(job.model, inputs) if any(_asked(inputs)) else None
-    )  # else there is nothing that a pattern could be about
-    shared = from_recompute_plan(plan, inputs.version)
-    if any(_asked(inputs)) or inputs.mtp_layers:  # those layers have the lists logged once more
+    patterns = any((*inputs.values, inputs.swaps.swap))  # else there is nothing that a pattern could be about
+    if patterns or inputs.mtp_layers:  # those layers have the lists logged once more
         from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
 
-        shared = seen_in(inputs, plan, shared, model)
-    return shared._replace(
-        problems=(*shared.problems, *_dropped_by_core(job.source, inputs), *_not_written(job, inputs))
-    )
+        plan = seen_in(inputs, plan, known_layers(job.model, inputs) if patterns else None)
+    return plan._replace(problems=(*plan.problems, *_dropped_by_core(job.source, inputs), *_not_written(job, inputs)))
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
@@ -113,10 +108,29 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
 
 
 def parallel_degree(job: JobView, kind: str) -> int:
-    """In how many ways something is split; every size is set back to 1 where the run or the network is not split."""
+    """In how many ways something is split; every size is set back to 1 where the run or the network is not split.
+
+    Heads are split by ``ulysses`` as well, the ranks of context parallelism, or as many of them as the hybrid method is told.
+    """
+    if kind == "ulysses":
+        ranks, algorithm = parallel_degree(job, "context"), job.source.get((*_PARALLEL, "context_parallel_algo"))
+        within = job.source.get((*_PARALLEL, "ulysses_degree_in_cp"))
+        if algorithm == "hybrid_cp" and ranks > 1:
+            return within if isinstance(within, int) and not isinstance(within, bool) and within else 1
+        return ranks if algorithm == "ulysses_cp" else 1
     written = job.source.get(("parallel_config", f"{'model' if kind == 'tensor' else kind}_parallel"))
     split = bool(job.source.get(("use_parallel",), default=True)) and splits_network(job.source)
     return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1
+
+
+def splits_network(source: SourceFile) -> bool:
+    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
+
+    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
+    ``PARALLEL_MODE`` in ``tools/utils.py``.
+    """
+    mode = source.get(("parallel", "parallel_mode"))
+    return mode is None or mode in mindspore_values("splitting")
 
 
 def passes_over(source: SourceFile, path: KeyPath) -> bool:
@@ -135,12 +149,6 @@ def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Diagno
     unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
     message = msg("layers.core-drops", keys=", ".join(unheard))
     return [Diagnostic("core-drops", Severity.WARNING, message)] if unheard else []
-
-
-def _asked(inputs: RecomputeInputs) -> Iterator[object]:
-    """The values that ask something of layers."""
-    yield from map(inputs.values.get, KEYS)
-    yield inputs.swaps.swap
 
 
 def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:

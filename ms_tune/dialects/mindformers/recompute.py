@@ -99,7 +99,7 @@ def format_lists(inputs: RecomputeInputs, placement: Placement, values: Recomput
     Raises:
         FrameworkStop: The framework raises, or loops without end.
     """
-    rows = partial(_format_rows, inputs, placement)
+    rows = partial(format_rows, inputs, placement)
     chosen = layer_ids if inputs.swaps.swap is True else rows
     lists: dict[str, Any] = {"layer_recompute": chosen(values.recompute)}
     for key in KEYS[1:]:
@@ -128,7 +128,7 @@ def layer_ids(value: object) -> bool | LayerList:
     return LayerList(value)
 
 
-def _format_rows(inputs: RecomputeInputs, placement: Placement, value: object) -> Rows:
+def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) -> Rows:
     """One value, as layers of each (chunk, stage)."""
     if isinstance(value, bool):
         return [list(row) if value else [0] * len(row) for row in placement.counts]

@@ -7,13 +7,13 @@ the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindformers import inputs as startup
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.layer_plan import Placement
+    from ms_tune.dialects.mindformers.placement import Placement
 
 _MODEL = ("model", "model_config")
 
@@ -69,7 +69,7 @@ def unconverted(context: CheckContext) -> Iterator[Violation]:
     for key in map(str, context.mapping("model.model_config")):
         if key in known:
             continue
-        later = known_since(key, startup.release(context))
+        later = known_since(key, context.version)
         if later:
             yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
         elif facts.name:  # which keys other models take out of the conversion is not known
@@ -180,7 +180,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
     since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
     if since is None:
         return
-    release = startup.release(context)
+    release = context.version
     facts = facts_of(release, architecture=name)
     params = {"name": name, "release": release, "since": since}
     if facts.name is None:
@@ -192,7 +192,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
 def unnamed(context: CheckContext) -> Iterator[Violation]:
     """A model whose settings are named and whose network is not."""
     kind = context.source.get((*_MODEL, "model_type"))
-    usual = facts_of(startup.release(context), kind=str(kind)).architectures
+    usual = facts_of(context.version, kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
         yield Violation(_MODEL, params={"network": usual[0]})
@@ -257,7 +257,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
     inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
     if inputs is None or _is_part(context):
         return
-    errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
+    errors = {str(_refusal(replace(inputs, layers=layers))) for layers in (0, 1)}
     if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
         rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
         yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
@@ -309,7 +309,7 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
         scheduler=startup.scheduler(context),
         legacy=legacy,
         mtp_layers=0 if legacy else _further(context),
-        version=startup.release(context),
+        version=context.version,
     )
 
 
@@ -342,12 +342,12 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []
     extra = _further(context) if inputs.legacy else 0
-    return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
+    return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
 
 
 def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
     try:
-        place(inputs)
+        place_layers(inputs)
     except FrameworkStop as stop:
         return stop
     return None
@@ -355,7 +355,7 @@ def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
 
 def _placement(inputs: RecomputeInputs) -> Placement | None:
     try:
-        return place(inputs)
+        return place_layers(inputs)
     except FrameworkStop:
         return None
 

@@ -1,0 +1,213 @@
+"""Checks of what stands beside a class's name in a config, against the classes that the framework registers."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.errors import closest
+from ms_tune.facts.keys import known_in, tables
+from ms_tune.facts.query import order
+from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments, registered
+from ms_tune.facts.releases import served
+from ms_tune.source.yaml import find_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.enums import Dialect
+
+_SECTIONS = {"optimizer": "optimizer", "lr_schedule": "lr_schedule", "runner_wrapper": "runner_wrapper"}
+# Not of the class: what the register itself takes, and what `BaseTrainer.create_lr_scheduler` reads (1.6 to 2.1).
+_OTHERS = frozenset(
+    ("type", "auto_register", "warmup_epochs", "warmup_ratio", "warmup_lr_init", "total_steps", "warmup_steps")
+)
+_ALIKE, _MUCH_ALIKE = 0.8, 0.83
+_LETTERS = 2  # that a misspelt word of a data set is longer or shorter than it should be
+_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$")
+_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
+
+
+def refused(context: CheckContext) -> Iterator[Violation]:
+    """An argument that the class does not have: calling it is a TypeError."""
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, context.version)
+        if takes is None or takes.free:
+            continue
+        for key in map(str, section):
+            if key not in takes.names and key not in _OTHERS:
+                similar = closest(key, takes.names - _there(section), _ALIKE)
+                yield Violation(
+                    (*path, key),
+                    "similar" if similar else "default",
+                    {"owner": name[1], "similar": similar},
+                    at_key=True,
+                )
+
+
+def missing(context: CheckContext) -> Iterator[Violation]:
+    """A class without an argument that it cannot be built without; an empty value is none, either."""
+    for path, name, section in _classes(context):
+        for group in needed_arguments(*name, context.version):
+            if all(_lacks(section, one) for one in group):
+                needed = " / ".join(one.removesuffix(DEFAULTED) for one in group)
+                yield Violation((*path, "type"), params={"name": name[1], "needed": needed})
+
+
+def _lacks(section: Mapping[object, object], name: str) -> bool:
+    """Whether an argument is empty, or left out where it has no default."""
+    written = name.removesuffix(DEFAULTED)
+    return section.get(written) is None and (written == name or written in section)
+
+
+def unread(context: CheckContext) -> Iterator[Violation]:
+    """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, context.version)
+        if takes is None or not takes.free:
+            continue
+        for key in map(str, section):
+            known = takes.names | _OTHERS
+            similar = "" if key in known else closest(key, known - _there(section), _ALIKE)
+            if similar:
+                yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
+
+
+def unread_of_data(context: CheckContext) -> Iterator[Violation]:
+    """A key of a data set much like a word by which MindFormers' data sets read their section, and none of these words itself.
+
+    The option ``sections`` says where; there every key is asked for by name, and what nobody asks for is left at that.
+    """
+    sections = context.options["sections"]
+    takes = arguments_of("dataset", "", context.version)
+    for dotted in sections if isinstance(sections, list) and takes else ():
+        for path, section in find_values(context.source.data, tuple(str(dotted).split("."))):
+            if takes is None or not isinstance(section, dict) or "auto_register" in section:
+                continue
+            for key in map(str, section):
+                similar = "" if key in takes.names else closest(key, takes.names - _there(section), _MUCH_ALIKE)
+                if similar and abs(len(similar) - len(key)) <= _LETTERS:
+                    yield Violation((*path, key), params={"similar": similar}, at_key=True)
+
+
+def _there(section: Mapping[object, object]) -> frozenset[str]:
+    return frozenset(map(str, section))
+
+
+def _classes(context: CheckContext) -> Iterator[tuple[KeyPath, tuple[str, str], Mapping[object, object]]]:
+    """The sections that are handed to a class, with its kind and name; one that the config itself brings is not known."""
+    places = [*((kind, (name,)) for name, kind in _SECTIONS.items()), ("callback", ("callbacks", "*"))]
+    for kind, pattern in places:
+        for path, section in find_values(context.source.data, pattern):
+            name = section.get("type") if isinstance(section, dict) else None
+            if isinstance(section, dict) and isinstance(name, str) and "auto_register" not in section:
+                yield path, (kind, name), section
+
+
+def not_a_switch(context: CheckContext) -> Iterator[Violation]:
+    """A text, a list or another number than 0 and 1 in the place of a switch: each counts as yes, ``'False'`` and ``Flase``, too.
+
+    The option ``except`` names keys that other checks tell, ``refused-since`` the release from which those of other types
+    are refused that are looked at.
+    """
+    others, since = context.names("except"), str(context.options.get("refused-since", "0"))
+    for where in _switches(context.dialect, context.version, since):
+        if ".".join(where) not in others:
+            yield from (
+                Violation(path) for path, value in find_values(context.source.data, where) if _is_no_switch(value)
+            )
+    for path, name, section in _classes(context):
+        takes = arguments_of(*name, context.version)
+        switches = takes.switches if takes else frozenset()
+        yield from (Violation((*path, key)) for key in sorted(switches) if _is_no_switch(section.get(key)))
+    for path, value, default in _fields(context):
+        if isinstance(default, bool) and _is_no_switch(value):
+            yield Violation(path)
+
+
+@cache
+def _switches(dialect: Dialect, release: str, refused_since: str) -> tuple[tuple[str, ...], ...]:
+    """Where a release has a switch and refuses nothing else in its place."""
+    refuses = order(release) >= order(refused_since)
+    known = (key for key in tables(dialect) if known_in(key, release) and not (key.strict and refuses))
+    return tuple(key.path for key in known if "bool" in key.types and {"bool", "null"}.issuperset(key.types))
+
+
+def _is_no_switch(value: object) -> bool:
+    return bool(value) and (isinstance(value, (str, list)) or (isinstance(value, (int, float)) and value != 1))
+
+
+def no_switch_of_model(context: CheckContext) -> Iterator[Violation]:
+    """The same for the fields of the model alone."""
+    for path, value, default in _fields(context):
+        if isinstance(default, bool) and _is_no_switch(value):
+            yield Violation(path)
+
+
+def not_a_number(context: CheckContext) -> Iterator[Violation]:
+    """A text in the place of a number of the model, one that looks like a number (``"64"``) among them, or a list.
+
+    What only YAML takes for a text (``1e-5``) is another check's. Sizes and counts are whole and not below zero.
+    """
+    for path, value, default in _fields(context):
+        usual = default if isinstance(default, (int, float)) and not isinstance(default, bool) else None
+        counts = _COUNT.search(str(path[-1])) is not None
+        if isinstance(value, str):
+            if (usual is not None or (counts and default is None)) and not _EXPONENT.fullmatch(value):
+                yield Violation(path)
+        elif isinstance(value, list) and isinstance(usual, float) and "coeff" not in str(path[-1]):
+            yield Violation(path)  # coefficients may be one for each of several losses
+        elif counts and usual is not None and usual > 0 and not _is_count(value):
+            yield Violation(path, "count")
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value may be a number of things; nothing and a switch are left to others."""
+    if value is None or isinstance(value, bool):
+        return True
+    return isinstance(value, (int, float)) and value >= 0 and value == int(value)
+
+
+def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
+    """The fields of the model that are written: path, value, and what each is where it is not written.
+
+    None stands for the default of one whose value is turned, or that has none. The option ``model`` says
+    where the model stands.
+    """
+    where = tuple(str(context.options["model"]).split("."))
+    facts = context.model.facts
+    for key, value in context.mapping(".".join(where)).items():
+        field, *turned = facts.aliases.get(str(key)) or [str(key)]
+        if str(key) not in facts.defaults and field not in facts.fields:
+            continue
+        own = facts.defaults.get(str(key))
+        default = None if turned else facts.fields.get(field) if own is None else own
+        yield (*where, str(key)), value, default
+
+
+def unregistered(context: CheckContext) -> Iterator[Violation]:
+    """A name under which no class is registered.
+
+    The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
+    has registered (``auto_register``), and names that come with another release: a check of their own tells those.
+    """
+    names = context.options["names"]
+    release = context.version
+    for dotted, kind in names.items() if isinstance(names, dict) else ():
+        known = registered(str(kind), release, context.dialect)
+        for path, value in find_values(context.source.data, tuple(str(dotted).split("."))):
+            odd = isinstance(value, (list, dict)) and path[-1] == "type"  # a list of names goes for networks alone
+            given = str(value) if odd else value[0] if isinstance(value, list) and value else value
+            section = context.source.get(path[:-1])
+            own = isinstance(section, dict) and "auto_register" in section
+            if given is None or isinstance(given, (list, dict)) or own or given in known:
+                continue
+            name = str(given)
+            since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
+            similar = closest(name, sorted(known))
+            params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}
+            yield Violation(path, "later" if since else "similar" if similar else "default", params)
