@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNKNOWN = ABSENT  # in place of a value
+MODEL_CONFIG = "config.json"  # beside a model's weights
 LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
 _FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
 _EQUAL = (2, 0)  # since then two names for one field may have one value
