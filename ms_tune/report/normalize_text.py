@@ -80,16 +80,13 @@ def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -
         _write_layers(plan, layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
-    write_problems(plan.problems, console)
-
-
-def _title(text_id: str, console: Console) -> None:
-    console.write(f"\n{console.text(text_id)}")
+    if plan.problems:
+        _write_problems(plan.problems, console)
 
 
 def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
     assert plan.placement is not None  # noqa: S101 - the caller has looked
-    _title("normalize.title.placement", console)
+    console.write(f"\n{console.text('normalize.title.placement')}")
     size = max(3, *(len(str(count)) for row in plan.placement for count in row))
     block = max(1, (width - 2) // (size + 1))
     for first in range(0, len(plan.placement[0]), block):
@@ -104,7 +101,8 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
     """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
-    _title("normalize.title.formative" if lines else "normalize.title.lists", console)
+    title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
+    console.write(f"\n{title}")
     if not lines:
         lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
     for line in lines:
@@ -130,7 +128,7 @@ class _Legend:
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
-    _title("normalize.title.layers", console)
+    console.write(f"\n{console.text('normalize.title.layers')}")
     legend = _Legend()
     words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in {layer.recompute for layer in layers}}
     whole = console.text("normalize.swap.layer")
@@ -144,23 +142,18 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
+    if legend.names:
+        _write_legend(legend, plan, console, width)
+
+
+def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int) -> None:
+    """The patterns by their short names, each with what it matches if the model's layers are known."""
     as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
-    _write_legend(
-        legend, plan.matches, console.text("normalize.legend.known" if plan.matches else heading), console, width
-    )
-
-
-def _write_legend(
-    legend: _Legend, matches: Mapping[str, Sequence[str]] | None, heading: str, console: Console, width: int
-) -> None:
-    """The patterns by their short names, each with what it matches if the model's layers are known."""
-    if not legend.names:
-        return
-    console.write(f"\n{heading}")
+    console.write(f"\n{console.text('normalize.legend.known' if plan.matches else heading)}")
     for pattern, name in legend.names.items():
         console.write(f"  {name:<3} {pattern}")
-        found = ", ".join((matches or {}).get(pattern, ()))
+        found = ", ".join((plan.matches or {}).get(pattern, ()))
         for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
             console.write(f"        {line}")
 
@@ -200,11 +193,9 @@ def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode
     ]
 
 
-def write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
+def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
     """What is worth saying about the config."""
-    if not problems:
-        return
-    _title("normalize.title.problems", console)
+    console.write(f"\n{console.text('normalize.title.problems')}")
     for problem in problems:
         label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")
