@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
+    class JobView(Protocol):
+        """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
+
+        @property
+        def written(self) -> SourceFile:
+            """The config as its author wrote it."""
+
+        @property
+        def dialect(self) -> Dialect:
+            """Its dialect."""
+
+        @property
+        def release(self) -> Release:
+            """The framework and its release."""
+
+        @property
+        def source(self) -> SourceFile:
+            """The config with everything that it takes from other files."""
+
+        @property
+        def model(self) -> ModelConfig:
+            """Its model, in the release that the job is read for."""
+
+        @property
+        def layers(self) -> int | None:
+            """The number of layers that the user adds to a config that does not tell it."""
+
+        @property
+        def plan(self) -> LayerPlan:
+            """What each layer does."""
+
+        def degree(self, kind: str) -> int:
+            """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
+
+        def with_source(self, source: SourceFile) -> JobView:
+            """The same job of another config."""
+
+
 ENDLESS_LOOP = "endless-loop"
-
-
-class JobView(Protocol):
-    """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
-
-    @property
-    def written(self) -> SourceFile:
-        """The config as its author wrote it."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """Its dialect."""
-
-    @property
-    def release(self) -> Release:
-        """The framework and its release."""
-
-    @property
-    def source(self) -> SourceFile:
-        """The config with everything that it takes from other files."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """Its model, in the release that the job is read for."""
-
-    @property
-    def layers(self) -> int | None:
-        """The number of layers that the user adds to a config that does not tell it."""
-
-    @property
-    def plan(self) -> LayerPlan:
-        """What each layer does."""
-
-    def degree(self, kind: str) -> int:
-        """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
-
-    def with_source(self, source: SourceFile) -> JobView:
-        """The same job of another config."""
 
 
 class PlanIssue(str, Enum):
