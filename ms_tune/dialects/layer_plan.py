@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class PlanIssue(str, Enum):
     SWAP_NO_STAGE = "swap-no-stage"
 
 
-class Failure(NamedTuple):
+class Failure(Record):
     """Where the framework does not go on."""
 
     exception: str  # the class of what it raises, or `ENDLESS_LOOP` when it never comes back
@@ -119,14 +120,14 @@ class Warned(str):
     __slots__ = ()
 
 
-class SwapPlan(NamedTuple):
+class SwapPlan(Record):
     """What one layer offloads to the host."""
 
     target: str  # a pattern for its operators; empty for the whole layer
     prefetch: object  # how many operators ahead of its use it is fetched back
 
 
-class LayerSpec(NamedTuple):
+class LayerSpec(Record):
     """What one layer recomputes and swaps.
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
@@ -153,7 +154,7 @@ MINDSPEED_MS = "mindspeed-ms"
 MEGATRON = "megatron"
 
 
-class LayerPlan(NamedTuple):
+class LayerPlan(Record):
     """What every layer of a config does, and how its framework spells that out.
 
     Args:

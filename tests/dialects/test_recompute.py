@@ -5,7 +5,6 @@ The numbers are those that MindFormers 1.9 gave (``tests/oracle`` asks it again 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +29,7 @@ ILLEGAL = "ValueError: Illegal input list for select_recompute: "
 
 
 def plan_of(inputs: RecomputeInputs, **values: object) -> LayerPlan:
-    return normalize(replace(inputs, values=RecomputeValues(**values)))
+    return normalize(inputs._replace(values=RecomputeValues(**values)))
 
 
 def full(inputs: RecomputeInputs, value: object) -> list[list[int]]:
@@ -174,7 +173,7 @@ def test_default_patterns() -> None:
         r"feed_forward\.w1\.activation\.silu": [[1, 2], [0, 1]],
     }
     assert legacy.formative["select_comm_recompute"] == {r".*\.norm": [[2, 2], [2, 2]]}
-    core = plan_of(replace(EVEN, legacy=False), select_recompute=True)
+    core = plan_of(EVEN._replace(legacy=False), select_recompute=True)
     assert core.formative is not None
     assert list(core.formative["select_recompute"]) == [
         r"mlp\.shared_experts\.mul",
@@ -217,11 +216,11 @@ def test_rows_for_the_default_patterns_must_not_need_cutting() -> None:
 
 
 def test_rows_that_are_cut_fail_when_the_prediction_block_reads_them_again() -> None:
-    core = replace(EVEN, legacy=False, mtp_layers=1)
+    core = EVEN._replace(legacy=False, mtp_layers=1)
     assert plan_of(core, recompute=[[1, 2], [0, 2]]).failure is None
     plan = plan_of(core, recompute=[[1, 3], [0, 2]])
     assert plan.problems[0].id == "mtp-rejected"
-    assert plan_of(replace(core, legacy=True), recompute=[[1, 3], [0, 2]]).failure is None
+    assert plan_of(core._replace(legacy=True), recompute=[[1, 3], [0, 2]]).failure is None
 
 
 def test_one_list_under_two_keys() -> None:
@@ -279,24 +278,24 @@ def test_zero_bubble_reverses_the_second_row() -> None:
     assert full(inputs, [[1, 1, 1, 1], [0, 0, 1, 1]]) == [[1, 1, 1, 1], [1, 1, 0, 0]]
     assert failure(plan_of(inputs, recompute=[1, 1])) == "TypeError: 'int' object is not subscriptable"
     assert failure(plan_of(inputs, recompute=[[1]])) == "IndexError: list index out of range"
-    assert failure(plan_of(replace(inputs, legacy=False, micro_batches=8), recompute=[1, 1])).startswith(
+    assert failure(plan_of(inputs._replace(legacy=False, micro_batches=8), recompute=[1, 1])).startswith(
         "ValueError: When zero_bubble_v is enabled, 'recompute' must provide explicit 2D configuration"
     )
-    assert failure(plan_of(replace(inputs, legacy=False))) == (
+    assert failure(plan_of(inputs._replace(legacy=False))) == (
         "ValueError: When zero_bubble_v is enabled, micro_batch_num(1) >= 2 * stage_num(4) must be met."
     )
 
 
 def test_slice_activation_is_for_legacy_models() -> None:
-    assert plan_of(replace(EVEN, slice_activation=True)).failure is None
-    assert failure(plan_of(replace(EVEN, slice_activation=True, legacy=False))) == (
+    assert plan_of(EVEN._replace(slice_activation=True)).failure is None
+    assert failure(plan_of(EVEN._replace(slice_activation=True, legacy=False))) == (
         "ValueError: For recompute, `recompute_slice_activation` is not supported in Mcore."
     )
 
 
 @pytest.mark.parametrize("value", [True, [0, 0]])
 def test_split_sequences_refuse_full_recompute(value: object) -> None:
-    plan = plan_of(replace(EVEN, sequence_splits=2), recompute=value)
+    plan = plan_of(EVEN._replace(sequence_splits=2), recompute=value)
     assert failure(plan) == "ValueError: When using seq pipe, cannot apply full recompute."
 
 

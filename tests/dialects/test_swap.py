@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,13 +27,13 @@ OPERATORS = [
 
 def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> LayerPlan:  # noqa: ANN401
     values = RecomputeValues(**(recompute or {}))
-    return normalize(replace(inputs, values=values, swap=SwapValues(**{"swap": True, **swap})))
+    return normalize(inputs._replace(values=values, swap=SwapValues(**{"swap": True, **swap})))
 
 
 def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> list[str]:  # noqa: ANN401
     model = layer_model("LlamaForCausalLM", "1.9")
     assert model is not None
-    full = replace(inputs, values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
+    full = inputs._replace(values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
     # The framework's source leaves runs of blanks in its lines; the guide shows one.
     return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
 
@@ -70,7 +69,7 @@ def test_the_blanks_of_the_frameworks_lines() -> None:
     assert model is not None
     for layers, blanks in ((True, 33), ([0], 29)):
         swap = SwapValues(swap=True, layer_swap=[{"backward_prefetch": 20, "layers": layers}])
-        full = replace(LLAMA, swap=swap)
+        full = LLAMA._replace(swap=swap)
         assert (
             layer_lines(full, normalize(full), model)[0] == f"Set layer swap at layer 0{' ' * blanks}and value is: 20"
         )
@@ -210,7 +209,7 @@ def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
 def test_stages_are_not_set_before_1_8() -> None:
     inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
     assert "swap-no-stage" in ids(swapped(inputs))
-    assert "swap-no-stage" not in ids(swapped(replace(inputs, version="1.8")))
+    assert "swap-no-stage" not in ids(swapped(inputs._replace(version="1.8")))
 
 
 def test_a_prefetch_that_is_a_flag() -> None:

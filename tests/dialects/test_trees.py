@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -137,12 +136,12 @@ def test_prediction_layers_log_everything_once_more() -> None:
     assert ahead_lines(inputs, plan, found) == list(plan.log)  # an expert's activation lies deeper still
     assert found.ahead is not None
     assert "transformer_layer.mlp.shared_experts.activation_func.silu" in set(found.ahead.paths())
-    everything = replace(inputs, values=RecomputeValues(recompute=True, select_comm_recompute=True))
+    everything = inputs._replace(values=RecomputeValues(recompute=True, select_comm_recompute=True))
     assert ahead_lines(everything, normalize(everything), found)[-1] == "Set full recompute at layer 1"
-    listed = replace(inputs, values=RecomputeValues(recompute=[2]))
+    listed = inputs._replace(values=RecomputeValues(recompute=[2]))
     plan = normalize(listed)
     assert ahead_lines(listed, plan, found) == [*plan.log, "Set full recompute at layer 1"]
-    assert ahead_lines(replace(listed, mtp_layers=0), plan, found) == []
+    assert ahead_lines(listed._replace(mtp_layers=0), plan, found) == []
 
 
 def test_the_layer_that_predicts_is_of_the_last_layers_kind() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
@@ -24,7 +22,7 @@ def failure(inputs: RecomputeInputs) -> str | None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_empty_cell_and_a_single_one(version: str) -> None:
     old = version in {"1.6", "1.7"}
-    hole = failure(replace(SMALL, version=version, offset=[1, -2, 1, 0]))
+    hole = failure(SMALL._replace(version=version, offset=[1, -2, 1, 0]))
     assert hole == (None if old else "ValueError: Some middle stage has fewer than 1 layer. Offset must be ≥ -1.")
     single = failure(RecomputeInputs(layers=4, offset=5, version=version))
     assert (single is None) == (not old)
@@ -36,27 +34,27 @@ def test_less_than_nothing() -> None:
     assert plan.placement is not None
     assert plan.placement == ((-1, 3, 3, 3),)
     assert "cell-negative" in {problem.id for problem in plan.problems}
-    full = normalize(replace(inputs, values=RecomputeValues(recompute=[1, 0, 0, 0])))
+    full = normalize(inputs._replace(values=RecomputeValues(recompute=[1, 0, 0, 0])))
     assert full.failure is not None
     assert full.failure.exception == ENDLESS_LOOP
 
 
 def test_zero_bubble_is_unknown_to_1_6() -> None:
-    inputs = replace(CHUNKS, scheduler="zero_bubble_v", values=RecomputeValues(recompute=[[1, 0], [0, 1]]))
-    new, old = normalize(inputs), normalize(replace(inputs, version="1.6"))
+    inputs = CHUNKS._replace(scheduler="zero_bubble_v", values=RecomputeValues(recompute=[[1, 0], [0, 1]]))
+    new, old = normalize(inputs), normalize(inputs._replace(version="1.6"))
     assert [layer.stage for layer in new.layers] == [0, 0, 1, 1, 1, 1, 0, 0]
     assert [layer.stage for layer in old.layers] == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
 def test_1_6_writes_into_lists() -> None:
     values = RecomputeValues(select_recompute=[True, [1, 0]])
-    assert failure(replace(CHUNKS, values=values)) is None
-    assert failure(replace(CHUNKS, values=values, version="1.6")) == (
+    assert failure(CHUNKS._replace(values=values)) is None
+    assert failure(CHUNKS._replace(values=values, version="1.6")) == (
         "ValueError: Illegal input list for select_recompute: [array([2, 2], dtype=int32), [1, 0]]"
     )
     tuples = RecomputeValues(recompute=(True, 0, 0, 0))
-    assert failure(replace(SMALL, values=tuples)) is None
-    assert failure(replace(SMALL, values=tuples, version="1.6")) == (
+    assert failure(SMALL._replace(values=tuples)) is None
+    assert failure(SMALL._replace(values=tuples, version="1.6")) == (
         "TypeError: 'tuple' object does not support item assignment"
     )
 
@@ -78,20 +76,20 @@ def test_the_reduced_class_of_1_6() -> None:
         RecomputeMode.FULL if layer in {0, 6, 7} else RecomputeMode.SELECT for layer in range(8)
     ]
     assert not any("exclude" in line for line in plan.log)
-    later = failure(replace(core, version="1.7", slice_activation=False))
+    later = failure(core._replace(version="1.7", slice_activation=False))
     assert later is not None
     assert later.endswith("= 3")
 
 
 def test_the_words_of_a_bad_pattern() -> None:
     values = RecomputeValues(select_recompute=["x"], select_recompute_exclude=["a("])
-    assert failure(replace(SMALL, values=values)) == "regex.error: "
-    assert failure(replace(SMALL, values=values, version="1.6")) == (
+    assert failure(SMALL._replace(values=values)) == "regex.error: "
+    assert failure(SMALL._replace(values=values, version="1.6")) == (
         "re.error: missing ), unterminated subpattern at position 1"
     )
 
 
 def test_sequence_pipeline() -> None:
-    inputs = replace(SMALL, legacy=False, sequence_splits=2)
+    inputs = SMALL._replace(legacy=False, sequence_splits=2)
     assert failure(inputs) == "ValueError: seq_split_num > 1, is not supported when use_legacy=False."
-    assert failure(replace(inputs, version="1.6")) is None
+    assert failure(inputs._replace(version="1.6")) is None

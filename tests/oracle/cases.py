@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
@@ -89,21 +88,21 @@ def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         chance = random.random()
         key = random.choice(KEYS)
         if chance < 0.5:
-            inputs = replace(inputs, values=inputs.values._replace(**{key: junk(random)}))
+            inputs = inputs._replace(values=inputs.values._replace(**{key: junk(random)}))
         elif chance < 0.6:
             value = getattr(inputs.values, key)
             patterns = {random.choice(_WILD_PATTERNS): value, **(value if isinstance(value, dict) else {})}
-            inputs = replace(inputs, values=inputs.values._replace(**{key: patterns}))
+            inputs = inputs._replace(values=inputs.values._replace(**{key: patterns}))
         elif chance < 0.7:
-            inputs = replace(inputs, values=inputs.values._replace(**{key: _as_tuples(getattr(inputs.values, key))}))
+            inputs = inputs._replace(values=inputs.values._replace(**{key: _as_tuples(getattr(inputs.values, key))}))
         elif chance < 0.85:
-            inputs = replace(inputs, offset=junk(random))
+            inputs = inputs._replace(offset=junk(random))
         elif chance < 0.92:
             # Lists for as many chunks as the config asks for, and no interleave that would make them.
-            inputs = replace(inputs, interleave=False, scheduler="1f1b")
+            inputs = inputs._replace(interleave=False, scheduler="1f1b")
         else:
             name = random.choice(("swap", "layer_swap", "op_swap", "default_prefetch"))
-            inputs = replace(inputs, swap=inputs.swap._replace(**{name: junk(random)}))
+            inputs = inputs._replace(swap=inputs.swap._replace(**{name: junk(random)}))
     return inputs
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +122,7 @@ def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         return swap._replace(op_swap=entries)
 
     values = RecomputeValues(*map(renamed, inputs.values))
-    return replace(inputs, values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))
+    return inputs._replace(values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))
 
 
 def make_cells() -> tuple[Callable[[int], _Cell], list[tuple[LayerModel, int]]]:

@@ -9,7 +9,7 @@ counts as finding nothing only if no variant of the model has anything for it (:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) 
     """
     # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
     wrapped = plan.failure is not None and inputs.sequence_splits > 1
-    before = normalize(replace(inputs, sequence_splits=1)) if wrapped else plan
+    before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
     stopped = find_failure(inputs, before, model) if model is not None else None
     if stopped is not None:
         return stopped
@@ -141,7 +141,7 @@ def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) ->
     for step, layer, tree in built:
         try:
             if tree is not None:
-                _look_up(layer, tree, timed=inputs.since_17)
+                _look_up(layer, tree, timed=inputs.since("1.7"))
         except FrameworkStop as error:
             number = layer.layer if step == "layer" else None
             problem = failure_problem(step, number, error)

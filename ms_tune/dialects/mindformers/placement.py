@@ -9,14 +9,14 @@ class for both. 1.9, 2.0 and 2.1 have the same class to the letter.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import stop
 from ms_tune.dialects.values import array_text, to_int32
 from ms_tune.facts.query import order
 from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ KEYS = (
 )
 
 
-class RecomputeValues(NamedTuple):
+class RecomputeValues(Record):
     """The five values just as the config gives them: bool, list, list of lists, list of patterns, dict, or nonsense.
 
     Two values (or two rows of them) that are one object, as a YAML alias makes them, are treated as the framework
@@ -45,7 +45,7 @@ class RecomputeValues(NamedTuple):
     select_comm_recompute_exclude: object = False
 
 
-class SwapValues(NamedTuple):
+class SwapValues(Record):
     """The values of ``swap_config`` just as the config gives them. What is absent is None, but for the two defaults."""
 
     swap: object = False
@@ -54,8 +54,7 @@ class SwapValues(NamedTuple):
     default_prefetch: object = 1
 
 
-@dataclass(slots=True)
-class RecomputeInputs:
+class RecomputeInputs(Record):
     """Everything that decides about placement, recompute plan and swap plan."""
 
     layers: int  # number of layers that the framework distributes (see `mtp_layers`)
@@ -76,37 +75,46 @@ class RecomputeInputs:
     micro_batches: int = 1  # `parallel_config.micro_batch_num`
     sequence_splits: int = 1  # `parallel_config.seq_split_num`
     slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
-    values: RecomputeValues = field(default_factory=RecomputeValues)
+    values: RecomputeValues = RecomputeValues()
     # The values that the framework's own checks see, if the model does not get all of them.
     checked: RecomputeValues | None = None
     # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
-    swap: SwapValues = field(default_factory=SwapValues)
+    swap: SwapValues = SwapValues()
     # What such a model gets instead, out of `model.model_config` (since 1.7).
-    core_swap: SwapValues = field(default_factory=SwapValues)
+    core_swap: SwapValues = SwapValues()
     version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.releases.VERSIONS`
-    # What follows from that: whether the release is 1.7 or later, and so on ...
-    since_17: bool = field(init=False, repr=False)
-    since_18: bool = field(init=False, repr=False)
-    since_19: bool = field(init=False, repr=False)
-    # ... whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists ...
-    reduced: bool = field(init=False, repr=False)
-    placed_layers: int = field(init=False, repr=False)  # ... the layers that are spread over the stages ...
-    placed_stages: int = field(init=False, repr=False)  # ... the stages that they are spread over ...
-    # ... whether the second chunk runs through the stages backwards ...
-    zero_bubble: bool = field(init=False, repr=False)
-    swaps: SwapValues = field(init=False, repr=False)  # ... and the swap values that reach the layers.
 
-    def __post_init__(self) -> None:
-        release = order(self.version)
-        self.since_17, self.since_18, self.since_19 = release >= (1, 7), release >= (1, 8), release >= (1, 9)
-        self.reduced = not self.legacy and not self.since_17
-        self.placed_layers = self.layers + self.mtp_layers if self.reduced else self.layers
-        self.placed_stages = self.stage_num or self.stages
-        self.zero_bubble = self.scheduler == "zero_bubble_v" and self.since_17
-        self.swaps = SwapValues() if self.reduced else self.swap if self.legacy else self.core_swap
+    def since(self, release: str) -> bool:
+        """Whether the release is this one or a later one."""
+        return order(self.version) >= order(release)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists."""
+        return not self.legacy and not self.since("1.7")
+
+    @property
+    def placed_layers(self) -> int:
+        """The layers that are spread over the stages."""
+        return self.layers + self.mtp_layers if self.reduced else self.layers
+
+    @property
+    def placed_stages(self) -> int:
+        """The stages that they are spread over."""
+        return self.stage_num or self.stages
+
+    @property
+    def zero_bubble(self) -> bool:
+        """Whether the second chunk runs through the stages backwards."""
+        return self.scheduler == "zero_bubble_v" and self.since("1.7")
+
+    @property
+    def swaps(self) -> SwapValues:
+        """The swap values that reach the layers."""
+        return SwapValues() if self.reduced else self.swap if self.legacy else self.core_swap
 
 
-class LayerCell(NamedTuple):
+class LayerCell(Record):
     """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
 
     layer: int
@@ -116,7 +124,7 @@ class LayerCell(NamedTuple):
     stage: int
 
 
-class Placement(NamedTuple):
+class Placement(Record):
     """How many layers each cell holds, and which."""
 
     # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
@@ -142,12 +150,12 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
     shape, items = to_int32(inputs.offset)
     stages = inputs.placed_stages
     chunks = inputs.interleave_num if inputs.interleave else 1
-    if not inputs.since_18:
+    if not inputs.since("1.8"):
         _check_shape(shape, items, stages, chunks)
     if chunks is None:
         stop("TypeError", "unsupported operand type(s) for *: 'int' and 'NoneType'")
     offset: tuple[tuple[int, ...], ...] = ((0,),)
-    if stages * chunks > 1 or not inputs.since_18:  # since 1.8 a single cell takes any offset
+    if stages * chunks > 1 or not inputs.since("1.8"):  # since 1.8 a single cell takes any offset
         _check_shape(shape, items, stages, chunks)
         offset = _spread_offset(shape, items, inputs, chunks)
     if chunks < 1:
@@ -212,7 +220,7 @@ def _spread_offset(
     if chunks < 1:
         stop("ValueError", "all elements of broadcast shape must be non-negative")
     flat = list(items) * (cells // len(items))
-    if inputs.since_18:  # the first and the last cell may be empty, none between them
+    if inputs.since("1.8"):  # the first and the last cell may be empty, none between them
         base = layers // cells
         if base + flat[0] < 0:
             stop("ValueError", f"Head stage has negative layers. Offset must be ≥ {-base}.")

@@ -13,7 +13,6 @@ Where the rules come from (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10):
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
 _ZERO_BUBBLE_CHUNKS = 2
 
 
-@dataclass(slots=True)
 class _Progress:
     """How far the framework came."""
 
-    step: str = ""
-    placement: Placement | None = None
-    # The values in the framework's own form, by the names that it logs them under, with those of `swap`.
-    lists: dict[str, Any] | None = None
-    layers: list[LayerSpec] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)  # patterns that an exclude list takes out, by key
-    log: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.step = ""
+        self.placement: Placement | None = None
+        # The values in the framework's own form, by the names that it logs them under, with those of `swap`.
+        self.lists: dict[str, Any] | None = None
+        self.layers: list[LayerSpec] = []
+        self.dropped: list[tuple[str, str]] = []  # patterns that an exclude list takes out, by key
+        self.log: list[str] = []
 
 
 def normalize(inputs: RecomputeInputs) -> LayerPlan:
@@ -151,7 +150,7 @@ def _go(inputs: RecomputeInputs, progress: _Progress) -> None:  # noqa: C901 - o
     if inputs.sequence_splits > 1 and inputs.stages > 1:
         if inputs.values.recompute:
             stop("ValueError", "When using seq pipe, cannot apply full recompute.")
-        if not inputs.legacy and inputs.since_17:
+        if not inputs.legacy and inputs.since("1.7"):
             stop("ValueError", "seq_split_num > 1, is not supported when use_legacy=False.")
 
 
@@ -190,7 +189,7 @@ def _format(
         progress.step = "exclude"
         try:
             for key in KEYS[1:3]:
-                drop_excluded(key, lists[key], lists[f"{key}_exclude"], progress.dropped, timed=inputs.since_17)
+                drop_excluded(key, lists[key], lists[f"{key}_exclude"], progress.dropped, timed=inputs.since("1.7"))
         finally:
             log += [
                 f"The pattern {pattern} in {key} conflicts with {key}_exclude and will be removed."

@@ -134,7 +134,7 @@ def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) ->
         return [list(row) if value else [0] * len(row) for row in placement.counts]
     if not isinstance(value, (list, tuple)):
         illegal(value)
-    items = list(value) if inputs.since_17 else value  # since 1.7 the list is copied first; rows never are
+    items = list(value) if inputs.since("1.7") else value  # since 1.7 the list is copied first; rows never are
     if inputs.zero_bubble:
         _reverse_second(items)
     if is_counts(items):
@@ -262,7 +262,7 @@ def _apply_patterns(inputs: RecomputeInputs, cell: LayerCell, patterns: Mapping[
     applied = []
     for pattern, layers in patterns.items():
         if _reaches(cell, layers):
-            check_applied(pattern, timed=inputs.since_17)
+            check_applied(pattern, timed=inputs.since("1.7"))
             applied.append(str(pattern))
     return tuple(applied)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
@@ -478,7 +477,7 @@ def _plan_of(job: JobView) -> LayerPlan | None:
     if stages is None or inputs.stage_num or inputs.start_stage or _unsure(context):
         return None
     interleave, scheduler = startup.interleaves(context), startup.scheduler(context)
-    return normalize(replace(inputs, stages=stages, interleave=interleave, scheduler=scheduler))
+    return normalize(inputs._replace(stages=stages, interleave=interleave, scheduler=scheduler))
 
 
 def _unsure(context: CheckContext) -> bool:

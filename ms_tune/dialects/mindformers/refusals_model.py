@@ -7,7 +7,6 @@ the dynamic graph); what the fields are, :mod:`ms_tune.facts.models` knows.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
@@ -257,7 +256,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
     inputs = _with_layers(context, 0) if isinstance(context.get(".".join(_OFFSET)), list) else None
     if inputs is None or _is_part(context):
         return
-    errors = {str(_refusal(replace(inputs, layers=layers))) for layers in (0, 1)}
+    errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
     if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
         rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
         yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
@@ -342,7 +341,7 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []
     extra = _further(context) if inputs.legacy else 0
-    return [inputs, replace(inputs, layers=inputs.layers + extra)] if extra else [inputs]
+    return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
 
 
 def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:

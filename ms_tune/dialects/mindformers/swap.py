@@ -262,7 +262,7 @@ def _log_layer(
         layers = entry[_LAYERS]
         if layers is True or layer in layers:
             # A line that is continued in the source leaves more blanks up to 1.8 if the layer is one of a list.
-            gap = _WARNING_GAP if layers is True or inputs.since_19 else _OPERATOR_GAP
+            gap = _WARNING_GAP if layers is True or inputs.since("1.9") else _OPERATOR_GAP
             log.append(Warned(_conflict(name, layer, gap)))
 
 
@@ -290,7 +290,7 @@ def swap_layer(inputs: RecomputeInputs, layer: int, lists: Mapping[str, Any]) ->
     for pattern, entries in lists["op_swap"].items():
         found = _first(layer, entries)
         if found is not None:
-            check_applied(pattern, timed=inputs.since_17)
+            check_applied(pattern, timed=inputs.since("1.7"))
             if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
                 plans.append(SwapPlan(pattern, found[_PREFETCH]))
     return tuple(plans)
@@ -334,7 +334,9 @@ def find_swap_traps(
     inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
 ) -> Iterator[Diagnostic]:
     """Every trap of a plan with swap on."""
-    if not inputs.since_18 and inputs.placed_stages > 1:  # since 1.8 the stage of a layer is set also when swap is on
+    if (
+        not inputs.since("1.8") and inputs.placed_stages > 1
+    ):  # since 1.8 the stage of a layer is set also when swap is on
         message = msg("layers.swap-no-stage", stages=inputs.placed_stages, version=inputs.version)
         yield Diagnostic("swap-no-stage", Severity.ERROR, message)
     excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +233,7 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     value = inputs.values.recompute
     if placement is not None and is_counts(value):
         try:
-            rows = format_rows(replace(inputs, scheduler="1f1b"), placement, value)
+            rows = format_rows(inputs._replace(scheduler="1f1b"), placement, value)
         except FrameworkStop:
             return
         yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
@@ -252,7 +251,7 @@ def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
         layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
         more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
         try:
-            return place_layers(replace(inputs, offset=named.get("offset", inputs.offset), **more))
+            return place_layers(inputs._replace(offset=named.get("offset", inputs.offset), **more))
         except FrameworkStop:
             continue
     return None
