@@ -109,21 +109,17 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
         console.write(f"  {line}")
 
 
-class _Legend:
-    """Short names for patterns, so that a table of them fits a terminal."""
+class _Legend(dict[str, str]):
+    """Short names for patterns, so that a table of them fits a terminal; a new pattern gets a new name."""
 
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-
-    def name(self, pattern: str) -> str:
-        """The name of a pattern; a new one gets a new name."""
-        count = len(self.names)
+    def __missing__(self, pattern: str) -> str:
+        count = len(self)
         more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
-        return self.names.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
+        return self.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
 
     def short(self, patterns: Sequence[str]) -> str:
         """The names of some patterns."""
-        return " ".join(map(self.name, patterns))
+        return " ".join([self[pattern] for pattern in patterns])
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
@@ -142,7 +138,7 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
-    if legend.names:
+    if legend:
         _write_legend(legend, plan, console, width)
 
 
@@ -151,7 +147,7 @@ def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int
     as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
     console.write(f"\n{console.text('normalize.legend.known' if plan.matches else heading)}")
-    for pattern, name in legend.names.items():
+    for pattern, name in legend.items():
         console.write(f"  {name:<3} {pattern}")
         found = ", ".join((plan.matches or {}).get(pattern, ()))
         for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
@@ -177,7 +173,7 @@ def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode
     first, last = run[0], run[-1]
     numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
     full = first.recompute is RecomputeMode.FULL
-    swaps = [(legend.name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    swaps = [(legend[swap.target] if swap.target else whole, swap.prefetch) for swap in first.swap]
     overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
     return [
         str(first.stage),

@@ -63,7 +63,7 @@ def plan_layers(job: JobView) -> LayerPlan:
     else:  # whole layers at most, whatever is in them
         whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
         plan = plan._replace(log=(*plan.log, *(f"Set full recompute at layer {layer}" for layer in whole)))
-    return plan._replace(problems=(*plan.problems, *_dropped_by_core(job.source, inputs), *_not_written(job, inputs)))
+    return plan._replace(problems=(*plan.problems, *_not_written(job, inputs)))
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
@@ -151,17 +151,12 @@ def passes_over(source: SourceFile, path: KeyPath) -> bool:
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
-def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Diagnostic]:
-    if not inputs.reduced:
-        return []
-    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
-    message = msg("layers.core-drops", keys=", ".join(unheard))
-    return [Diagnostic("core-drops", Severity.WARNING, message)] if unheard else []
-
-
 def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     """What decides about all layers and is not what the config seems to say."""
     source, model = job.source, job.model
+    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))] if inputs.reduced else []
+    if unheard:
+        yield Diagnostic("core-drops", Severity.WARNING, msg("layers.core-drops", keys=", ".join(unheard)))
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if not written:
         yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))

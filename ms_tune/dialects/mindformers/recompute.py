@@ -67,13 +67,10 @@ def is_patterns(value: object) -> bool:
 
 
 def is_counts(value: object) -> bool:
-    """Whether the value is a list of whole numbers, True and False: one entry a stage. An empty list is."""
-    return isinstance(value, (list, tuple)) and all(_is_count(item) for item in value)
-
-
-def _is_count(item: object) -> bool:
-    """Whether it is a whole number that the framework has not written itself."""
-    return isinstance(item, int) and not isinstance(item, WrittenCount)
+    """Whether the value is a list of whole numbers that the framework has not written itself, True and False: one entry a stage. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
+    )
 
 
 def illegal(value: object, item: object = None) -> NoReturn:
@@ -172,9 +169,9 @@ def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequenc
             _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
         elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
             for column, item in enumerate(row):
-                if not _is_count(item):
+                if not isinstance(item, int) or isinstance(item, WrittenCount):
                     illegal(items, item)
-                _write(row, column, _clamp(cast("int", item), counts, chunk, column))
+                _write(row, column, _clamp(item, counts, chunk, column))
         else:
             illegal(items, row)
     return cast("Rows", items)
