@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
@@ -19,8 +19,19 @@ from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Protocol
+
+    class Source(Protocol):
+        """Anything that holds the values of a config."""
+
+        @property
+        def data(self) -> dict[Any, Any]:
+            """The values."""
+            ...
+
 
 UNKNOWN = ABSENT  # in place of a value
+MODEL_CONFIG = "config.json"  # beside a model's weights
 LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
 _FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
 _EQUAL = (2, 0)  # since then two names for one field may have one value
@@ -45,15 +56,6 @@ class Field(Record):
     value: Any  # what the framework's class gets; `UNKNOWN` if nobody can say
     origin: ValueOrigin  # where the value comes from
     path: tuple[str, ...] | None = None  # the key path at which it is written, if the config itself holds it
-
-
-class Source(Protocol):
-    """Anything that holds the values of a config."""
-
-    @property
-    def data(self) -> dict[Any, Any]:
-        """The values."""
-        ...
 
 
 class ModelFacts(Record):

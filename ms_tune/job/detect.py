@@ -7,18 +7,15 @@ files of other programs are told by fingerprints of their own (:mod:`ms_tune.fac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import foreign, open_sections, types_by_section
-from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
 from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.keys import Fingerprint
     from ms_tune.text import Message
@@ -49,12 +46,14 @@ class Recognition(Record):
 
 def recognise(data: object) -> Recognition:
     """The dialect of a config's values."""
-    strong, weak = ({one: _present(data, one, kind) for one in YAML_DIALECTS} for kind in ("alone", "also"))
+    # Most of the keys that are looked for are not there, nor is what would hold them.
+    top = {str(key) for key in data} if isinstance(data, dict) else set()
+    strong = {dialect: _present(data, top, dialect, "alone") for dialect in YAML_DIALECTS}
+    weak = {dialect: _present(data, top, dialect, "also") for dialect in YAML_DIALECTS}
     score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
-    ranked = sorted(YAML_DIALECTS, key=lambda dialect: score[dialect], reverse=True)
-    best, second = ranked[0], ranked[1]
+    best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
     evidence = strong[best] + weak[best]
-    program = _program(data)
+    program = _program(data, top)
     if program is not None:
         surely = len(strong[best]) >= _SURELY and not strong[second] and share_of_known(data, best) >= _NEARLY_ALL
         if not surely:
@@ -128,30 +127,18 @@ def _is_other_form(data: object, dialect: Dialect) -> bool:
     )
 
 
-def _program(data: object) -> Fingerprint | None:
-    top = _top(data)
-    return next((one for one in foreign() if _is_of(data, one, top)), None)
+def _program(data: object, top: set[str]) -> Fingerprint | None:
+    for program in foreign():
+        found = sum(_has(data, path) for path in program.keys if path[0] in top)
+        if found >= program.least and all(_has(data, path) for path in program.needs):
+            return program
+    return None
 
 
-def _is_of(data: object, program: Fingerprint, top: set[str]) -> bool:
-    found = sum(_has(data, path) for path in program.keys if path[0] in top)
-    return found >= program.least and all(_has(data, path) for path in program.needs)
-
-
-def _top(data: object) -> set[str]:
-    """The keys of the top level: most of those that are looked for are not there, nor is what would hold them."""
-    return {str(key) for key in data} if isinstance(data, dict) else set()
-
-
-def _present(data: object, dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
-    top = _top(data)
-    there = (path for path in own_keys(dialect, kind) if path[0] in top)
-    return tuple(path for path in there if _has(data, path) and _speaks(data, dialect, path))
-
-
-def _speaks(data: object, dialect: Dialect, path: KeyPath) -> bool:
-    """Whether a key holds what it holds in this dialect, and not only has its name."""
-    return len(path) > 1 or (isinstance(data, dict) and _fits(data[path[0]], dialect, str(path[0])))
+def _present(data: Any, top: set[str], dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:  # noqa: ANN401 - values of a config
+    """The keys of a kind that are there, and hold what they hold in this dialect."""
+    there = [path for path in own_keys(dialect, kind) if path[0] in top and _has(data, path)]
+    return tuple(path for path in there if len(path) > 1 or _fits(data[path[0]], dialect, path[0]))
 
 
 def _has(data: object, path: KeyPath) -> bool:
@@ -163,55 +150,3 @@ def _has(data: object, path: KeyPath) -> bool:
             return False
         data = data[key]
     return True
-
-
-class DialectChoice(Record):
-    """What a config is checked as."""
-
-    dialect: Dialect | None  # the dialect; None if it is not checked
-    reason: Message | None = None  # why it is not checked
-    notes: tuple[Message, ...] = ()  # what the user should know
-    fragment: bool = False  # whether it is a part of a config only
-
-
-def choose_dialect(
-    found: Recognition, values: object, path: Path, asked: Dialect | None, *, firmly: bool
-) -> DialectChoice:
-    """What a config is checked as.
-
-    Args:
-        found: What it looks like.
-        values: What is in it.
-        path: The file.
-        asked: The dialect that the user names.
-        firmly: Whether that holds for files of other programs, too.
-    """
-    if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
-        return DialectChoice(Dialect.MINDSPEED_MM)
-    if asked is Dialect.MINDSPEED_MM:
-        return DialectChoice(None, msg("lint.not-multimodal"))
-    why_not = found.why_not
-    if asked is None or (found.foreign is not None and not firmly):
-        if found.dialect is None:
-            unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
-            return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
-        unsure = msg("lint.unsure", file=path, dialect=found.dialect.value)
-        return _as_dialect(path, values, found.dialect, () if found.confident else (unsure,))
-    notes: tuple[Message, ...] = ()
-    if why_not is not None:
-        notes = (msg("lint.overruled", file=path, reason=why_not, dialect=asked.value),)
-    return _as_dialect(path, values, asked, notes)
-
-
-def _is_multimodal(values: object, found: Recognition) -> bool:
-    """Whether a file is one of MindSpeed-MM's that are checked: an FSDP2 YAML, or a ``tools.json``."""
-    if found.dialect is not None:
-        return False
-    return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
-
-
-def _as_dialect(path: Path, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> DialectChoice:
-    fragment = is_fragment(values, dialect)
-    if fragment:
-        notes = (*notes, msg("lint.fragment", file=path, dialect=dialect.value))
-    return DialectChoice(dialect, None, notes, fragment)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import inputs
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
@@ -36,7 +35,7 @@ _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 def refused(context: CheckContext) -> Iterator[Violation]:
     """An argument that the class does not have: calling it is a TypeError."""
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         if takes is None or takes.free:
             continue
         for key in map(str, section):
@@ -53,7 +52,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 def missing(context: CheckContext) -> Iterator[Violation]:
     """A class without an argument that it cannot be built without; an empty value is none, either."""
     for path, name, section in _classes(context):
-        for group in needed_arguments(*name, inputs.release(context)):
+        for group in needed_arguments(*name, context.version):
             if all(_lacks(section, one) for one in group):
                 needed = " / ".join(one.removesuffix(DEFAULTED) for one in group)
                 yield Violation((*path, "type"), params={"name": name[1], "needed": needed})
@@ -68,7 +67,7 @@ def _lacks(section: Mapping[object, object], name: str) -> bool:
 def unread(context: CheckContext) -> Iterator[Violation]:
     """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         if takes is None or not takes.free:
             continue
         for key in map(str, section):
@@ -116,13 +115,13 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
     are refused that are looked at.
     """
     others, since = context.names("except"), str(context.options.get("refused-since", "0"))
-    for where in _switches(context.dialect, inputs.release(context), since):
+    for where in _switches(context.dialect, context.version, since):
         if ".".join(where) not in others:
             yield from (
                 Violation(path) for path, value in find_values(context.source.data, where) if _is_no_switch(value)
             )
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         switches = takes.switches if takes else frozenset()
         yield from (Violation((*path, key)) for key in sorted(switches) if _is_no_switch(section.get(key)))
     for path, value, default in _fields(context):

@@ -1,4 +1,4 @@
-"""The files that are checked, and what each of them is: a config, environment settings or Python training code."""
+"""The files that are checked, and what each of them is: a config of some dialect, environment settings or Python training code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UsageError
+from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import default_release
+from ms_tune.job.detect import is_fragment
 from ms_tune.lint.result import Skipped
 from ms_tune.lint.settings import path_matches
 from ms_tune.records import Record
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.job.detect import Recognition
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.lint.settings import ProjectSettings
@@ -296,3 +299,55 @@ def _is_excluded(path: Path, settings_for: Callable[[Path], ProjectSettings]) ->
         return False
     relative = Path(os.path.relpath(path, settings.folder))
     return any(path_matches(relative, pattern) for pattern in settings.exclude)
+
+
+class DialectChoice(Record):
+    """What a config is checked as."""
+
+    dialect: Dialect | None  # the dialect; None if it is not checked
+    reason: Message | None = None  # why it is not checked
+    notes: tuple[Message, ...] = ()  # what the user should know
+    fragment: bool = False  # whether it is a part of a config only
+
+
+def choose_dialect(
+    found: Recognition, values: object, path: Path, asked: Dialect | None, *, firmly: bool
+) -> DialectChoice:
+    """What a config is checked as.
+
+    Args:
+        found: What it looks like.
+        values: What is in it.
+        path: The file.
+        asked: The dialect that the user names.
+        firmly: Whether that holds for files of other programs, too.
+    """
+    if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
+        return DialectChoice(Dialect.MINDSPEED_MM)
+    if asked is Dialect.MINDSPEED_MM:
+        return DialectChoice(None, msg("lint.not-multimodal"))
+    why_not = found.why_not
+    if asked is None or (found.foreign is not None and not firmly):
+        if found.dialect is None:
+            unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
+            return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+        unsure = msg("lint.unsure", file=path, dialect=found.dialect.value)
+        return _as_dialect(path, values, found.dialect, () if found.confident else (unsure,))
+    notes: tuple[Message, ...] = ()
+    if why_not is not None:
+        notes = (msg("lint.overruled", file=path, reason=why_not, dialect=asked.value),)
+    return _as_dialect(path, values, asked, notes)
+
+
+def _is_multimodal(values: object, found: Recognition) -> bool:
+    """Whether a file is one of MindSpeed-MM's that are checked: an FSDP2 YAML, or a ``tools.json``."""
+    if found.dialect is not None:
+        return False
+    return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
+
+
+def _as_dialect(path: Path, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> DialectChoice:
+    fragment = is_fragment(values, dialect)
+    if fragment:
+        notes = (*notes, msg("lint.fragment", file=path, dialect=dialect.value))
+    return DialectChoice(dialect, None, notes, fragment)

@@ -15,7 +15,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.releases import Release, release_for, served
-from ms_tune.job.detect import choose_dialect, is_mostly_unknown
+from ms_tune.job.detect import is_mostly_unknown
 from ms_tune.job.job import Job
 from ms_tune.lint import file_types
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
@@ -177,7 +177,7 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
     notes = [_not_followed(source.path, *one) for one in job.follow_bases()]
     firmly = run.request.dialect is not None or target.named
     asked = run.request.dialect or settings.dialect
-    chosen = choose_dialect(job.recognition, job.whole.data, source.path, asked, firmly=firmly)
+    chosen = file_types.choose_dialect(job.recognition, job.whole.data, source.path, asked, firmly=firmly)
     if chosen.dialect is None:
         return _not_ours(target, chosen.reason or msg("lint.not-a-config"), as_config=True)
     job.dialect = chosen.dialect

@@ -33,7 +33,7 @@ from ms_tune.dialects.operators import (
     topmost,
     translate,
 )
-from ms_tune.dialects.patterns import full_match
+from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of

@@ -14,7 +14,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.inputs import is_patterns
+from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindformers import inputs as startup
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.layer_plan import Placement
+    from ms_tune.dialects.mindformers.placement import Placement
 
 _MODEL = ("model", "model_config")
 
@@ -69,7 +68,7 @@ def unconverted(context: CheckContext) -> Iterator[Violation]:
     for key in map(str, context.mapping("model.model_config")):
         if key in known:
             continue
-        later = known_since(key, startup.release(context))
+        later = known_since(key, context.version)
         if later:
             yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
         elif facts.name:  # which keys other models take out of the conversion is not known
@@ -180,7 +179,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
     since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
     if since is None:
         return
-    release = startup.release(context)
+    release = context.version
     facts = facts_of(release, architecture=name)
     params = {"name": name, "release": release, "since": since}
     if facts.name is None:
@@ -192,7 +191,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
 def unnamed(context: CheckContext) -> Iterator[Violation]:
     """A model whose settings are named and whose network is not."""
     kind = context.source.get((*_MODEL, "model_type"))
-    usual = facts_of(startup.release(context), kind=str(kind)).architectures
+    usual = facts_of(context.version, kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
         yield Violation(_MODEL, params={"network": usual[0]})
@@ -309,7 +308,7 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
         scheduler=startup.scheduler(context),
         legacy=legacy,
         mtp_layers=0 if legacy else _further(context),
-        version=startup.release(context),
+        version=context.version,
     )
 
 
@@ -347,7 +346,7 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
 
 def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
     try:
-        place(inputs)
+        place_layers(inputs)
     except FrameworkStop as stop:
         return stop
     return None
@@ -355,7 +354,7 @@ def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
 
 def _placement(inputs: RecomputeInputs) -> Placement | None:
     try:
-        return place(inputs)
+        return place_layers(inputs)
     except FrameworkStop:
         return None
 

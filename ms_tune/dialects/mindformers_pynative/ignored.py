@@ -15,8 +15,8 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.mindformers_pynative.refusals_trainer import is_distributed
-from ms_tune.dialects.patterns import is_risky
 from ms_tune.dialects.plan_checks import accepted, passes
+from ms_tune.dialects.values import is_risky
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.dialects.mindformers_pynative.recompute import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.arrays import leaves
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.values import leaves
 from ms_tune.facts.keys import names
 from ms_tune.text import msg
 

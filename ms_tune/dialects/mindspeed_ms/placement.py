@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.arrays import array_text, leaves, shape_of
 from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.values import array_text, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,8 +145,7 @@ def count_array(value: object) -> CountArray:
     Raises:
         FrameworkStop: NumPy raises, because the list is ragged.
     """
-    shape = shape_of(value)
-    items = leaves(value)
+    shape, items = read_array(value)
     kind = _kind(items)
     if kind is float:
         items = [float(item) if isinstance(item, (int, float)) else item for item in items]

@@ -24,7 +24,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.source.yaml import SourceFile
 
 MAX_TEXT = 200_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.convert_layers import convert
-from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
+from ms_tune.dialects.layer_plan import MINDFORMERS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.operators import expert_layers
@@ -83,10 +83,9 @@ def layer_count_key(config: ConfigCopy) -> str:
 def layer_plan(config: ConfigCopy) -> LayerPlan | None:
     """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
     try:
-        inputs = read_inputs(Job(config.source(), dialect=Dialect.MINDFORMERS))
+        return normalize(read_inputs(Job(config.source(), dialect=Dialect.MINDFORMERS)))
     except MsTuneError:
         return None
-    return from_recompute_plan(normalize(inputs), inputs.version)
 
 
 def stage_in(config: ConfigCopy, index: int) -> Stage | None:
