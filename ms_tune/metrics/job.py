@@ -207,7 +207,7 @@ def _of_config(job: Job, cards: int | None) -> JobFacts:
     count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
     dense = model.number("first_k_dense_replace") or 0
     layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
-    ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
+    ahead = min(max(model.mtp_layers, 0), count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
     return _make_facts(widths, layers, split_of(job.source, job.dialect, cards), plan.placement)
 

@@ -20,9 +20,11 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
+from ms_tune.dialects.mindspeed_ms.read import recomputes_groups
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.models import LAYERS
 from ms_tune.facts.training import mindspeed_framework
 from ms_tune.reference.read import DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved, section_of
 from ms_tune.reference.training_config import Section
@@ -120,7 +122,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
     """The lists that say the same of other layers; only one stage differs."""
-    yield SettingChange("model_config.num_layers", len(before), len(after))
+    yield SettingChange(f"model_config.{LAYERS}", len(before), len(after))
     chunks = 1 + max(chunk for chunk, _, _ in before)
     stages = 1 + max(stage for _, stage, _ in before)
 
@@ -149,7 +151,7 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
         yield msg("reference.not-included.dropout")
     if optimizer.get("clip_grad"):
         yield msg("reference.not-included.clipping")
-    if model.get("recompute_method") == "uniform" and (model.get("recompute_num_layers") or 1) > 1:
+    if recomputes_groups(source):
         yield msg("reference.not-included.uniform")
     if config.shape.experts:
         yield msg("reference.not-included.routing")
@@ -257,7 +259,7 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
         vocab_size=model.known("vocab_size"),
         hidden_size=hidden,
         ffn_hidden_size=model.known("ffn_hidden_size"),
-        num_layers=model.known("num_layers"),
+        layers=model.known(LAYERS),
         num_attention_heads=heads,
         num_query_groups=groups,
         head_size=model.get("kv_channels", hidden // heads),

@@ -79,7 +79,7 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
     written = job.with_source(source).plan  # refuses more layers than any model has
     plan = on_devices(written, count)
-    experts = expert_layers(source.data, source.path, config.shape.num_layers)
+    experts = expert_layers(source.data, source.path, config.shape.layers)
     _check_tensor(source, config, experts=any(experts))
 
     def layer_of(layer: LayerSpec) -> StageLayer:

@@ -26,7 +26,7 @@ from ms_tune.dialects.job_parts import (
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
-from ms_tune.facts.models import facts_of, names_of
+from ms_tune.facts.models import LAYERS, facts_of, names_of
 from ms_tune.facts.query import REQUIRED, order
 from ms_tune.facts.releases import release_for
 from ms_tune.text import msg
@@ -247,7 +247,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         vocab_size=model.get("vocab_size", None),
         hidden_size=hidden,
         ffn_hidden_size=model.first("ffn_hidden_size", None),
-        num_layers=model.first("num_layers", None),
+        layers=model.first(LAYERS, None),
         num_attention_heads=heads,
         num_query_groups=heads if latent else groups,
         head_size=latent.head_size if latent else model.first("kv_channels", hidden // heads),
