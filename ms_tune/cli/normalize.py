@@ -11,7 +11,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
-from ms_tune.facts.models import MODEL_CONFIG, names_of
+from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
 from ms_tune.normalize.run import normalize
@@ -112,7 +112,7 @@ def _job(source: SourceFile, arguments: Namespace) -> Job:
 def _check_sizes(job: Job, arguments: Namespace) -> None:
     """What the command line says about sizes must not be other than what the config says."""
     sizes = (
-        ("--layers", arguments.layers, names_of("num_layers")),
+        ("--layers", arguments.layers, names_of(LAYERS)),
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
         ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )

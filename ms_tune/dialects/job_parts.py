@@ -79,7 +79,7 @@ class ModelShape:
     vocab_size: int
     hidden_size: int
     ffn_hidden_size: int  # width inside the feed-forward block
-    num_layers: int
+    layers: int  # but for those of multi-token prediction
     num_attention_heads: int
     num_query_groups: int  # key and value heads; equal to `num_attention_heads` without grouped-query attention
     head_size: int

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
+from ms_tune.facts.models import LAYERS, MTP_LAYERS
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -286,7 +287,7 @@ def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
     Args:
         model: The model of a config of MindFormers.
     """
-    for name in ("num_layers", "mtp_num_layers"):
+    for name in (LAYERS, MTP_LAYERS):
         for own, field in model.clashes_of(name):
             second = (field.path or (field.name,))[-1]
             message = msg("normalize.second-name", own=own, second=second)

@@ -163,8 +163,8 @@ def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     if target.dialect is Dialect.MINDFORMERS:
         data, section = {"model_config": data}, "model.model_config"
     source = parse_source(yaml.safe_dump({"use_legacy": False, "model": data}), Path("converted.yaml"))
-    usual = model_of(source, target.dialect, target.release).number("mtp_num_layers")
-    return f"{section}.num_nextn_predict_layers", usual or 0
+    usual = model_of(source, target.dialect, target.release).mtp_layers
+    return f"{section}.num_nextn_predict_layers", usual
 
 
 def side_in(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> Side:

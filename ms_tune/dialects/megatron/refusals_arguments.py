@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
-from ms_tune.dialects.megatron.read import IN_YAML, is_in_yaml
+from ms_tune.dialects.megatron.inputs import IN_YAML
+from ms_tune.dialects.megatron.read import is_in_yaml
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
 from ms_tune.facts.models import UNKNOWN

@@ -15,7 +15,7 @@ from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, Recomp
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.facts.keys import default_of
-from ms_tune.facts.models import UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
+from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
@@ -39,8 +39,6 @@ _TRAINING = ("train", "finetune", "predict_with_train_model")  # the modes whose
 
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
-# Swap of models that are not legacy ones, by the fields of their own section (1.7 to 2.1).
-_CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers", "op_swap": "op_swap"}
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 
 
@@ -82,7 +80,7 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     reader = _ConfigReader(source)
     legacy = is_legacy(source.data)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
-    mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
+    mtp = 0 if legacy and facts.known else reader.field(facts, MTP_LAYERS, minimum=0)
     interleave, scheduler = _pipeline_config(reader)
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
     for name in _FLAGS:
@@ -164,7 +162,7 @@ def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
     yield from second_names(model)
-    field = model.field("num_layers")
+    field = model.field(LAYERS)
     if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
@@ -273,11 +271,11 @@ class _ConfigReader:
 
 def _layer_count(reader: _ConfigReader, model: ModelConfig, given: int | None, fewest: int) -> int:
     """The number of layers: what the config says, what the user adds, or what the model's class has."""
-    if given is not None and reader.written(model, "num_layers") is None:
+    if given is not None and reader.written(model, LAYERS) is None:
         return given
-    if reader.field(model, "num_layers", minimum=fewest, otherwise=-1) < 0:
+    if reader.field(model, LAYERS, minimum=fewest, otherwise=-1) < 0:
         reader.no_layer_count()
-    return reader.field(model, "num_layers", minimum=fewest)
+    return reader.field(model, LAYERS, minimum=fewest)
 
 
 def _chunks(reader: _ConfigReader, model: ModelConfig, *, legacy: bool) -> int | None:
@@ -309,7 +307,7 @@ def _pipeline_config(reader: _ConfigReader) -> tuple[bool, str]:
 
 
 def _core_swap(reader: _ConfigReader, model: ModelConfig) -> SwapValues:
-    written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
+    written = {key: reader.written(model, name) for key, name in zip(_SWAP_KEYS, CORE_SWAP, strict=False)}
     values = {key: field.value for key, field in written.items() if field is not None}
     if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):
         values.setdefault("swap", None)  # null is no default here: the class refuses it

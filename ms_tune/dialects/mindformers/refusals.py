@@ -483,7 +483,7 @@ def _plan_of(job: JobView) -> LayerPlan | None:
 def _unsure(context: CheckContext) -> bool:
     """Whether models read the layer count or the offset in different ways: nothing is said then."""
     model = context.model
-    counted, unknown = bool(model.number("mtp_num_layers")), model.value("offset") in (None, UNKNOWN)
+    counted, unknown = bool(model.mtp_layers), model.value("offset") in (None, UNKNOWN)
     return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 

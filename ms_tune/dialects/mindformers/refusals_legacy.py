@@ -66,7 +66,7 @@ def find_refused_switches(context: CheckContext) -> Iterator[Violation]:
 
 def find_no_heads(context: CheckContext) -> Iterator[Violation]:
     """No heads at all, or none of keys and values, which layers alone ask for (the options name the settings)."""
-    for option in ("heads", "key-heads") if context.model.number("num_layers") else ("heads",):
+    for option in ("heads", "key-heads") if context.model.layers else ("heads",):
         name = str(context.options[option])
         number = context.model.number(name)
         if number is not None and number <= 0:
@@ -178,7 +178,7 @@ def find_ignored_dimensions(context: CheckContext) -> Iterator[Violation]:
 
 def _not_divided(context: CheckContext, number: int | None, ways: object, path: KeyPath) -> Iterator[Violation]:
     """A number that ways do not divide, which layers ask of it."""
-    if number is not None and isinstance(ways, int) and ways and number % ways and context.model.number("num_layers"):
+    if number is not None and isinstance(ways, int) and ways and number % ways and context.model.layers:
         yield Violation(_written(context, *path), params={"number": number, "divisor": ways, "ways": ways})
 
 
@@ -216,7 +216,7 @@ def _shared_experts(context: CheckContext) -> object:
 
 
 def _has_plain_layers(context: CheckContext) -> bool:
-    return bool(context.model.number("num_layers")) and not _is_interleaved(context)
+    return bool(context.model.layers) and not _is_interleaved(context)
 
 
 def _is_interleaved(context: CheckContext) -> bool:

@@ -258,7 +258,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
         return
     errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
     if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
-        rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
+        rest = f"{LAYERS} % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
         yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
 
 
@@ -279,8 +279,8 @@ def miscounted_split(context: CheckContext) -> Iterator[Violation]:
 def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
     model, legacy = context.model, startup.is_legacy(context)
-    layers, place = model.number("num_layers"), model.field("num_layers").path
-    if layers is None or len(model.written("num_layers")) > 1 or _is_part(context):
+    layers, place = model.layers, model.field(LAYERS).path
+    if layers is None or len(model.written(LAYERS)) > 1 or _is_part(context):
         return None, ()
     if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
         return None, ()  # the other file may have it
@@ -307,7 +307,7 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
         interleave_num=chunks,
         scheduler=startup.scheduler(context),
         legacy=legacy,
-        mtp_layers=0 if legacy else _further(context),
+        mtp_layers=0 if legacy else context.model.mtp_layers,
         version=context.version,
     )
 
@@ -323,14 +323,9 @@ def too_few(context: CheckContext) -> Iterator[Violation]:
     if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
         return
     needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
-    layers = inputs.layers + _further(context)
+    layers = inputs.layers + context.model.mtp_layers
     if layers < needed:
         yield Violation(path, params=_split_params(inputs, needed=needed))
-
-
-def _further(context: CheckContext) -> int:
-    """Layers that predict further tokens; some models count them with the others."""
-    return context.model.number("mtp_num_layers") or 0
 
 
 def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
@@ -340,7 +335,7 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
     """
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []
-    extra = _further(context) if inputs.legacy else 0
+    extra = context.model.mtp_layers if inputs.legacy else 0
     return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
 
 

@@ -11,6 +11,7 @@ from ms_tune.facts.registries import mindspore_values
 
 if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.source.yaml import SourceFile
 
 
 def is_legacy(context: CheckContext) -> bool:
@@ -67,3 +68,8 @@ def scheduler(context: CheckContext) -> str:
     """In which order the stages work."""
     written = context.get("parallel.pipeline_config.pipeline_scheduler", "1f1b")
     return str(written) if is_parallel(context) else "1f1b"
+
+
+def jit_level(source: SourceFile) -> object:
+    """How a config wants its graphs compiled; None where it does not say."""
+    return source.get(("context", "jit_config", "jit_level"))

@@ -16,7 +16,7 @@ from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, is_counts, is_patterns
 from ms_tune.dialects.operators import SWAP
 from ms_tune.dialects.values import compile_segment, drop_excluded, leaves, to_int32
-from ms_tune.facts.models import names_of
+from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
 
@@ -44,7 +44,7 @@ def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
     # Models that are not legacy ones have a value for that name, and MindFormers refuses a second one.
-    draft.values[f"model.model_config.{'num_layers' if legacy else 'num_hidden_layers'}"] = len(cells.layers)
+    draft.values[f"model.model_config.{LAYERS if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
     draft.values["model.model_config.offset"] = squeeze(cells, offset) if any(map(any, offset)) else 0
     if cells.chunks > 1:
@@ -191,7 +191,7 @@ _MODEL = ("model", "model_config")
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _PARALLEL = ("parallel_config",)
-_LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
+_CHUNKS = "pp_interleave_num"  # a setting of the model
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
@@ -248,7 +248,7 @@ def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
     for proposal in _offset(job, inputs):
         named = {path[-1]: value for path, value in proposal.items()}
         chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
-        layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
+        layers = next((named[name] for name in names_of(LAYERS) if name in named), inputs.layers)
         more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
         try:
             return place_layers(inputs._replace(offset=named.get("offset", inputs.offset), **more))
@@ -273,7 +273,7 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     if layers < cells:
         by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
         if not by_layer:
-            yield {**more, _named(job, _LAYERS): cells, (*_MODEL, "offset"): 0}
+            yield {**more, _named(job, LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells

@@ -227,7 +227,7 @@ def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:
     if context.get("recompute.mode") != "select" or not passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))
-    last, ahead = context.model.number("num_layers"), context.model.number("mtp_num_layers") or 0
+    last, ahead = context.model.layers, context.model.mtp_layers
     for path, layers in _read_layers(context, _MODULES):
         if full and layers and layers <= full:
             yield Violation(path, at_key=True, related=((("recompute", "full_recompute_layer"), "full"),))

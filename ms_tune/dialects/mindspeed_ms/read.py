@@ -110,6 +110,12 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
     return value
 
 
+def recomputes_groups(source: SourceFile) -> bool:
+    """Whether several layers are recomputed as one, so that the input of the first of them alone stays."""
+    model = _section(source, "model_config")
+    return model.get("recompute_method") == "uniform" and (model.get("recompute_num_layers") or 1) > 1
+
+
 def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
     """The settings as the framework has them once it has loaded the config."""
     parallel = _load_parallel(sections["parallel_config"])
@@ -197,7 +203,7 @@ def _load_model(model: Mapping[str, Any]) -> dict[str, Any]:
         "flash_attention": flash,
         "activation": activation,
         "method": method,
-        "num_layers": number,
+        "full_layers": number,
         "granularity": "selective" if get("recompute_activations") else granularity,
         "comm": comm,
         "select": select,

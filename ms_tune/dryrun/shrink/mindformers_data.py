@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dryrun.job import Column
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.facts.models import facts_of, is_legacy, model_of, names_of
+from ms_tune.facts.models import LAYERS, facts_of, is_legacy, model_of, names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.facts.releases import release_for
 from ms_tune.job.includes import find_model_config, read_model_config
@@ -85,7 +85,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 
 def _has_layer_count(config: ConfigCopy) -> bool:
-    return any(config.get(f"{MODEL}.{key}") for key in names_of("num_layers"))
+    return any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS))
 
 
 def _is_named(config: ConfigCopy) -> bool:

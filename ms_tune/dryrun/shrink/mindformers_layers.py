@@ -21,7 +21,7 @@ from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
-from ms_tune.facts.models import ValueOrigin, is_legacy, model_of
+from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy, model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.job.job import Job
 from ms_tune.text import msg
@@ -71,10 +71,10 @@ def layer_count_key(config: ConfigCopy) -> str:
         UnsupportedError: It leaves them to its model's class.
     """
     model = _model_of(config)
-    path = next((field.path for field in model.written("num_layers") if field.path), None)
+    path = next((field.path for field in model.written(LAYERS) if field.path), None)
     if path is not None:
         return ".".join(path)
-    hint, own = msg("dryrun.no-layer-count.hint"), model.field("num_layers")
+    hint, own = msg("dryrun.no-layer-count.hint"), model.field(LAYERS)
     if own.origin is ValueOrigin.CLASS_DEFAULT:
         raise UnsupportedError(msg("plans.layers-of-class", layers=own.value), hint)
     raise ConfigError(msg("dryrun.no-layer-count"), hint, path=config.path)
