@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.enums import Dialect
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 T = TypeVar("T")
+
+
+ANY_PARAMETER = "**"  # among those of a class that lets others through
+
+
+class CheckoutView(Protocol):
+    """What of the repository around a file (:class:`ms_tune.job.checkout.Checkout`) the parts of a dialect look at."""
+
+    @property
+    def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The arguments that its training programs define, with their choices; None for one that takes any value."""
+
+    def takes_value(self, name: str, value: str) -> bool:
+        """Whether a value is one that it lets an argument have, which need not be its own."""
+
+    @property
+    def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
+        """The classes that it registers: by kind and name, the parameters of each; None where they are not known."""
 
 
 class JobView(Protocol):
@@ -40,6 +58,10 @@ class JobView(Protocol):
     @property
     def model(self) -> ModelConfig:
         """Its model, in the release that the job is read for."""
+
+    @property
+    def checkout(self) -> CheckoutView | None:
+        """The repository around the file; None where there is none."""
 
     @property
     def layers(self) -> int | None:

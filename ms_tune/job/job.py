@@ -15,6 +15,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import model_folder, model_of
 from ms_tune.facts.releases import Release, release_for
+from ms_tune.job.checkout import find_checkout
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.job.checkout import Checkout
     from ms_tune.job.detect import Recognition
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
@@ -144,6 +146,11 @@ class Job:
         if self._model_config is not None:
             return with_model_config(self.whole, self._model_config)
         return with_model_folder(self.whole)
+
+    @cached_property
+    def checkout(self) -> Checkout | None:
+        """The repository around the file; None where there is none."""
+        return find_checkout(self.written.path)
 
     @cached_property
     def recognition(self) -> Recognition:

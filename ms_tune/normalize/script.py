@@ -12,7 +12,7 @@ from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, plan_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.releases import release_for
-from ms_tune.job.checkout import parser_of_its_own, releases_around
+from ms_tune.job.checkout import find_checkout
 from ms_tune.source.shell.line_ends import RETURN
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import msg
@@ -83,11 +83,11 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
         UnsupportedError: There is none.
     """
     path = script.file.path
-    own = parser_of_its_own(path)
-    if own is not None:
-        raise ConfigError(msg("megatron_layers.own-parser", parser=own), path=path)
+    checkout = find_checkout(path)
+    if checkout is not None and checkout.own_parser is not None:
+        raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
     if version is None:
-        around = releases_around(path)
+        around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
         release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
     else:
         release = release_for(Dialect.MEGATRON, version).version

@@ -74,6 +74,8 @@ def unknown(context: CheckContext) -> Iterator[Violation]:
     source, command = command_in(context)
     for one in _of(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
         name = one.name
+        if one.fault is ParserFault.UNKNOWN and context.job.checkout and name in context.job.checkout.arguments:
+            continue
         span, path = source.span_of(one.word), (name,)
         if one.fault is not ParserFault.UNKNOWN:
             params = {"release": command.release, "framework": ", ".join(one.allowed)}
@@ -114,6 +116,8 @@ def choices(context: CheckContext) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = command_in(context)
     for one in _of(command, ParserFault.CHOICE):
+        if context.job.checkout and context.job.checkout.takes_value(one.name, one.word.text or ""):
+            continue
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 
