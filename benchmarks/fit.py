@@ -16,7 +16,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import fit
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import Effort, even_state, search
+from ms_tune.planning.search import Effort, even_state, search_plans
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -42,7 +42,7 @@ def main() -> None:
         states = np.repeat(even_state(costs)[None], PLANS, axis=0)
         begin = time.process_time()
         for _ in range(20):
-            costs.time(states)
+            costs.step_ticks(states)
         rate = 20 * PLANS / (time.process_time() - begin)
         begin = time.process_time()
         report = fit(table)
@@ -60,12 +60,12 @@ def _random(count: int) -> None:
         if seed and seed % 100 == 0:
             print(f"{seed}: wrong {wrong}", flush=True)
         table = random_table(10_000 + seed)
-        found = search(table, Effort.QUICK, 1, lambda _progress: None)
+        found = search_plans(table, Effort.QUICK, 1, lambda _progress: None)
         if not found.found:
-            wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peaks(found.best.state[None])[0])
+            wrong += found.least_bytes > table.limit_bytes >= max(found.costs.peak_bytes(found.best.state[None])[0])
             continue
-        cells = found.costs.cells(found.best.state)
-        planned, proved = planned + 1, proved + found.optimal()
+        cells = found.costs.cells_of(found.best.state)
+        planned, proved = planned + 1, proved + found.is_optimal()
         swaps += any(cell.get(RecomputeMode.SWAP) for cell in cells)
         keeps = max(naive.peaks_of(table, cells)) <= table.limit_bytes
         step = naive.time_of(table, cells)

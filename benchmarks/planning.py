@@ -20,11 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ms_tune.memory.plan import problem_of_csv, problem_of_trace
+from ms_tune.memory.plan import is_placement_csv, problem_of_csv, problem_of_trace
 from ms_tune.packing.engine import Items, NumpyEngine
 from ms_tune.packing.placement import PackingProblem, lives_of
 from ms_tune.packing.plan import by
-from ms_tune.readers.placement_csv import is_placement_csv
 
 TIME_LIMIT = 20  # seconds, of each solver of omnimalloc
 # Gap above the lower bound in percent, and seconds, as published or measured by others on their machines:

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.replay import replay
-from ms_tune.pools.settings import infer, pool_for
-from ms_tune.pools.whatif import what_if
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.settings import infer_settings, pool_for
+from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
 
@@ -30,7 +30,7 @@ def main(path: Path) -> None:
 
     table = read_block_table(path)
     ((name, (work, _)),) = pools_of(table).items()
-    inferred = infer(work, name)
+    inferred = infer_settings(work, name)
     rows = len(work.requests)
     print(f"{rows:,} rows, mismatches {inferred.mismatches}")
     measures: dict[str, Callable[[], object]] = {
@@ -39,8 +39,10 @@ def main(path: Path) -> None:
         ),
         "ms-tune reads the file": lambda: read_block_table(path),
         "requests from the columns": lambda: pools_of(table),
-        "replay, all columns": lambda: replay(inferred.work, pool_for(inferred.settings, older=inferred.older)),
-        "settings inferred": lambda: infer(work, name),
+        "replay, all columns": lambda: replay_workload(
+            inferred.work, pool_for(inferred.settings, older=inferred.older)
+        ),
+        "settings inferred": lambda: infer_settings(work, name),
         "fourteen settings": lambda: what_if(name, inferred),
     }
     least = dict.fromkeys(measures, float("inf"))

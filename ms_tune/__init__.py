@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult, SweepResult
     from ms_tune.enums import Dialect, RecomputeMode
     from ms_tune.errors import MsTuneError
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.lint.result import LintReport, LintRequest
     from ms_tune.lint.settings import Selection
-    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
+    from ms_tune.memory.request import PlanRequest, WhatIfRequest
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.verdict.outcome import Fit, Verdict
@@ -34,7 +34,7 @@ _MODULES = {
     "CommandRequest": "dryrun.request",
     "CommandResult": "dryrun.command_result",
     "ConfigFit": "fit.result",
-    "ConfigFitRequest": "fit.request",
+    "ConfigFitRequest": "fit.result",
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
@@ -48,7 +48,7 @@ _MODULES = {
     "LintReport": "lint.result",
     "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",
-    "MemoryRequest": "memory.request",
+    "MemoryRequest": "footprint.request",
     "MsTuneError": "errors",
     "PlanRequest": "memory.request",
     "Selection": "lint.settings",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ms_tune.records import Record
 from ms_tune.text import Message, lookup, msg
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
-class Location(NamedTuple):
+class Location(Record):
     """A stretch of the text: offsets from 0, lines and columns from 1, the end exclusive. All count characters."""
 
     start: int
@@ -26,7 +27,15 @@ class Location(NamedTuple):
     end_column: int
 
 
-class TextEdit(NamedTuple):
+START = Location(0, 0, 1, 1, 1, 1)  # of what is about a file as a whole
+
+
+def whole_line(number: int) -> Location:
+    """A line of a file that is read once, from its start to its end."""
+    return Location(0, 0, number, 1, number + 1, 1)
+
+
+class TextEdit(Record):
     """Put ``text`` in place of the characters from ``start`` to ``end`` (offsets from 0, the end exclusive)."""
 
     start: int
@@ -95,21 +104,21 @@ class Consequence(str, Enum):
         return lookup(f"consequence.{self.value}")
 
 
-class Family(NamedTuple):
+class Family(Record):
     """Checks of one subject, which were one check once: its id begins theirs, and its id and name still mean all of them."""
 
     id: str  # `MST335`, of which `MST33501` is one
     name: str  # `impossible-experts`
 
 
-class Related(NamedTuple):
+class Related(Record):
     """Another place that a finding is about, and what it has to do with it."""
 
     location: Location
     message: Message
 
 
-class Fix(NamedTuple):
+class Fix(Record):
     """How a finding can be fixed by replacing text."""
 
     safe: bool  # whether the meaning of the config surely stays what its author wanted
@@ -120,7 +129,7 @@ class Fix(NamedTuple):
     edits: tuple[TextEdit, ...]  # what it does to the text
 
 
-class Diagnostic(NamedTuple):
+class Diagnostic(Record):
     """Something that the author of a file should know.
 
     Args:
@@ -138,6 +147,10 @@ class Diagnostic(NamedTuple):
         family: The family that the check is of, if it is of one.
         consequence: What happens in the run; None for what the linter says of itself and of comments.
         trace: The traceback of a check that crashed; empty for what a check found.
+        title: What kind of thing it is, where memory is what it is about.
+        bytes: How much memory.
+        rank: Whose; None where it is about all ranks, or about a file.
+        stack: What allocates the memory: file, line and function of each Python frame, the innermost last.
     """
 
     id: str
@@ -147,13 +160,22 @@ class Diagnostic(NamedTuple):
     name: str = ""
     category: Category = Category.CORRECTNESS
     path: KeyPath = ()
-    location: Location = Location(0, 0, 1, 1, 1, 1)
+    location: Location = START
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     unfixable: Message | None = None
     family: Family | None = None
     consequence: Consequence | None = None
     trace: str = ""
+    title: Message | None = None
+    bytes: int = 0
+    rank: int | None = None
+    stack: tuple[tuple[str, int, str], ...] = ()
+
+    @classmethod
+    def note(cls, name: str, message: Message, advice: Message | None = None, location: Location = START) -> Diagnostic:
+        """Something that is good to know, by its name."""
+        return cls(name, Severity.INFO, message, advice, location=location)
 
     def sentence(self, language: Language) -> str:
         """What is wrong here and what comes of it, for where there is one line only."""

@@ -37,6 +37,7 @@ class LayerKind(str, Enum):
     EXPERTS = "experts"
     NOOP = "noop"  # does nothing: --noop-layers
     PREDICTION = "prediction"  # predicts further tokens
+    UNKNOWN = "layer"  # nothing tells it from the others
 
 
 class MemoryCategory(str, Enum):

@@ -4,12 +4,16 @@
 
     MsTuneError              a text, a hint, an exit code
     ├── UsageError           the command line is wrong
+    │   └── TooFewLayersError    so few layers cannot be spread over a stage's chunks
     ├── ConfigError          a config cannot be read, or says something impossible (with file, line, column)
     ├── UnsupportedError     this machine, version or model is not served; the text says what is
+    │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
     ├── StandInBuildError    the stand-in CANN libraries could not be built
     ├── RunError             a simulated training run failed
     └── TraceError           a tracker file cannot be read (with file and line)
+        ├── NoStepsError         a log tells about no step of a training
+        └── NoTraceError         a folder has none
 
 The message of an error is a :class:`~ms_tune.text.Message`, not a sentence: the command line renders it in the
 user's language, ``str(error)`` renders it in English.
@@ -78,12 +82,16 @@ class UsageError(MsTuneError):
     """The command line asks for something that does not make sense."""
 
 
-class UnknownArgumentError(UsageError):
-    """A command does not have an argument."""
+class TooFewLayersError(UsageError):
+    """So few layers cannot be spread over a stage's chunks."""
 
 
 class UnsupportedError(MsTuneError):
     """This platform, framework version, dialect or model is not served."""
+
+
+class UncutLayersError(UnsupportedError):
+    """A stage cannot be run with fewer layers."""
 
 
 class MissingExtraError(MsTuneError):
@@ -130,6 +138,14 @@ class ConfigError(_LocatedError):
 
 class TraceError(_LocatedError):
     """A file of the memory tracker cannot be read."""
+
+
+class NoStepsError(TraceError):
+    """A log tells about no step of a training."""
+
+
+class NoTraceError(TraceError):
+    """A folder has none of its files."""
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:

@@ -17,7 +17,9 @@ import re
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,20 +52,20 @@ class Language(str, Enum):
     ZH = "zh"
 
 
-class Text(NamedTuple):
+class Text(Record):
     """One text in every language; ``{name}`` marks a parameter (:meth:`str.format` syntax)."""
 
     en: str
     zh: str
 
 
-class Message(NamedTuple):
+class Message(Record):
     """A text with its parameters. A parameter may itself be a message.
 
     Args:
         id: Which text; empty for one of a checklist.
         params: Its parameters.
-        own_text: The text of a checklist, whose parameters are strings.
+        own_text: The text of a checklist, whose words stay as they are, whatever they count.
     """
 
     id: str
@@ -118,19 +120,17 @@ def lookup(text_id: str) -> Text:
 def render(message: Message, language: Language) -> str:
     """The sentence for a message in the given language."""
     template = message.text[0 if language is Language.EN else 1]
-    if message.own_text is not None:
-        return template.format_map(message.params)
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
-    return filled(template, values)
+    return (template if message.own_text else singular(template, values)).format_map(values)
 
 
-def filled(template: str, values: Mapping[str, object]) -> str:
-    """A text with its parameters, where "1 blocks" of an English one is "1 block"."""
+def singular(template: str, values: Mapping[str, object]) -> str:
+    """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
     if any(value in (1, "1") for value in values.values()):
-        template = _COUNTED.sub(lambda found: _one_of(found, values), template)
-    return template.format_map(values)
+        return _COUNTED.sub(lambda found: _one_of(found, values), template)
+    return template
 
 
 def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:

@@ -46,3 +46,12 @@ def gib(size: int) -> str:
 def mib(size: int) -> str:
     """``1234567890`` as ``1,177.4 MiB``."""
     return f"{size / MIB:,.1f} MiB"
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

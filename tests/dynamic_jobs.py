@@ -19,7 +19,7 @@ def prepare(
     source: SourceFile, name: str, request: DryrunRequest, devices: int | None, dialect: Dialect
 ) -> PreparedRun:
     """A run of one stage of a config."""
-    return dynamic.prepare(Job(source, dialect=dialect), name, request, devices)
+    return dynamic.prepare_dynamic(Job(source, dialect=dialect), name, request, devices)
 
 
 def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:

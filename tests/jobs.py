@@ -9,7 +9,8 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
-from ms_tune.normalize import against, expand, run
+from ms_tune.normalize import compare_log, run
+from ms_tune.normalize import run as expand
 from ms_tune.workflows.migrate.run import migrate_config
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def explicit(
 
 def compare(
     source: SourceFile, paths: Sequence[Path], version: str | None = None, layers: int | None = None
-) -> against.Compared:
+) -> compare_log.Compared:
     """A config's plan beside logs."""
-    return against.compare(Job(source, version=version, layers=layers), paths)
+    return compare_log.compare(Job(source, version=version, layers=layers), paths)
 
 
 def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> CheckContext:

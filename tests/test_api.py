@@ -115,12 +115,12 @@ def test_fixes_are_written_only_where_asked_for() -> None:
 @pytest.mark.usefixtures("folder")
 def test_the_sub_commands_of_memory() -> None:
     plan = api.memory_plan("run", request=PlanRequest(seconds=0.2, capacity=1))
-    assert plan.valid
-    assert plan.fits is False
+    assert plan.is_valid
+    assert plan.fits_capacity is False
     assert plan.plan.lower_bound <= plan.plan.height
     what_if = api.memory_what_if("run", request=WhatIfRequest(max_memory=2**35))
     assert what_if.limit_by == "user"
-    assert what_if.rows == len(what_if.names)
+    assert what_if.allocation_count == len(what_if.names)
     report = api.memory("run")
     assert not api.memory_diff(report, report).ranks[0].changes
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.both import BothFigures
     from ms_tune.dryrun.check import MachineCheck
     from ms_tune.dryrun.command_result import CommandResult, CommandSweep
-    from ms_tune.dryrun.compare_log import LogComparison
-    from ms_tune.dryrun.full_report import JobReport
+    from ms_tune.dryrun.compare import LogComparison
+    from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.request import CommandRequest, DryrunRequest
     from ms_tune.dryrun.result import DryrunResult, RealComparison, SweepResult
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.dryrun.task import Observer
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
 
 
 def dryrun(
@@ -90,10 +90,10 @@ def sweep(request: DryrunRequest, sweeps: Sequence[str], *, observer: Observer |
         best = min(result.variants, key=lambda one: one.result.worst.judged_bytes if one.result else 2**60)
     """
     from ms_tune.dryrun import run  # noqa: PLC0415 - start-up time
-    from ms_tune.dryrun.settings import variants  # noqa: PLC0415 - as above
+    from ms_tune.dryrun.settings import list_variants  # noqa: PLC0415 - as above
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - as above
 
-    return run.simulate_each([(one, None) for one in variants(request, sweeps)], observer or Observer())
+    return run.simulate_each([(one, None) for one in list_variants(request, sweeps)], observer or Observer())
 
 
 def run_command(request: CommandRequest, *, observer: Observer | None = None) -> CommandResult:
@@ -205,7 +205,7 @@ def compare_real(simulated: str | Path, real: str | Path, *, request: MemoryRequ
 
     need("ms-tune dryrun --compare-real", "report", "numpy")
     from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return compare.compare_real(Path(simulated), Path(real), request or MemoryRequest())
 
@@ -223,7 +223,7 @@ def is_log(path: str | Path) -> bool:
 
         compare = api.compare_log if api.is_log("real-run/") else api.compare_real
     """
-    from ms_tune.dryrun import compare_log as compare  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
 
     return compare.is_log(Path(path))
 
@@ -248,8 +248,8 @@ def compare_log(simulated: str | Path, log: str | Path, *, request: MemoryReques
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune dryrun --compare-real", "report", "numpy")
-    from ms_tune.dryrun import compare_log as compare  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.dryrun import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
     return compare.compare_log(Path(simulated), Path(log), request or MemoryRequest())
 
@@ -288,6 +288,6 @@ def job_report(result: DryrunResult | CommandResult, *, most: int = 12) -> JobRe
 
         findings = api.job_report(api.dryrun("train.yaml")).memory.all_findings
     """
-    from ms_tune.dryrun import full_report  # noqa: PLC0415 - start-up time
+    from ms_tune.dryrun import reading  # noqa: PLC0415 - start-up time
 
-    return full_report.job_report(result, most)
+    return reading.job_report(result, most)

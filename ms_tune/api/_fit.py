@@ -10,14 +10,13 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.explain import TimeExplanation
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import ConfigFit
+    from ms_tune.fit.costs import TimeExplanation
+    from ms_tune.fit.result import ConfigFit, ConfigFitRequest
     from ms_tune.fit.search import SearchFit, SearchRequest
-    from ms_tune.planning.clock import Clock, LayerTimes
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
     from ms_tune.planning.search import SearchProgress
+    from ms_tune.planning.time_scale import Clock, LayerTimes
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
@@ -94,7 +93,7 @@ def fit_config(
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
-    from ms_tune.fit import request as asked  # noqa: PLC0415 - as above
+    from ms_tune.fit import result as asked  # noqa: PLC0415 - as above
     from ms_tune.fit import run  # noqa: PLC0415 - as above
 
     request = request or asked.ConfigFitRequest()
@@ -138,14 +137,14 @@ def search_layouts(
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
     from ms_tune.dryrun.task import Observer  # noqa: PLC0415 - start-up time
-    from ms_tune.fit.search import Hooks, SearchRequest, search_layouts  # noqa: PLC0415 - as above
+    from ms_tune.fit.search import SearchHooks, SearchRequest, search_layouts  # noqa: PLC0415 - as above
 
     request = request or SearchRequest()
     if config is not None:
         job = replace(request.fit.dryrun, config=Path(config))
         request = replace(request, fit=replace(request.fit, dryrun=job))
     known = _errors_in(request.fit.dryrun.config)
-    hooks = Hooks(observer or Observer(), on_progress, on_ranked, lambda source: _new_error(source, known))
+    hooks = SearchHooks(observer or Observer(), on_progress, on_ranked, lambda source: _new_error(source, known))
     return search_layouts(request, hooks)
 
 
@@ -194,17 +193,15 @@ def explain_config(
 
     need("ms-tune fit", "fit", "numpy")
     from ms_tune.dryrun.request import DryrunRequest  # noqa: PLC0415 - start-up time
-    from ms_tune.fit import explain  # noqa: PLC0415 - as above
-    from ms_tune.planning.clock import Clock  # noqa: PLC0415 - as above
+    from ms_tune.fit import costs  # noqa: PLC0415 - as above
+    from ms_tune.planning.time_scale import Clock  # noqa: PLC0415 - as above
 
     request = request or DryrunRequest()
-    return explain.explain_config(
-        request if config is None else replace(request, config=Path(config)), clock or Clock()
-    )
+    return costs.explain_config(request if config is None else replace(request, config=Path(config)), clock or Clock())
 
 
 def layer_times(source: str | Path) -> dict[str, LayerTimes]:
-    """Measured times of layers for a :class:`~ms_tune.planning.clock.Clock`, in milliseconds.
+    """Measured times of layers for a :class:`~ms_tune.planning.time_scale.Clock`, in milliseconds.
 
     Args:
         source: A JSON file (docs/fit.md), or times such as ``dense=12.5/25,tail=3``: forward, or forward and backward.
@@ -219,7 +216,7 @@ def layer_times(source: str | Path) -> dict[str, LayerTimes]:
         print(report.seconds(report.reference.time))
     """
     from ms_tune.errors import UsageError  # noqa: PLC0415 - start-up time
-    from ms_tune.planning.clock import parse_times, read_times  # noqa: PLC0415 - as above
+    from ms_tune.planning.time_scale import parse_times, read_times  # noqa: PLC0415 - as above
     from ms_tune.text import msg  # noqa: PLC0415 - as above
 
     if isinstance(source, Path) or "=" not in source:

@@ -9,16 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ms_tune.footprint.remedies import Method
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.footprint.result import MemoryReport
     from ms_tune.footprint.torch_lives import TorchLives
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
-    from ms_tune.memory.comparison import Comparison
+    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
+    from ms_tune.memory.diff import Comparison
     from ms_tune.memory.plan import MemLogAnalysis, PlanReport
-    from ms_tune.memory.request import MemoryRequest, PlanRequest, WhatIfRequest
-    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.memory.request import PlanRequest, TorchWhatIfRequest, WhatIfRequest
+    from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.packing.plan import PackingProgress
-    from ms_tune.pools.torch_what_if import TorchWhatIf, TorchWhatIfRequest
     from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.text import Message
 
@@ -48,10 +47,10 @@ def memory(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory", "report", "numpy")
-    from ms_tune.footprint.report import analyse  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.request import MemoryRequest  # noqa: PLC0415 - as above
+    from ms_tune.footprint.report import analyse_run  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.request import MemoryRequest  # noqa: PLC0415 - as above
 
-    return analyse(Path(run), request or MemoryRequest(), on_bytes)
+    return analyse_run(Path(run), request or MemoryRequest(), on_bytes)
 
 
 def memory_diff(before: MemoryReport, after: MemoryReport) -> Comparison:
@@ -65,9 +64,9 @@ def memory_diff(before: MemoryReport, after: MemoryReport) -> Comparison:
 
         changes = api.memory_diff(api.memory("run-1/"), api.memory("run-2/")).ranks[0].changes
     """
-    from ms_tune.memory.comparison import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.diff import compare_reports  # noqa: PLC0415 - start-up time
 
-    return compare(before, after)
+    return compare_reports(before, after)
 
 
 def memory_what_if(
@@ -95,9 +94,9 @@ def memory_what_if(
 
     need("ms-tune memory what-if", "report", "numpy")
     from ms_tune.memory.request import WhatIfRequest  # noqa: PLC0415 - start-up time
-    from ms_tune.memory.what_if import replayed  # noqa: PLC0415 - as above
+    from ms_tune.memory.what_if import replay_run  # noqa: PLC0415 - as above
 
-    return replayed(Path(run), request or WhatIfRequest(), on_progress)
+    return replay_run(Path(run), request or WhatIfRequest(), on_progress)
 
 
 def memory_plan(
@@ -120,15 +119,15 @@ def memory_plan(
     Example::
 
         report = api.memory_plan("run/", request=PlanRequest(seconds=5))
-        print(report.plan.height, report.plan.lower_bound, report.valid)
+        print(report.plan.height, report.plan.lower_bound, report.is_valid)
     """
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory plan", "report", "numpy")
-    from ms_tune.memory.plan import planned  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.plan import plan_blocks  # noqa: PLC0415 - start-up time
     from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
 
-    return planned(Path(run), request or PlanRequest(), on_progress)
+    return plan_blocks(Path(run), request or PlanRequest(), on_progress)
 
 
 def memory_import(
@@ -158,10 +157,10 @@ def memory_import(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory import-memlog", "report", "numpy")
-    from ms_tune.memory.plan import analysed  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.plan import analyse_memlog  # noqa: PLC0415 - start-up time
     from ms_tune.memory.request import PlanRequest  # noqa: PLC0415 - as above
 
-    return analysed(Path(file), request or PlanRequest(), on_progress, npu=npu, stalloc=stalloc)
+    return analyse_memlog(Path(file), request or PlanRequest(), on_progress, npu=npu, stalloc=stalloc)
 
 
 def memory_is_log(path: str | Path) -> bool:
@@ -205,9 +204,9 @@ def memory_first_remedies() -> tuple[Method, ...]:
 
         print([method.name for method in api.memory_first_remedies()])
     """
-    from ms_tune.footprint.remedies import methods  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.remedies import load_methods  # noqa: PLC0415 - start-up time
 
-    return tuple(method for method in methods() if method.early)
+    return tuple(method for method in load_methods() if method.early)
 
 
 def memory_is_snapshot(path: str | Path) -> bool:
@@ -282,9 +281,10 @@ def memory_snapshot_what_if(
     from ms_tune.extras import need  # noqa: PLC0415 - start-up time
 
     need("ms-tune memory what-if", "report", "numpy")
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - start-up time
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - start-up time
 
-    return torch_what_if(Path(path), request or TorchWhatIfRequest(), on_progress)
+    return replay_snapshot(Path(path), request or TorchWhatIfRequest(), on_progress)
 
 
 def memory_snapshot_diff(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
@@ -313,7 +313,7 @@ def memory_snapshot_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
 
         print([(remedy.name, remedy.bytes_freed) for remedy in api.memory_snapshot_remedies(report)])
     """
-    from ms_tune.footprint.torch_remedies import torch_remedies  # noqa: PLC0415 - start-up time
+    from ms_tune.footprint.torch_report import torch_remedies  # noqa: PLC0415 - start-up time
 
     return torch_remedies(report)
 

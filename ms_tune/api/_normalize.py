@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.job.job import Job
-    from ms_tune.normalize.against import Compared
-    from ms_tune.normalize.convert_layers import Converted
-    from ms_tune.normalize.convert_script import ConvertedProgram
-    from ms_tune.normalize.expand import Explicit
-    from ms_tune.normalize.expand_script import ExplicitScript
+    from ms_tune.normalize.compare_log import Compared
+    from ms_tune.normalize.run import Explicit
     from ms_tune.normalize.sapp import Merged
-    from ms_tune.normalize.script import ProgramPlan
+    from ms_tune.normalize.script import ConvertedProgram, ExplicitScript, ProgramPlan
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language
     from ms_tune.workflows.migrate.memory import BothSides
@@ -83,7 +81,7 @@ def explicit_script(script: str | Path, *, framework_version: str | None = None)
 
         Path("explicit.sh").write_text(api.explicit_script("pretrain_qwen3.sh").text)
     """
-    from ms_tune.normalize import expand_script as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import script as engine  # noqa: PLC0415 - start-up time
 
     return engine.explicit_script(Path(script), None, framework_version)
 
@@ -113,7 +111,7 @@ def against(
         if compared.verdict is Verdict.DIFFERS:
             print(compared.differences[0], *compared.why)
     """
-    from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.compare_log import compare  # noqa: PLC0415 - start-up time
 
     return compare(_job(config, framework_version, layers), list(map(Path, logs)))
 
@@ -136,7 +134,7 @@ def explicit(
 
         Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
     """
-    from ms_tune.normalize import expand as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import run as engine  # noqa: PLC0415 - start-up time
 
     return engine.explicit(_job(config, framework_version, layers))
 
@@ -258,7 +256,7 @@ def convert_script(
         (job,) = api.convert_script("pretrain_qwen3.sh", "mindformers-pynative")
         settings = job.settings.values if job.settings else {}
     """
-    from ms_tune.normalize import convert_script as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import script as engine  # noqa: PLC0415 - start-up time
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
 
     return engine.convert_script(Path(script), target_of(to), None, framework_version)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ms_tune.metrics.request import MetricsRequest
-    from ms_tune.metrics.result import MetricsReport
-    from ms_tune.planning.clock import Clock
+    from ms_tune.metrics.result import MetricsReport, MetricsRequest
+    from ms_tune.planning.time_scale import Clock
     from ms_tune.profile.result import ProfileReport
 
 
@@ -55,11 +54,11 @@ def metrics(
         if report.comparison is not None:
             print(report.comparison.ratio, report.comparison.low, report.comparison.high)
     """
-    from ms_tune.metrics.request import MetricsRequest  # noqa: PLC0415 - as above
-    from ms_tune.metrics.run import measured  # noqa: PLC0415 - start-up time
+    from ms_tune.metrics.result import MetricsRequest  # noqa: PLC0415 - as above
+    from ms_tune.metrics.run import measure_runs  # noqa: PLC0415 - start-up time
 
     paths = [logs] if isinstance(logs, (str, Path)) else logs
-    return measured(
+    return measure_runs(
         [Path(path) for path in paths], request or MetricsRequest(), Path(baseline) if baseline else None, on_bytes
     )
 
@@ -85,10 +84,10 @@ def profile(
         report = api.profile("prof/")
         print(report.verdict.bound.value, {cause.value: share for cause, share in report.shares.items()})
     """
-    from ms_tune.profile.run import profiled  # noqa: PLC0415 - start-up time
+    from ms_tune.profile.run import analyse_profiles  # noqa: PLC0415 - start-up time
 
     paths = [sources] if isinstance(sources, (str, Path)) else sources
-    return profiled([Path(path) for path in paths], gaps, on_bytes)
+    return analyse_profiles([Path(path) for path in paths], gaps, on_bytes)
 
 
 def measured_step(source: str | Path) -> float:
@@ -125,6 +124,6 @@ def measured_clock(source: str | Path) -> Clock:
         report = api.fit("table.json", request=FitRequest(clock=api.measured_clock("prof/")))
         print(report.clock.times, report.clock.notes)
     """
-    from ms_tune.metrics.measured import clock_of  # noqa: PLC0415 - start-up time
+    from ms_tune.workflows.step_clock import clock_of  # noqa: PLC0415 - start-up time
 
     return clock_of(Path(source))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-def numbers(option: str, text: str) -> tuple[int, ...]:
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     """``0,3`` as numbers."""
     found = [whole_number(part) for part in text.split(",")]
     if None in found:
@@ -29,10 +29,10 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(number for number in found if number is not None)
 
 
-def shared(arguments: Namespace) -> dict[str, Any]:
+def shared_fields(arguments: Namespace) -> dict[str, Any]:
     """The fields that requests for configs and for commands have in common, by their names."""
     return {
-        "ranks": numbers("--ranks", arguments.ranks) if arguments.ranks else (),
+        "ranks": parse_numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         "layers": arguments.layers if isinstance(arguments.layers, int) else None,
         "devices": arguments.devices,
         "device_bytes": arguments.device_memory,
@@ -47,15 +47,15 @@ def shared(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
+def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
     """The pipeline stages that are asked for."""
     if arguments.stage:
         return tuple(arguments.stage)
     text = arguments.stages or StageChoice.ALL.value
-    return StageChoice(text) if text in {choice.value for choice in StageChoice} else numbers("--stages", text)
+    return StageChoice(text) if text in {choice.value for choice in StageChoice} else parse_numbers("--stages", text)
 
 
-def present(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
+def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
     """Keep what ``--json`` prints in the run folder, and print it where it is asked for; whether words are wanted instead."""
     with contextlib.suppress(ConfigError):  # on a full disk the user has seen it all the same
         write_atomically(folder / "report.json", (json_text(report, indent=2) + "\n").encode())
@@ -64,7 +64,7 @@ def present(report: Mapping[str, object], folder: Path, arguments: Namespace, co
     return not arguments.json
 
 
-def refuse(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
+def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
     """Raise :class:`UsageError` if an option was given that makes no sense here.
 
     Args:

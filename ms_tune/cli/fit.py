@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING
 
 from ms_tune import api
 from ms_tune.cli import fit_config
-from ms_tune.cli.dryrun_inputs import refuse
-from ms_tune.cli.fit_config import INTERRUPTED, ONLY_CONFIG, add_config_arguments
-from ms_tune.cli.fit_files import add_file_arguments, clock_of, new_files, write_tables
+from ms_tune.cli.dryrun_inputs import refuse_options
+from ms_tune.cli.fit_config import (
+    INTERRUPTED,
+    ONLY_CONFIG,
+    add_config_arguments,
+    add_file_arguments,
+    clock_of,
+    new_files,
+    write_tables,
+)
 from ms_tune.cli.native_output import without_native_output
 from ms_tune.cli.output import ProgressLine, written
 from ms_tune.cli.parser import Parser
@@ -61,23 +68,23 @@ def run(arguments: Namespace, console: Console) -> int:
         return fit_config.run(arguments, console)
     if arguments.table is None and arguments.sapp_layers is None:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table, --sapp-layers"), usage_hint("ms-tune fit"))
-    refuse(arguments, ONLY_CONFIG, "fitting.only-config")
-    request = _request(arguments)
-    from ms_tune.report import fit_html, fit_json, fit_shown, fit_text  # noqa: PLC0415 - imported late: start-up time
+    refuse_options(arguments, ONLY_CONFIG, "fitting.only-config")
+    request = _table_request(arguments)
+    from ms_tune.report import fit_html, fit_json, fit_text  # noqa: PLC0415 - imported late: start-up time
 
     progress = _FitProgress(console)
     with progress, without_native_output():
         report = api.fit(arguments.table or arguments.sapp_layers, request=request, on_progress=progress.tell)
-    parts = fit_text.shown_of(report, console)
+    parts = fit_text.fit_page(report, console)
     if arguments.html:
         with written(arguments.html, console) as part:
             source = arguments.table or arguments.sapp_layers
-            part.write_text(fit_html.page(parts, [source], console), encoding="utf-8")
+            part.write_text(fit_html.plan_page(parts, [source], console), encoding="utf-8")
     write_tables(report.table, arguments, console)
     if arguments.json:
-        console.write_json(fit_json.to_json(report, console.language))
+        console.write_json(fit_json.fit_report_json(report, console.language))
     else:
-        fit_shown.show(parts, console)
+        fit_text.show_report(parts, console)
     if report.stopped:
         return INTERRUPTED
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
@@ -96,21 +103,21 @@ class _FitProgress(ProgressLine):
 
     def tell(self, progress: SearchProgress) -> None:
         """Show it."""
-        figures = {"time": _figure(progress.time), "bound": _figure(progress.bound)}
+        figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
 
 
-def _figure(number: float | None) -> str:
+def _shorten_figure(number: float | None) -> str:
     return "-" if number is None else f"{number:,.6g}"
 
 
-def _request(arguments: Namespace) -> FitRequest:
+def _table_request(arguments: Namespace) -> FitRequest:
     from ms_tune.planning.request import FitRequest  # noqa: PLC0415 - imported late: it needs scipy
     from ms_tune.planning.search import Effort  # noqa: PLC0415 - as above
 
     if arguments.seed >= 2**63:
         raise UsageError(msg("cli.usage.natural", value=arguments.seed))
-    sapp = _pipeline(arguments) if arguments.sapp_layers else None
+    sapp = _sapp_pipeline(arguments) if arguments.sapp_layers else None
     if sapp is None:
         given = [name for name in _ONLY_SAPP if getattr(arguments, name) is not None]
         if given:
@@ -122,7 +129,7 @@ def _request(arguments: Namespace) -> FitRequest:
     )
 
 
-def _pipeline(arguments: Namespace) -> SappPipeline:
+def _sapp_pipeline(arguments: Namespace) -> SappPipeline:
     from ms_tune.planning.sapp import SappPipeline  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.planning.schedule import Schedule  # noqa: PLC0415 - as above
 

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ms_tune.cli.help_text import fitted
-from ms_tune.cli.parser import CommandModule, Parser, language_from_arguments
+from ms_tune.cli.parser import CommandModule, Parser, UnknownArgumentError, language_from_arguments
 from ms_tune.cli.streams import prepare, trouble
-from ms_tune.errors import ExitCode, MsTuneError, UnknownArgumentError, UsageError
+from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.facts.releases import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
@@ -48,8 +48,10 @@ def main(arguments: Sequence[str]) -> int:
     language = language_from_arguments(arguments, language_from_environment())
     console = Console(language)
     try:
-        code = _run(arguments, console)
+        code = _run_command(arguments, console)
         sys.stdout.flush()  # here, where a reader that went away can still be told from a failure
+    except SystemExit as done:  # how argparse ends --help and --version
+        return int(done.code or 0)
     except MsTuneError as error:
         console.fail(error)
         return error.exit_code
@@ -57,29 +59,26 @@ def main(arguments: Sequence[str]) -> int:
         console.note(console.text("cli.interrupted"))
         return _INTERRUPTED
     except OSError as error:
-        known = trouble(error)
-        if known is None:
-            return _internal(error, console)
-        console.fail(known)
-        return known.exit_code
+        return _fail_of_system(error, console)
     except Exception as error:  # noqa: BLE001 - the last resort, so that a defect has an exit code of its own
-        return _internal(error, console)
+        return _fail_of_defect(error, console)
     return code
 
 
-def _internal(error: Exception, console: Console) -> int:
+def _fail_of_system(error: OSError, console: Console) -> int:
+    known = trouble(error)
+    if known is None:
+        return _fail_of_defect(error, console)
+    console.fail(known)
+    return known.exit_code
+
+
+def _fail_of_defect(error: Exception, console: Console) -> int:
     import traceback  # noqa: PLC0415 - start-up time
 
     console.note("".join(traceback.format_exception(error)))
     console.note(console.text("cli.internal", error=type(error).__name__))
     return ExitCode.INTERNAL
-
-
-def _run(arguments: Sequence[str], console: Console) -> int:
-    try:
-        return _run_command(arguments, console)
-    except SystemExit as done:  # how argparse ends --help and --version
-        return int(done.code or 0)
 
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
@@ -144,7 +143,7 @@ def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
             places.add_parser(name, parents=[one], add_help=False)
         else:
             below = places.add_parser(name).add_subparsers()
-            one = _load(inner[deeper][0]).build_parser(language)
+            one = inner[deeper].build_parser(language)
             below.add_parser(deeper, parents=[one], add_help=False)
     return parser
 

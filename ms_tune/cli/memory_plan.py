@@ -1,4 +1,4 @@
-"""``ms-tune memory plan``: how low the blocks of a trace, or of a placement problem, could lie."""
+"""``ms-tune memory plan`` and ``import-memlog``: how low the blocks of a trace, of a placement problem or of STAlloc's trace could lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
-from ms_tune.errors import ExitCode
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.request import PlanRequest
 from ms_tune.text import msg, render
@@ -37,8 +37,7 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
-def _seconds(language: Language) -> Callable[[str], float]:
-    """An argparse type: a number of seconds above zero."""
+def _seconds_argument(language: Language) -> Callable[[str], float]:
 
     def convert(text: str) -> float:
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or float(text) <= 0:
@@ -50,7 +49,7 @@ def _seconds(language: Language) -> Callable[[str], float]:
 
 def add_plan_arguments(parser: Parser) -> None:
     """Arguments of every command that plans."""
-    limit = _seconds(parser.language)
+    limit = _seconds_argument(parser.language)
     parser.option("--time-limit", "placement.help.time-limit", type=limit, metavar="SECONDS")
     for kind in ("plan", "csv", "svg", "html"):
         parser.file(f"--{kind}", f"placement.help.{kind}")
@@ -66,20 +65,20 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     request = PlanRequest(arguments.rank, arguments.capacity, arguments.time_limit)
     progress = PlanProgress(console)
     with progress:
-        report = api.memory_plan(arguments.run, request=request, on_progress=progress.tell)
-    finish(report, arguments, console)
+        report = api.memory_plan(arguments.run, request=request, on_progress=progress.show_progress)
+    write_files(report, arguments, console)
     if arguments.json:
         console.write_json(placement_render.to_json(report))
     else:
-        placement_render.show(report, console)
-    return verdict(report)
+        placement_render.show_plan_report(report, console)
+    return exit_code_of(report)
 
 
-def verdict(report: PlanReport) -> ExitCode:
+def exit_code_of(report: PlanReport) -> ExitCode:
     """How the command ends."""
-    if not report.valid:  # a defect of the planner, found by the independent checker
+    if not report.is_valid:  # a defect of the planner, found by the independent checker
         return ExitCode.INTERNAL
-    return ExitCode.FINDINGS if report.fits is False else ExitCode.OK
+    return ExitCode.FINDINGS if report.fits_capacity is False else ExitCode.OK
 
 
 def check_files(arguments: Namespace) -> None:
@@ -91,7 +90,7 @@ def check_files(arguments: Namespace) -> None:
 class PlanProgress(ProgressLine):
     """How far the planner is."""
 
-    def tell(self, progress: PackingProgress) -> None:
+    def show_progress(self, progress: PackingProgress) -> None:
         """Show it."""
         height = "-" if progress.height is None else gib(progress.height)
         self.show(
@@ -100,18 +99,18 @@ class PlanProgress(ProgressLine):
         )
 
 
-def finish(report: PlanReport, arguments: Namespace, console: Console) -> None:
+def write_files(report: PlanReport, arguments: Namespace, console: Console) -> None:
     """Write the files that were asked for."""
     if report.slow is not None:
         console.warn(msg("placement.slow", reason=report.slow))
     if report.plan.late:
         console.warn(msg("placement.late"))
-    for path, text in _files(report, arguments, console):
+    for path, text in _texts_to_write(report, arguments, console):
         with written(path, console) as part:
             part.write_text(text, encoding="utf-8")
 
 
-def _files(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
+def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
     from ms_tune.report import packing_picture as placement_picture  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.report import packing_text as placement  # noqa: PLC0415 - imported late: start-up time
 
@@ -120,6 +119,83 @@ def _files(report: PlanReport, arguments: Namespace, console: Console) -> Iterat
     if arguments.csv:
         yield arguments.csv, placement.csv_file(report)
     if arguments.svg:
-        yield arguments.svg, placement_picture.svg(report, console.language)
+        yield arguments.svg, placement_picture.plan_svg(report, console.language)
     if arguments.html:
-        yield arguments.html, placement_picture.html(report, console.language)
+        yield arguments.html, placement_picture.plan_html(report, console.language)
+
+
+def build_import_parser(language: Language) -> Parser:
+    """The command's own parser."""
+    parser = Parser("ms-tune memory import-memlog", language, "memlog.description", "memlog.examples")
+    parser.option("file", "memlog.help.file", type=Path, metavar="FILE")
+    parser.flag("--npu", "memlog.help.npu")
+    parser.option("--stalloc", "memlog.help.stalloc", type=Path, metavar="FOLDER")
+    add_plan_arguments(parser)
+    parser.add_common_arguments()
+    return parser
+
+
+def run_import(arguments: Namespace, console: Console) -> ExitCode:
+    """Read, analyse, plan, show."""
+    need("ms-tune memory import-memlog", "report", "numpy")
+    check_files(arguments)
+    from ms_tune.report import packing_text as memlog_render  # noqa: PLC0415 - imported late: start-up time
+
+    files = _memlog_files(arguments)
+    if arguments.stalloc is not None:
+        for file in files:
+            new_file(
+                arguments.stalloc / "output" / "plan" / f"dev_{_device_number(file)}.txt",
+                force=arguments.force,
+                makes_folders=True,
+            )
+    request = PlanRequest(seconds=arguments.time_limit)
+    results: list[dict[str, object]] = []
+    code = ExitCode.OK
+    for file in files:
+        progress = PlanProgress(console)
+        with progress:
+            asked = arguments.stalloc is not None
+            found = api.memory_import(
+                file, request=request, on_progress=progress.show_progress, npu=arguments.npu, stalloc=asked
+            )
+        write_files(found.plan, arguments, console)
+        if found.stalloc is not None:
+            for name, text in memlog_render.stalloc_files(found.stalloc, _device_number(file)).items():
+                path = arguments.stalloc / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with written(path, console) as part:
+                    part.write_text(text, encoding="utf-8")
+        if arguments.json:
+            results.append(
+                {"file": str(file), **memlog_render.memlog_json(found.log, found.report, found.plan, found.stalloc)}
+            )
+        else:
+            if len(files) > 1:
+                console.write(str(file))
+            memlog_render.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
+        code = max([code, exit_code_of(found.plan), *([exit_code_of(found.stalloc.plan)] if found.stalloc else [])])
+    if arguments.json:
+        console.write_json({"devices": results} if arguments.file.is_dir() else results[0])
+    return code
+
+
+def _device_number(file: Path) -> int:
+    found = re.fullmatch(r"mem_log_dev([0-9]{1,6})\.txt", file.name)
+    return int(found[1]) if found else 0
+
+
+def _memlog_files(arguments: Namespace) -> list[Path]:
+    """The file, or those of all devices in a folder, in order of the devices' numbers.
+
+    Raises:
+        UsageError: The folder has none, or several devices are to be written into one file.
+    """
+    if not arguments.file.is_dir():
+        return [arguments.file]
+    found = [path for path in arguments.file.rglob("mem_log_dev*.txt") if path.is_file()]
+    if not found:
+        raise UsageError(msg("memlog.no-files", path=arguments.file))
+    if len(found) > 1 and any((arguments.plan, arguments.csv, arguments.svg, arguments.html)):
+        raise UsageError(msg("memlog.several", count=len(found)))
+    return sorted(found, key=lambda path: (len(path.name), str(path)))

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.cli.parser import Parser
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import PlaceChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 _ONLY_TRACES = (
@@ -43,12 +42,12 @@ _ONLY_SNAPSHOTS = (
 )
 
 
-def show(arguments: Namespace, console: Console) -> ExitCode:
+def show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory SNAPSHOT``."""
-    _check("ms-tune memory", arguments)
+    _check_arguments("ms-tune memory", arguments)
     from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
-    report = _read(arguments.path, arguments, console)
+    report = _read_snapshot(arguments.path, arguments, console)
     remedies = api.memory_snapshot_remedies(report)
     _write_page(report, None, remedies, arguments, console)
     if arguments.json:
@@ -58,10 +57,10 @@ def show(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def what_if(arguments: Namespace, console: Console) -> ExitCode:
+def replay_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory what-if SNAPSHOT``: 1 if what is asked for is over the limit."""
-    _check("ms-tune memory what-if", arguments)
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
+    _check_arguments("ms-tune memory what-if", arguments)
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - imported late: start-up time
     from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - as above
 
     request = TorchWhatIfRequest(
@@ -80,15 +79,15 @@ def what_if(arguments: Namespace, console: Console) -> ExitCode:
         console.write_json(torch_json.what_if_json(result, console))
     else:
         torch_text.show_what_if(result, console)
-    return ExitCode.FINDINGS if result.fails else ExitCode.OK
+    return ExitCode.FINDINGS if result.is_over_limit else ExitCode.OK
 
 
-def diff(arguments: Namespace, console: Console) -> ExitCode:
+def diff_snapshots(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory diff`` of two snapshots; 1 if they differ."""
-    _check("ms-tune memory diff", arguments)
+    _check_arguments("ms-tune memory diff", arguments)
     from ms_tune.report import torch_json, torch_text  # noqa: PLC0415 - imported late: start-up time
 
-    before, after = (_read(path, arguments, console) for path in (arguments.before, arguments.after))
+    before, after = (_read_snapshot(path, arguments, console) for path in (arguments.before, arguments.after))
     changes = api.memory_snapshot_diff(before, after)
     _write_page(after, (before, changes), (), arguments, console)
     if arguments.json:
@@ -119,16 +118,16 @@ def refuse_settings(arguments: Namespace) -> None:
             raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
 
 
-def export(arguments: Namespace, console: Console) -> ExitCode:
+def export_snapshot(arguments: Namespace, console: Console) -> ExitCode:
     """``ms-tune memory export SNAPSHOT --perfetto FILE``."""
     if arguments.snapshot:
         raise UsageError(msg("snapshot.only-traces", option="--snapshot"))
-    _check("ms-tune memory export", arguments)
-    from ms_tune.report.torch_perfetto import write_perfetto  # noqa: PLC0415 - imported late: start-up time
+    _check_arguments("ms-tune memory export", arguments)
+    from ms_tune.report.memory_export import write_torch_perfetto  # noqa: PLC0415 - imported late: start-up time
 
-    report = _read(arguments.path, arguments, console)
+    report = _read_snapshot(arguments.path, arguments, console)
     with written(arguments.perfetto, console) as path, path.open("w", encoding="utf-8") as file:
-        write_perfetto(file, api.memory_snapshot_lives(report))
+        write_torch_perfetto(file, api.memory_snapshot_lives(report))
     return ExitCode.OK
 
 
@@ -149,7 +148,7 @@ def _write_page(
         path.write_text(page, encoding="utf-8")
 
 
-def _check(command: str, arguments: Namespace) -> None:
+def _check_arguments(command: str, arguments: Namespace) -> None:
     need(command, "report", "numpy")
     if getattr(arguments, "html", None):
         new_file(arguments.html, force=arguments.force)
@@ -159,7 +158,7 @@ def _check(command: str, arguments: Namespace) -> None:
             raise UsageError(msg("snapshot.only-traces", option="--" + name.replace("_", "-")))
 
 
-def _read(path: Path, arguments: Namespace, console: Console) -> TorchReport:
+def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchReport:
     with ProgressLine(console, LONG) as progress:
         return api.memory_snapshot(
             path, device=arguments.device, at=getattr(arguments, "at", None), on_progress=progress.show

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.work import Convention
 from ms_tune.text import msg, render
 from ms_tune.units import MIB
@@ -37,7 +38,7 @@ def build_parser(language: Language) -> Parser:
     )
     device = parser.add_mutually_exclusive_group()
     parser.option("--chip", "metrics.help.chip", metavar="NAME", into=device)
-    parser.option("--peak", "metrics.help.peak", type=_positive(language), metavar="TFLOPS", into=device)
+    parser.option("--peak", "metrics.help.peak", type=_positive_argument(language), metavar="TFLOPS", into=device)
     parser.option("--baseline", "metrics.help.baseline", type=Path, metavar="LOG")
     parser.option("--baseline-cards", "metrics.help.baseline-cards", type=parser.count, metavar="N")
     parser.option("--baseline-gbs", "metrics.help.baseline-gbs", type=parser.count, metavar="N")
@@ -72,24 +73,23 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             ),
         )
     if arguments.html:
-        from ms_tune.report.metrics_html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.report.metrics_json import report_json  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import report_json  # noqa: PLC0415 - imported late: start-up time
 
         console.write_json(report_json(report, console))
     else:
-        from ms_tune.report.metrics_text import show_report  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.metrics import show_report  # noqa: PLC0415 - imported late: start-up time
 
         show_report(report, console)
-    serious = any(problem.serious for problem in report.all_problems)
+    serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK
 
 
-def _positive(language: Language) -> Callable[[str], float]:
-    """An argparse type: a number above zero."""
+def _positive_argument(language: Language) -> Callable[[str], float]:
 
     def convert(text: str) -> float:
         try:

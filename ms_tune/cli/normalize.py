@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
-    from ms_tune.normalize.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language
@@ -77,7 +77,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     job = _job(_load(arguments.file), arguments)
     _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
+        from ms_tune.normalize.run import explicit  # noqa: PLC0415 - as above
 
         result = explicit(job)
         problems = normalize(job).problems
@@ -182,7 +182,7 @@ def _tell_files(plan: LayerPlan, console: Console) -> None:
 
 def _against(job: Job, arguments: Namespace, console: Console) -> ExitCode:
     """The plan beside the logs of a job."""
-    from ms_tune.normalize.against import compare  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.compare_log import compare  # noqa: PLC0415 - start-up time
     from ms_tune.report import normalize_against  # noqa: PLC0415 - as above
 
     result = compare(job, arguments.against)

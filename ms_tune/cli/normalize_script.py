@@ -48,7 +48,7 @@ def run_script(arguments: Namespace, console: Console) -> ExitCode:
 
 def _write(arguments: Namespace, console: Console) -> ExitCode:
     """The script without what is ignored: into the file, or as a difference to it."""
-    from ms_tune.normalize.expand_script import explicit_script  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize.script import explicit_script  # noqa: PLC0415 - start-up time
 
     path = arguments.file
     found = explicit_script(path, None, arguments.framework_version)
@@ -75,7 +75,7 @@ def _write(arguments: Namespace, console: Console) -> ExitCode:
 def _convert(arguments: Namespace, console: Console) -> ExitCode:
     """What the programs do, in another dialect; several one after another."""
     from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - start-up time
-    from ms_tune.normalize.convert_script import convert_script  # noqa: PLC0415 - as above
+    from ms_tune.normalize.script import convert_script  # noqa: PLC0415 - as above
     from ms_tune.report.normalize_convert import conversion_json, converted_text  # noqa: PLC0415 - as above
 
     found = convert_script(arguments.file, target_of(arguments.to), None, arguments.framework_version)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.cli.help_text import short, whole
-from ms_tune.errors import MsTuneError, UnknownArgumentError, UsageError, closest
+from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.report.console import terminal_width, usage_hint
 from ms_tune.text import Language, Message, msg, render
 
@@ -36,6 +36,10 @@ _COMPLAINTS = (
     (r"argument (?P<argument>.*?): (?P<detail>.*)", "cli.usage.value"),
     (r"(?P<detail>.*)", "cli.usage.other"),
 )
+
+
+class UnknownArgumentError(UsageError):
+    """A command does not have an argument."""
 
 
 class CommandModule(Protocol):

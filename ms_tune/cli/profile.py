@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.text import msg
 from ms_tune.units import MIB
@@ -42,17 +43,17 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             ),
         )
     if arguments.html:
-        from ms_tune.report.profile_html import report_html  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.profile import report_html  # noqa: PLC0415 - imported late: start-up time
 
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, arguments.top, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.report.profile_json import report_json  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.profile import report_json  # noqa: PLC0415 - imported late: start-up time
 
         console.write_json(report_json(report, arguments.top, console))
     else:
-        from ms_tune.report.profile_text import show_report  # noqa: PLC0415 - imported late: start-up time
+        from ms_tune.report.profile import show_report  # noqa: PLC0415 - imported late: start-up time
 
         show_report(report, arguments.top, console)
-    serious = any(problem.serious for problem in report.problems)
+    serious = any(problem.severity is Severity.ERROR for problem in report.problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.source.edit import ChangeKind, ValueChange
 
 
-class CheckContext(NamedTuple):
+class CheckContext(Record):
     """One config in front of one check.
 
     Args:
@@ -52,21 +53,26 @@ class CheckContext(NamedTuple):
         """The model, with what the framework's class makes of its settings, left out or not."""
         return self.job.model
 
-    def value(self, name: str) -> Any:  # noqa: ANN401 - settings are of all types
+    def value(self, name: str) -> Any:  # noqa: ANN401, PLR0911 - settings are of all types; one a kind of name
         """What a name in a checklist's expression stands for; :data:`UNKNOWN` if nobody can say.
 
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` in how many ways something is
-        split, ``framework.release`` the release as a number, ``written.x`` whether a key is there at all; everything else is a key
-        path, and a null counts as missing.
+        split, ``argument.x`` what the program that a script starts has in the end for an argument, ``framework.release`` the release
+        as a number, ``written.x`` whether a key or an argument is there at all; everything else is a key path, and a null counts
+        as missing.
         """
         room, _, rest = name.partition(".")
         if room == "network":
             return self.model.value(rest)
         if room == "degree":
             return self.job.degree(rest)
+        if room == "argument":
+            return self.source.argument(rest)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
             return float(self.version)
         if room == "written":
+            if rest.startswith("argument."):
+                return self.place_of(rest) is not None
             return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
         return self.get(name, UNKNOWN)
 
@@ -75,6 +81,8 @@ class CheckContext(NamedTuple):
         room, _, rest = name.partition(".")
         if room == "network":
             return next((field.path for field in self.model.written(rest) if field.path), None)
+        if room == "argument":
+            return self.source.argument(rest)[1] if isinstance(self.source, CodeSource) else None
         return None if self.get(name) is None else tuple(name.split("."))
 
     @property
@@ -105,7 +113,7 @@ class CheckContext(NamedTuple):
         return frozenset(map(str, value))
 
 
-class Violation(NamedTuple):
+class Violation(Record):
     """A check's answer: not this.
 
     Args:
@@ -131,7 +139,7 @@ class Violation(NamedTuple):
     safe: bool = False
 
 
-class FixRule(NamedTuple):
+class FixRule(Record):
     """How findings of a check are fixed."""
 
     kind: ChangeKind | None  # what is done; nothing for a rewrite or a move
@@ -170,3 +178,7 @@ class CodeSource(SourceFile):
     @abstractmethod
     def quoted(self) -> list[tuple[int, int]]:
         """Where values stand in which a ``#`` starts no comment."""
+
+    def argument(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
+        """What an argument is in the end, and where it is written: nobody can say, and nowhere."""
+        return UNKNOWN, None

@@ -6,14 +6,71 @@ recomputes) and on its chunk, for the chunks of an interleaved pipeline do not h
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-DENSE, FULL_RECOMPUTE = "dense", "full recompute"  # in the kind of a layer
+
+@dataclass(frozen=True, slots=True)
+class StageLayerKind:
+    """What decides about the memory of a layer; layers of one kind need the same."""
+
+    make: LayerKind
+    recompute: RecomputeMode = RecomputeMode.NONE
+    select: tuple[str, ...] = ()  # patterns of the modules in it that are recomputed
+    remark: str = ""  # whatever else decides, in words: what it swaps, for example
+    # Its chunk, where the stage has several: they do not hold the same number of micro-batches.
+    chunk: int | None = None
+    together: tuple[LayerKind, ...] = ()  # further layers that are recomputed with it as one
+
+    @property
+    def cell(self) -> tuple[int, LayerKind]:
+        """Chunk and make, whatever it recomputes."""
+        return self.chunk or 0, self.make
+
+    @property
+    def label(self) -> str:
+        """The kind in words, for people and for JSON; nothing reads them back."""
+        parts = [f"chunk {self.chunk}"] if self.chunk is not None else []
+        parts.append(" + ".join(map(make_name, (self.make, *self.together))))
+        parts += ["full recompute"] if self.recompute is RecomputeMode.FULL else []
+        parts += ["select recompute " + " ".join(self.select)] if self.select else []
+        parts += ["communication recompute"] if self.recompute in (RecomputeMode.COMM, RecomputeMode.BOTH) else []
+        parts += [self.remark] if self.remark else []
+        return ", ".join(parts)
+
+
+def make_name(make: LayerKind) -> str:
+    """What layers are made of, as tables and texts name it."""
+    return "moe" if make is LayerKind.EXPERTS else make.value
+
+
+def kinds_to_json(kinds: Mapping[StageLayerKind, int]) -> list[dict[str, object]]:
+    """Layers by kind, as plain data for :func:`kinds_from_json`."""
+    return [{**asdict(kind), "count": count} for kind, count in kinds.items()]
+
+
+def kinds_from_json(rows: Iterable[Mapping[str, Any]]) -> dict[StageLayerKind, int]:
+    """Layers by kind.
+
+    Raises:
+        KeyError, TypeError, ValueError: Something else was written there.
+    """
+    return {
+        StageLayerKind(
+            make=LayerKind(row["make"]),
+            recompute=RecomputeMode(row["recompute"]),
+            select=tuple(map(str, row["select"])),
+            remark=str(row["remark"]),
+            chunk=None if row["chunk"] is None else int(row["chunk"]),
+            together=tuple(map(LayerKind, row["together"])),
+        ): int(row["count"])
+        for row in rows
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +87,18 @@ class StageLayer:
     remark: str = ""  # whatever else decides about its memory, in words: what it swaps, for example
 
     @property
-    def kind(self) -> str:
-        """What decides about its memory, in words."""
-        parts = ["moe" if self.experts else DENSE]
-        parts += ["mtp"] if self.mtp else []
-        parts += [FULL_RECOMPUTE] if self.full else []
-        parts += ["select recompute " + " ".join(self.select)] if self.select and not self.full else []
-        parts += ["communication recompute"] if self.communication and not self.full else []
-        parts += [self.remark] if self.remark else []
-        return ", ".join(parts)
+    def recompute(self) -> RecomputeMode:
+        """How much of it is recomputed."""
+        if self.full:
+            return RecomputeMode.FULL
+        if self.select:
+            return RecomputeMode.BOTH if self.communication else RecomputeMode.SELECT
+        return RecomputeMode.COMM if self.communication else RecomputeMode.NONE
+
+    def kind_in(self, chunk: int | None) -> StageLayerKind:
+        """What decides about its memory, in that chunk of a stage; None in a stage of one."""
+        make = LayerKind.EXPERTS if self.experts else LayerKind.DENSE
+        return StageLayerKind(make, self.recompute, () if self.full else self.select, self.remark, chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +124,18 @@ class Stage:
         return sum(not layer.mtp for chunk in self.chunks for layer in chunk.layers)
 
     @property
-    def kinds(self) -> dict[str, int]:
+    def kinds(self) -> dict[StageLayerKind, int]:
         """Ordinary layers by kind."""
-        several = len(self.chunks) > 1
-        return dict(
-            Counter(
-                f"chunk {number}, {layer.kind}" if several else layer.kind
-                for number, chunk in enumerate(self.chunks)
-                for layer in chunk.layers
-                if not layer.mtp
-            )
-        )
+        return {kind: len(layers) for kind, layers in self.layers_by_kind().items()}
+
+    def layers_by_kind(self) -> dict[StageLayerKind, list[StageLayer]]:
+        """Ordinary layers, those of one kind together."""
+        found: dict[StageLayerKind, list[StageLayer]] = {}
+        for number, chunk in enumerate(self.chunks):
+            for layer in chunk.layers:
+                if not layer.mtp:
+                    found.setdefault(layer.kind_in(number if len(self.chunks) > 1 else None), []).append(layer)
+        return found
 
 
 def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: int, chunks: int) -> Stage:
@@ -101,7 +162,7 @@ def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: 
     )
 
 
-def resized(stage: Stage, layers: int) -> Stage:
+def resize_stage(stage: Stage, layers: int) -> Stage:
     """The stage with so many ordinary layers: at least one of each kind while that is possible, then by share.
 
     Layers of multi-token prediction are all kept; they are no part of the count. Within a kind the first layers stay.
@@ -111,26 +172,22 @@ def resized(stage: Stage, layers: int) -> Stage:
         stage: The full stage.
         layers: How many it is to have.
     """
-    groups: dict[tuple[int, str], list[StageLayer]] = {}
-    for number, chunk in enumerate(stage.chunks):
-        for layer in chunk.layers:
-            if not layer.mtp:
-                groups.setdefault((number, layer.kind), []).append(layer)
-    kept = dict(zip(groups, shares([len(group) for group in groups.values()], layers), strict=True))
+    groups = stage.layers_by_kind()
+    kept = share_out([len(group) for group in groups.values()], layers)
     chunks = []
     for number, chunk in enumerate(stage.chunks):
         chosen = [
             layer
-            for (where, _), group in groups.items()
-            if where == number
-            for layer in (group + group[-1:] * layers)[: kept[where, group[0].kind]]
+            for (kind, group), count in zip(groups.items(), kept, strict=True)
+            if (kind.chunk or 0) == number
+            for layer in (group + group[-1:] * layers)[:count]
         ]
         chosen.sort(key=lambda layer: layer.number)
         chunks.append(replace(chunk, layers=(*chosen, *(layer for layer in chunk.layers if layer.mtp))))
     return replace(stage, chunks=tuple(chunks))
 
 
-def shares(counts: Sequence[int], total: int) -> list[int]:
+def share_out(counts: Sequence[int], total: int) -> list[int]:
     """How many of each group are kept.
 
     Every group gets one, the largest first; then, one by one, the group that is furthest below its share, the first
@@ -146,10 +203,3 @@ def shares(counts: Sequence[int], total: int) -> list[int]:
     if counts:
         kept[largest[0]] += total - sum(kept)
     return kept
-
-
-def cell_of(kind: str) -> tuple[int, str]:
-    """Chunk and make of a layer, whatever it recomputes, from its kind as a prepared run names it."""
-    first, _, rest = kind.partition(", ")
-    word, _, number = first.partition(" ")
-    return (int(number), rest.partition(", ")[0]) if word == "chunk" else (0, first)

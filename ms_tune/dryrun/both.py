@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.prepare import LoadedConfig, load
+from ms_tune.dryrun.prepare import LoadedConfig, load_config
 from ms_tune.dryrun.run import dryrun
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UnsupportedError
@@ -77,17 +77,16 @@ def both_figures(request: DryrunRequest, observer: Observer) -> BothFigures:
         UnsupportedError: The config is of no dynamic graph, or its framework is not installed here.
         ConfigError: The config cannot be read.
     """
-    loaded = load(request)
-    framework = _framework(loaded.dialect)
-    real = _run(replace(request, reference=False), loaded, framework.name, observer)
+    loaded = load_config(request)
+    framework = _framework_of(loaded.dialect)
+    real = _run_side(replace(request, reference=False), loaded, framework.name, observer)
     folder = request.run_folder
     beside = folder.with_name(f"{folder.name}_reference") if folder is not None else None
-    reference = _run(replace(request, reference=True, run_folder=beside), loaded, "reference", observer)
-    return BothFigures(loaded.dialect, _releases(), real, reference, without_own_words(loaded.source.data))
+    reference = _run_side(replace(request, reference=True, run_folder=beside), loaded, "reference", observer)
+    return BothFigures(loaded.dialect, _list_releases(), real, reference, without_own_words(loaded.source.data))
 
 
-def _framework(dialect: Dialect) -> Framework:
-    """What trains configs of a dialect here."""
+def _framework_of(dialect: Dialect) -> Framework:
     if dialect not in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("dryrun.both.dialect", dialect=dialect.value))
     found = pynative_framework() if dialect is Dialect.MINDFORMERS_PYNATIVE else mindspeed_framework()
@@ -97,7 +96,7 @@ def _framework(dialect: Dialect) -> Framework:
     raise UnsupportedError(msg("dryrun.both.missing", missing=missing), msg("dryrun.both.missing.hint"))
 
 
-def _run(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Observer) -> SideFigures:
+def _run_side(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Observer) -> SideFigures:
     try:
         found: DryrunResult = dryrun(request, observer, loaded)
     except MsTuneError as error:
@@ -105,7 +104,7 @@ def _run(request: DryrunRequest, loaded: LoadedConfig, model: str, observer: Obs
     return SideFigures(model, found.stages)
 
 
-def _releases() -> dict[str, str | None]:
+def _list_releases() -> dict[str, str | None]:
     found: dict[str, str | None] = {"ms-tune": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -130,7 +129,7 @@ def without_own_words(config: Mapping[Any, Any]) -> str:
 
     def told(value: Any, own: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - a value of any type, and whether its key is a path's
         if isinstance(value, dict):
-            return {_key(key, hidden): told(item, bool(_OWN.fullmatch(str(key)))) for key, item in value.items()}
+            return {_shown_key(key, hidden): told(item, bool(_OWN.fullmatch(str(key)))) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [told(item, own) for item in value]
         if isinstance(value, (bool, int, float)) or value is None:
@@ -141,7 +140,7 @@ def without_own_words(config: Mapping[Any, Any]) -> str:
     return yaml_text(told(dict(config)))
 
 
-def _key(key: object, hidden: Any) -> object:  # noqa: ANN401 - the function that numbers words
+def _shown_key(key: object, hidden: Any) -> object:  # noqa: ANN401 - the function that numbers words
     if isinstance(key, str):
         return key if _is_known(key) else hidden(key, "key")
     return key
@@ -149,33 +148,35 @@ def _key(key: object, hidden: Any) -> object:  # noqa: ANN401 - the function tha
 
 def _is_known(text: str) -> bool:
     """Whether a text is made of the frameworks' own words, numbers and signs of patterns."""
-    return bool(_PLAIN.fullmatch(text)) and all(word in _vocabulary() for word in _WORD.findall(_numberless(text)))
+    return bool(_PLAIN.fullmatch(text)) and all(
+        word in _known_words() for word in _WORD.findall(_without_numbers(text))
+    )
 
 
-def _numberless(text: str) -> str:
+def _without_numbers(text: str) -> str:
     """Without numbers that letters follow: ``58GB``, ``1e-5``."""
     return re.sub(r"(?<![A-Za-z_\d])\d+(?:\.\d*)?", " ", text)
 
 
 @cache
-def _vocabulary() -> frozenset[str]:
+def _known_words() -> frozenset[str]:
     """The words of keys, models, registered classes and modules, and those of the packaged configs."""
     templates = data_folder("yaml_templates").glob("*/*.yaml")
     facts = (*(query.load(name) for name in _SOURCES), *(load_source(file).data for file in templates))
-    words = {word for one in facts for text in _texts(one) if " " not in text for word in _WORD.findall(text)}
+    words = {word for one in facts for text in _walk_texts(one) if " " not in text for word in _WORD.findall(text)}
     words |= {word for part in query.load("trees")["parts"] for word in _WORD.findall(part)}
     return frozenset(words | _USUAL)
 
 
-def _texts(value: object) -> Iterator[str]:
+def _walk_texts(value: object) -> Iterator[str]:
     """The texts in facts, keys and values; explanations are left out."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key not in ("en", "zh"):
                 yield str(key)
-                yield from _texts(item)
+                yield from _walk_texts(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _walk_texts(item)
     elif isinstance(value, str):
         yield value

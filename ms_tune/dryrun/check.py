@@ -18,7 +18,7 @@ from ms_tune.dryrun.cann_sim.environment import (
 )
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.training import mindspeed_framework, pynative_framework
-from ms_tune.native.compiler import find_compilers
+from ms_tune.native import find_compilers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def check_machine(python: str | None = None) -> MachineCheck:
         python: The interpreter whose MindSpore is meant; None for this one.
     """
     problem = hint = cann = backend = None
-    version = _version("mindspore") if python is None else None
+    version = _installed_version("mindspore") if python is None else None
     try:
         mindspore = find_mindspore(python)
         version = mindspore.version
@@ -72,8 +72,8 @@ def check_machine(python: str | None = None) -> MachineCheck:
         machine=f"{platform.system()} {platform.machine()}",
         cores=len(os.sched_getaffinity(0)),
         mindspore=version,
-        mindformers=_version("mindformers"),
-        numpy=_version("numpy"),
+        mindformers=_installed_version("mindformers"),
+        numpy=_installed_version("numpy"),
         backend=backend,
         cann=cann,
         compilers=tuple(compiler.name for compiler in find_compilers()),
@@ -82,7 +82,7 @@ def check_machine(python: str | None = None) -> MachineCheck:
     )
 
 
-def _version(package: str) -> str | None:
+def _installed_version(package: str) -> str | None:
     if importlib.util.find_spec(package) is None:
         return None
     return importlib.metadata.version(package)

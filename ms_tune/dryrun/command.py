@@ -7,35 +7,44 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.backend import check_level, real_cann
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.command_result import CommandResult, CommandSweep, CommandVariant, RankResult
-from ms_tune.dryrun.command_tasks import check_request, name_of, run_tasks, tasks_of
-from ms_tune.dryrun.command_whole import SmallRun, kept_of, with_whole
-from ms_tune.dryrun.engines.choice import reach
-from ms_tune.dryrun.launched import CommandPart, in_job, parts_of, without_ranks
+from ms_tune.dryrun.command_tasks import (
+    CommandPart,
+    check_request,
+    in_job,
+    name_of,
+    rank_parts,
+    run_tasks,
+    tasks_of,
+    without_ranks,
+)
+from ms_tune.dryrun.devices import outside_of
+from ms_tune.dryrun.engines.choice import connect_engine
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import jobs_in
-from ms_tune.dryrun.limits import outside_of
+from ms_tune.dryrun.machine import check_level, real_cann
 from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import words_of
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_kept, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, write_manifest
 from ms_tune.dryrun.stack import defect_in
-from ms_tune.dryrun.start import child_of
+from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
-from ms_tune.verdict.run_record import OWN, RunRecord
+from ms_tune.verdict.limit import Cap
+from ms_tune.verdict.outcome import judge
+from ms_tune.verdict.run_record import OWN, RankRecord, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
     from ms_tune.dryrun.processes import ProgramProcess
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.result import Reading
@@ -54,21 +63,21 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         MsTuneError: The command cannot be started, or this machine cannot simulate.
     """
     check_request(request)
-    reach(request.engine, observer)
+    connect_engine(request.engine, observer)
     cann = cann_for(request, observer)
     folder = create_run_folder(request.run_folder, name_of(request.command))
     tasks = tasks_of(request)
     kept = _keep_terms(request, tasks[0], folder, cann)
     begin = time.monotonic()
     ends = run_tasks(request, tasks, folder, cann, observer)
-    found = _Found(folder, kept)
+    found = _CommandFindings(folder, kept)
     for task in tasks:
-        _read(task, folder / task.folder, ends[task.folder], found)
+        _read_task(task, folder / task.folder, ends[task.folder], found)
     kept = found.kept
     ranks = [with_whole(request, rank, found.runs, found.jobs) for rank in found.ranks]
-    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_doubts(folder, ranks)))
+    write_kept(folder, replace(kept, ranks=kept_of(request, ranks, folder), doubts=_list_doubts(folder, ranks)))
     failed = [ended for ended in ends.values() if ended.code]
-    failed += [part.ended for part in parts_of(found.jobs, None) if part.ended.code]
+    failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
         folder=folder,
         command=request.command,
@@ -122,14 +131,14 @@ def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) 
     """Write down what repeats the run and what it is judged by, until it is judged."""
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
-    write_manifest(folder, manifest(list(request.command), child.environment, facts))
+    write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
     kept = RunRecord(request.chip, request.device_bytes, outside_of(request))
     write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
     return kept
 
 
 @dataclass(slots=True)
-class _Found:
+class _CommandFindings:
     """What a command's processes left."""
 
     folder: Path  # of the run
@@ -151,19 +160,19 @@ class _Found:
         write_kept(self.folder, self.kept)
 
 
-def _read(task: Task, here: Path, ended: ProcessEnd, found: _Found) -> None:
+def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFindings) -> None:
     """What one process of a command left, and the ranks that its launchers started."""
     launched = jobs_in(here) if task.launched is not None else ()
-    for part in (CommandPart(here, ended, launched=bool(launched)), *parts_of(launched, ended)):
+    for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
         own = processes_of(part.folder)
         found.keep(own)
-        readings, unread = _readings(part)
+        readings, unread = _read_traces(part)
         wrong = [
-            (part.named(problem), defect_in(str(problem)) or where)
-            for problem, where in _problems(part, task, own, readings, unread)
+            (part.name_problem(problem), defect_in(str(problem)) or where)
+            for problem, where in _find_problems(part, task, own, readings, unread)
         ]
         if part.rank is None or not part.rank.run:  # further runs of a rank are what its stage is derived from
-            found.ranks += _judged(readings, own, [problem for problem, _ in wrong], part)
+            found.ranks += _judge_readings(readings, own, [problem for problem, _ in wrong], part)
         if part.rank is not None and part.job is not None:
             found.runs.append(SmallRun(part.job, part.rank, tuple(readings)))
         found.problems += wrong
@@ -179,7 +188,7 @@ def _exit_code(ended: ProcessEnd) -> int:
     return ended.code if ended.code >= 0 else 128 - ended.code
 
 
-def _readings(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
+def _read_traces(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Message]]]:
     """Every trace below a process's folder, since the command may have started processes of its own, and why others are not read."""
     try:
         traces = find_trace(part.folder).ranks
@@ -199,7 +208,7 @@ def _readings(part: CommandPart) -> tuple[list[Reading], list[tuple[Message, Mes
     return found, unread
 
 
-def _judged(
+def _judge_readings(
     readings: Sequence[Reading], processes: Sequence[ProgramProcess], problems: Sequence[Message], part: CommandPart
 ) -> Iterator[RankResult]:
     """The traces with their verdicts.
@@ -221,8 +230,7 @@ def _judged(
         yield RankResult(told, reading, verdict, process, part.stage, part.job)
 
 
-def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
-    """Why traces are not judged, by their folders."""
+def _list_doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
     return {
         str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
         for rank in ranks
@@ -230,7 +238,7 @@ def _doubts(folder: Path, ranks: Sequence[RankResult]) -> dict[str, Message]:
     }
 
 
-def _problems(
+def _find_problems(
     part: CommandPart,
     task: Task,
     processes: Sequence[ProgramProcess],
@@ -239,7 +247,7 @@ def _problems(
 ) -> list[tuple[Message, Message]]:
     """What is wrong with a command's processes, and where to read more; with any of it there is no verdict."""
     folder, ended = part.folder, part.ended
-    found = _unwatched(folder, processes)
+    found = _find_unwatched(folder, processes)
     if part.launched and not ended.code and not ended.timed_out and not processes:
         return found  # what its launchers started is looked at rank by rank
     traced = {place for reading in readings for place in (reading.trace.parent, reading.trace.parent.parent)}
@@ -270,7 +278,7 @@ def _problems(
     return found
 
 
-def _unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
+def _find_unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[Message, Message]]:
     """What was stopped, and what no trace has."""
     found = [
         (msg("stages.command.endless", place=str(process.endless)), msg("stages.command.endless.hint"))
@@ -301,3 +309,64 @@ def _unwatched(folder: Path, processes: Sequence[ProgramProcess]) -> list[tuple[
             for pid in unhooked_in(folder, processes)
         ]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRun:
+    """A run of a rank with fewer layers than its stage has, and what it left."""
+
+    job: int
+    rank: JobRank
+    readings: tuple[Reading, ...]
+
+
+def with_whole(
+    request: CommandRequest, rank: RankResult, runs: Sequence[SmallRun], jobs: Sequence[LaunchedJob]
+) -> RankResult:
+    """A rank with its first run; that of a derived stage with the whole stage and the verdict about it.
+
+    Args:
+        request: What the user asks for.
+        rank: The rank.
+        runs: All runs of all stages.
+        jobs: The jobs.
+    """
+    from ms_tune.dryrun.judge import derive_stage  # noqa: PLC0415 - it needs numpy
+    from ms_tune.footprint.judgement import communicators_in  # noqa: PLC0415 - as above
+
+    job = next((job for job in jobs if job.number == rank.job), None)
+    own = [one for one in runs if one.job == rank.job and one.rank.rank == rank.rank]
+    if job is None or not own or rank.rank is None:
+        return rank
+    stage = job.stage_of(rank.rank)
+    sized = replace(rank, layers=own[0].rank.layers or None, full_layers=stage.layers)
+    whole = stage.factors and stage.layers is not None and len(stage.factors) == len(own)
+    sound = rank.verdict.no_verdict_because is None and all(not one.rank.code and len(one.readings) == 1 for one in own)
+    if not whole or stage.layers is None or not sound:
+        return sized
+    sizes = [(one.rank.layers, one.rank.kinds) for one in own]
+    found = derive_stage(stage.layers, sizes, stage.factors, [one.readings[0] for one in own])
+    verdict = rank.verdict
+    if verdict.limit is not None:
+        report = rank.reading.report
+        groups = communicators_in(report.collectives, report.log, report.rank)
+        verdict = judge(found.need, verdict.limit, outside_of(request).with_groups(groups))
+    return replace(sized, extrapolation=found, verdict=verdict)
+
+
+def kept_of(request: CommandRequest, ranks: Sequence[RankResult], folder: Path) -> Mapping[str, RankRecord]:
+    """What other commands need for the same verdicts about derived stages, by the folders of their ranks."""
+    from ms_tune.footprint.judgement import as_asked, cap_in, communicators_in  # noqa: PLC0415 - it needs numpy
+
+    kept = {}
+    for rank in ranks:
+        whole, report = rank.extrapolation, rank.reading.report
+        if whole is None or rank.layers is None:
+            continue
+        statistics = report.log.statistics if report.log is not None else None
+        asked = rank.process.asked_bytes if rank.process is not None else None
+        cap = cap_in(as_asked(statistics, asked)) if statistics is not None and statistics.used_mib else None
+        outside = outside_of(request).with_groups(communicators_in(report.collectives, report.log, report.rank))
+        place = str(rank.reading.trace.parent.relative_to(folder))
+        kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
+    return kept

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.dryrun.request import words_of
-from ms_tune.dryrun.theory import beside_theory, unlike_theory
+from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.text import msg
 from ms_tune.units import mib
 from ms_tune.verdict.outcome import Fit, Verdict
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.processes import ProgramProcess
-    from ms_tune.dryrun.result import Extrapolation, Reading
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, Extrapolation, Reading
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import MsTuneError
     from ms_tune.text import Message
@@ -113,7 +112,9 @@ class CommandResult:
             untold = ", ".join(job.untold)
             if untold and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=untold))
-        found += [warning for rank in self.ranks if self.level is not None and (warning := _caught(rank)) is not None]
+        found += [
+            warning for rank in self.ranks if self.level is not None and (warning := _find_caught_oom(rank)) is not None
+        ]
         if self.level is not None and any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         if not self.code:  # else the failure is a problem
@@ -170,21 +171,21 @@ _CATCHING = {
 _FRAMEWORK = "-packages/mindspore/"  # whose own handlers are behind the program's lines
 
 
-def _caught(rank: RankResult) -> Message | None:
+def _find_caught_oom(rank: RankResult) -> Message | None:
     """Where the program catches that there is no memory, and goes on: in simulation there always is some."""
     curve, table, limit = rank.reading.report.curve, rank.reading.report.table, rank.verdict.limit
     if rank.verdict.outcome is not Fit.DOES_NOT_FIT or limit is None or rank.reading.peak_bytes <= limit.bytes:
         return None
     tick = int(curve.tick[int(np.argmax(curve.used > limit.bytes))])
-    for frame in table.stack.at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
+    for frame in table.stack.value_at(int(curve.rows[int(np.argmax(table.start[curve.rows] == tick))])):
         if _FRAMEWORK in frame.file:
             return None
-        if _catches(frame.file, frame.line):
+        if _catches_error(frame.file, frame.line):
             return msg("stages.command.caught", place=f"{frame.file}:{frame.line}", limit=mib(limit.bytes))
     return None
 
 
-def _catches(file: str, line: int) -> bool:
+def _catches_error(file: str, line: int) -> bool:
     """Whether an exception of MindSpore's ends at this line: in a ``try`` with a handler that raises nothing itself."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):

@@ -1,20 +1,22 @@
-"""The processes of ``ms-tune dryrun -- COMMAND``: what starts them, and how they are run."""
+"""The processes of ``ms-tune dryrun -- COMMAND``: what starts them, how they are run, and the parts of the command that are read one by one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.engines.choice import engine_for
-from ms_tune.dryrun.launchers.programs import Wanted, programs
+from ms_tune.dryrun.launcher import LOG, ProcessEnd
+from ms_tune.dryrun.launchers.programs import LaunchPlan, stand_in_programs
 from ms_tune.dryrun.launchers.shrink import AUTO
-from ms_tune.dryrun.leftovers import collect, names_in
-from ms_tune.dryrun.machine import cores, jobs
+from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.dryrun.rundir import told_where
+from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
 from ms_tune.source import SCRIPTS
@@ -22,12 +24,13 @@ from ms_tune.text import msg
 from ms_tune.units import GIB, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
+    from ms_tune.text import Message
 
 _HOST_BYTES = GIB  # of a process that nobody knows
 
@@ -40,7 +43,7 @@ def check_request(request: CommandRequest) -> None:
     """
     if shutil.which(request.command[0]) is None and (request.real or not request.starts_launcher):
         raise UsageError(msg("stages.command.absent", program=request.command[0]), msg("stages.command.absent.hint"))
-    size = _size(request)
+    size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:
         raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
@@ -49,7 +52,7 @@ def check_request(request: CommandRequest) -> None:
 def tasks_of(request: CommandRequest) -> list[Task]:
     """One process for each rank that is asked for; of a command that launches by itself, only one."""
     ranks = dict.fromkeys(request.ranks or (_from_environment("RANK_ID") or 0,))
-    return [_task(request, rank, _size(request)) for rank in ranks]
+    return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 
 
 def run_tasks(
@@ -67,16 +70,16 @@ def run_tasks(
         ends[task.folder] = ended
 
     observer.begin(tasks)
-    before = names_in(Path.cwd())
+    before = output_names(Path.cwd())
     try:
-        with told_where(folder, observer):
+        with tell_folder_if_interrupted(folder, observer):
             engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
-        collect(Path.cwd(), before, folder)
+        collect_outputs(Path.cwd(), before, folder)
     return ends
 
 
-def _size(request: CommandRequest) -> int:
+def _world_size(request: CommandRequest) -> int:
     return request.devices or _from_environment("RANK_SIZE") or 1
 
 
@@ -90,9 +93,13 @@ def _from_environment(name: str) -> int | None:
     return whole_number(os.environ.get(name, ""))
 
 
-def _task(request: CommandRequest, rank: int, size: int) -> Task:
-    at_once = jobs([_HOST_BYTES] * cores(), request.jobs) if request.engine == "local" and not request.ranks else 1
-    wanted = Wanted(
+def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
+    at_once = (
+        processes_at_once([_HOST_BYTES] * usable_cores(), request.jobs)
+        if request.engine == "local" and not request.ranks
+        else 1
+    )
+    wanted = LaunchPlan(
         stages=request.stages.value if isinstance(request.stages, StageChoice) else request.stages,
         ranks=(rank,) if request.ranks else (),
         devices=request.devices,
@@ -116,6 +123,114 @@ def _task(request: CommandRequest, rank: int, size: int) -> Task:
         command=request.command,
         working_folder=str(Path.cwd()),
         real=request.real,
-        programs={} if request.real else programs(),
+        programs={} if request.real else stand_in_programs(),
         launched=None if request.real else asdict(wanted),
     )
+
+
+_OURS = ("offload", "execute_order", "om", "kernel_meta", "graph_ir_validate_failed")
+_NAME = re.compile(rf"rank_\d{{1,9}}|{'|'.join(_OURS)}")
+
+
+def output_names(folder: Path) -> frozenset[str]:
+    """What a folder holds that could be MindSpore's."""
+    with contextlib.suppress(OSError):
+        return frozenset(name for name in os.listdir(folder) if _NAME.fullmatch(name))  # noqa: PTH208 - names are enough
+    return frozenset()
+
+
+def collect_outputs(working_folder: Path, before: frozenset[str], run_folder: Path) -> None:
+    """Move what came while the command ran, as far as it is MindSpore's, beside the trace of its rank.
+
+    MindSpore 2.7 to 2.10 write it to the working folder and cannot be told another place: ``offload``, ``execute_order`` and, once
+    communication is initialised, ``rank_N`` with more of the same.
+
+    Args:
+        working_folder: Where the command ran.
+        before: What was there before it, by :func:`output_names`.
+        run_folder: Where the traces are.
+    """
+    for name in sorted(output_names(working_folder) - before):
+        path = working_folder / name
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or not path.is_dir():
+                continue
+            if name in _OURS:
+                _move_folder(path, _trace_folder(run_folder, None) / name)
+            elif set(os.listdir(path)) <= set(_OURS):  # noqa: PTH208 - names are enough
+                for part in sorted(path.iterdir()):
+                    _move_folder(part, _trace_folder(run_folder, name) / part.name)
+                path.rmdir()
+
+
+def _move_folder(path: Path, aim: Path) -> None:
+    if not any(path.iterdir()):
+        path.rmdir()
+    elif not aim.exists():
+        shutil.move(path, aim)
+
+
+def _trace_folder(run_folder: Path, rank: str | None) -> Path:
+    """The folder of the trace of a rank, or of the only one there is; else the rank's folder, or the run folder."""
+    traces = [path.parent for path in sorted(run_folder.rglob("memory_block.csv"))]
+    own = [folder for folder in traces if rank is None or rank in (folder.name, folder.parent.name)]
+    if len(own) == 1 or (rank is not None and own):
+        return own[0]
+    place = run_folder / rank if rank is not None else run_folder
+    place.mkdir(exist_ok=True)
+    return place
+
+
+_LOST = -9  # the exit code of a rank that was ended with its launcher
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPart:
+    """A command's own process, or a rank that one of its launchers started."""
+
+    folder: Path  # where its log and its traces are
+    ended: ProcessEnd  # how it ended
+    launched: bool = False  # it launched jobs, whose ranks are parts of their own
+    rank: JobRank | None = None  # the rank; None for the command's own process
+    job: int | None = None  # the number of the rank's job
+
+    @property
+    def stage(self) -> int | None:
+        """The rank's pipeline stage, if it was chosen by that."""
+        return self.rank.stage if self.rank is not None else None
+
+    def name_problem(self, problem: Message) -> Message:
+        """What is wrong with it, with the rank's name before it."""
+        if self.rank is None:
+            return problem
+        kind = "launch.rank" if self.stage is None else "launch.stage"
+        return msg(kind, job=self.job, rank=self.rank.rank, stage=self.stage, problem=problem)
+
+
+def rank_parts(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Iterator[CommandPart]:
+    """The ranks of jobs that came to be started.
+
+    Args:
+        jobs: The jobs.
+        command: How the command itself ended; None where nobody asks for ranks that it took with it.
+    """
+    for job in jobs:
+        for rank in job.ranks:
+            timed_out = rank.code is None and command is not None and command.timed_out
+            code = rank.code if rank.code is not None else _LOST
+            if (rank.folder / LOG).is_file():
+                yield CommandPart(rank.folder, ProcessEnd(code, rank.seconds, timed_out), rank=rank, job=job.number)
+
+
+def without_ranks(jobs: Sequence[LaunchedJob], folder: Path) -> list[tuple[Message, Message]]:
+    """Why nothing was simulated, if launchers were called and none of them came to start a rank."""
+    if not jobs or any(job.ranks for job in jobs):
+        return []
+    last = jobs[-1]
+    problem = msg("launch.refused", launcher=last.launcher, problem=last.problem or "")
+    return [(problem, last.hint or msg("dryrun.run.log", log=folder / LOG))]
+
+
+def in_job(trace: Path, folder: Path) -> bool:
+    """Whether a trace below a command's folder is one of a launched rank."""
+    return trace.relative_to(folder).parts[0].startswith("job_")

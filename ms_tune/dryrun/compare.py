@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.compare_log import is_log
 from ms_tune.dryrun.request import StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
-from ms_tune.errors import TraceError, UsageError
-from ms_tune.footprint.report import analyse
-from ms_tune.readers.folder import find_trace
+from ms_tune.errors import NoTraceError, TraceError, UsageError
+from ms_tune.footprint.report import analyse_run
+from ms_tune.readers.folder import BLOCKS, find_trace
+from ms_tune.readers.logged_memory import MemoryWords, read_logged_memory
+from ms_tune.readers.runtime_log import SIMULATED_MIB
 from ms_tune.text import msg
+from ms_tune.units import MIB, gib, mib
+from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
+from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
+    from ms_tune.footprint.result import RankReport
+    from ms_tune.readers.logged_memory import RankMemory
+    from ms_tune.text import Message
 
 
 def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
@@ -32,7 +40,7 @@ def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealCompa
         TraceError: One of them holds no trace, or they have no rank in common.
     """
     quick = replace(terms, with_graph=False)
-    first, second = (analyse(path, quick, lambda *_: None) for path in (simulated, real))
+    first, second = (analyse_run(path, quick, lambda *_: None) for path in (simulated, real))
     if len(first.ranks) == len(second.ranks) == 1:  # whatever their numbers are
         pairs = [(first.ranks[0], second.ranks[0])]
     else:
@@ -64,3 +72,161 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     if not ranks and request.stages is StageChoice.ALL:
         ranks = tuple(files.rank for files in find_trace(real).ranks if files.rank is not None)
     return replace(request, config=config, ranks=ranks, extrapolate=False)
+
+
+_SETTLED = 3  # steps after which the most of a run was usually in use: the first has no optimizer's state yet
+_NEAR = 0.02  # of the real peak: what a simulation is meant to come to
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """One figure of a rank in bytes; None on the side that does not tell."""
+
+    name: str
+    simulated: int | None
+    real: int | None
+
+    @property
+    def difference(self) -> int | None:
+        """Simulated less real."""
+        return None if self.simulated is None or self.real is None else self.simulated - self.real
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedPair:
+    """One rank, simulated and as the log tells."""
+
+    rank: int | None  # its number; None if nothing tells
+    simulated: RankReport  # the simulated run
+    real: RankMemory  # what the log says
+    real_verdict: Verdict  # what the judge says about the log's figures
+    figures: tuple[ComparedFigure, ...]  # both, figure by figure
+    notes: tuple[Message, ...]  # what the differences come from, as far as the figures tell
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogComparison:
+    """A simulated run and the log of a real one."""
+
+    simulated: Path  # where the simulated run is kept
+    real: Path  # the log, or the folder of logs
+    pairs: tuple[LoggedPair, ...]  # the ranks that are in both
+    only_real: tuple[int | None, ...]  # ranks that were not simulated
+    only_simulated: tuple[int | None, ...]  # ranks of which the log says nothing
+
+
+def is_log(path: Path) -> bool:
+    """Whether a place is a log, or a folder of logs, and no trace of a run.
+
+    Raises:
+        TraceError: The folder cannot be read.
+    """
+    if path.is_file():
+        return path.name != BLOCKS and path.suffix != ".csv"
+    try:
+        find_trace(path)
+    except NoTraceError:
+        return True
+    return False
+
+
+def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
+    """Both runs, rank by rank.
+
+    Args:
+        simulated: A run folder of ``ms-tune dryrun``, or any trace.
+        log: A log of the real run, or the folder of its ranks' logs.
+        terms: What both are judged by.
+
+    Raises:
+        TraceError: There is no trace, the log says nothing about memory, or they have no rank in common.
+    """
+    reports = analyse_run(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
+    told = read_logged_memory(log)
+    if len(reports) == len(told) == 1:  # whatever their numbers are
+        both = [(reports[0], told[0])]
+    else:
+        by_rank = {report.rank: report for report in reports if report.rank is not None}
+        both = [(by_rank[one.rank], one) for one in told if one.rank in by_rank]
+    if not both:
+        raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=log)
+    matched = {id(one) for pair in both for one in pair}
+    return LogComparison(
+        simulated,
+        log,
+        tuple(_make_pair(report, one, terms) for report, one in both),
+        tuple(one.rank for one in told if id(one) not in matched),
+        tuple(report.rank for report in reports if id(report) not in matched),
+    )
+
+
+def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedPair:
+    limit = _real_limit(report, real, terms)
+    whole = max(real.peak_bytes, real.footprint_bytes or 0)
+    need = Need(real.peak_bytes, whole, whole, msg(f"stages.log.source.{real.words.value}", line=real.line))
+    doubts = () if real.peak_bytes else (msg("verdict.none.empty"),)
+    verdict = judge(need, limit, UntracedNeeds(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
+    figures = tuple(_compare_figures(report, real))
+    rank = real.rank if real.rank is not None else report.rank
+    return LoggedPair(rank, report, real, verdict, figures, tuple(_explain_differences(report, real)))
+
+
+def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:
+    """What the real run may take: as the user says, else as its log says, else as the simulated one may."""
+    if terms.names_device:
+        return limit_of(device_of(terms.chip, terms.device_bytes))
+    if real.limit_bytes and real.device_mib:
+        size = real.device_mib * MIB
+        return limit_of(Device(size, size, msg("verdict.limit.log")), real.limit_bytes, Cap.LOG)
+    return report.verdict.limit or limit_of(device_of())
+
+
+def _needed_bytes(report: RankReport) -> tuple[int, int]:
+    """Peak and footprint of a simulated rank: of the whole stage, where the run held a part of it."""
+    need = report.verdict.need
+    if need is None:
+        return report.curve.peak_bytes, report.curve.footprint_bytes
+    return need.peak_bytes, need.footprint_bytes
+
+
+def _compare_figures(report: RankReport, real: RankMemory) -> Iterator[ComparedFigure]:
+    peak, footprint = _needed_bytes(report)
+    verdict = report.verdict
+    yield ComparedFigure("peak", peak, real.peak_bytes)
+    yield ComparedFigure("footprint", footprint, real.footprint_bytes)
+    lost = None if real.footprint_bytes is None else max(real.footprint_bytes - real.peak_bytes, 0)
+    yield ComparedFigure("fragments", max(footprint - peak, 0), lost)
+    yield ComparedFigure("reserve", verdict.reserve_bytes, None)
+    yield ComparedFigure("limit", verdict.limit.bytes if verdict.limit else None, real.limit_bytes)
+    if real.used_bytes is not None:
+        yield ComparedFigure("between-steps", None, real.used_bytes)
+    if real.device_mib is not None:
+        yield ComparedFigure("device", None, real.device_mib * MIB)
+
+
+def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Message]:
+    peak, _ = _needed_bytes(report)
+    verdict = report.verdict
+    missing = real.peak_bytes - peak
+    sizes = {"size": mib(abs(missing)), "share": f"{abs(missing) / max(real.peak_bytes, 1):.1%}"}
+    aside = sum(item.bytes for item in verdict.reserve if item.name == "workspaces")
+    if abs(missing) < max(real.unit_bytes, 1):
+        yield msg("stages.log.note.same", **sizes)
+    elif 0 < missing <= aside:
+        yield msg("stages.log.note.workspaces", **sizes, aside=mib(aside))
+    elif abs(missing) <= _NEAR * real.peak_bytes:
+        yield msg("stages.log.note.near", **sizes)
+    elif missing > 0:
+        yield msg("stages.log.note.more", **sizes)
+    else:
+        yield msg("stages.log.note.less", **sizes)
+    if real.device_mib == SIMULATED_MIB:
+        yield msg("stages.log.note.simulated")
+    if real.steps is not None and real.steps < _SETTLED:
+        yield msg("stages.log.note.early", steps=real.steps)
+    if real.words is MemoryWords.REPORT and real.footprint_bytes is not None:
+        yield msg("stages.log.note.report")
+    if real.processes > 1:
+        yield msg("stages.log.note.processes", count=real.processes)
+    if real.limit_bytes and verdict.limit and abs(real.limit_bytes - verdict.limit.bytes) >= real.unit_bytes:
+        yield msg("stages.log.note.limit", simulated=gib(verdict.limit.bytes), real=gib(real.limit_bytes))

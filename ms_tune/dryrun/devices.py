@@ -1,20 +1,25 @@
-"""How many devices the job has: what the command line says, the config, a launch script beside it, or the fewest."""
+"""The devices of a job, as far as they are known before anything runs: how many there are, and what a stage may take of one."""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
+from ms_tune.verdict.limit import device_of, limit_of
+from ms_tune.verdict.outcome import UntracedNeeds, reserve_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.dryrun.request import DryrunRequest, PreparedRun, RunRequest, Split
     from ms_tune.source.yaml import SourceFile
+    from ms_tune.verdict.limit import Limit
 
 # A comment line of its own above the first key: what a config whose keys do not tell is trained on.
 _COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)
@@ -43,26 +48,26 @@ def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Pa
     """The devices of a config's job; for the packaged model and one that is named the same rule."""
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
-    if dialect is Dialect.MINDFORMERS or _shards(source.data):
+    if dialect is Dialect.MINDFORMERS or _names_shards(source.data):
         return Devices(None, msg("stages.devices.config"))
     comment = _COMMENT.search(source.text[:_HEAD])
     if comment and int(comment[1]):
         return Devices(int(comment[1]), msg("stages.devices.comment"))
-    for script in _scripts(path):
+    for script in _scripts_beside(path):
         count = _size_in(script, path.name)
         if count:
             return Devices(count, msg("stages.devices.script", file=script.name))
     return Devices(None, msg("stages.devices.fewest"))
 
 
-def _shards(data: Mapping[object, object]) -> bool:
+def _names_shards(data: Mapping[object, object]) -> bool:
     """Whether a dynamic-graph config of MindFormers names its data-parallel ranks."""
     section = data.get("parallelism")
     shards = section.get("data_parallel_shard") if isinstance(section, dict) else None
     return type(shards) is int and shards > 0
 
 
-def _scripts(path: Path) -> list[Path]:
+def _scripts_beside(path: Path) -> list[Path]:
     try:
         found = sorted(path.absolute().parent.glob("*.sh"))[:_MOST_SCRIPTS]
         return [one for one in found if one.is_file() and one.stat().st_size <= _MOST_BYTES]
@@ -88,3 +93,41 @@ def _size_in(script: Path, config: str) -> int | None:
     if "whole" in found:
         return found["whole"]
     return found[_PER_NODE] * found.get(_NODES, 1) if _PER_NODE in found else None
+
+
+def outside_of(request: RunRequest) -> UntracedNeeds:
+    """What no trace of a simulated run shows."""
+    size = os.environ.get("HCCL_BUFFSIZE", "")
+    return UntracedNeeds(
+        simulated=not request.real,
+        workspaces_traced=request.level > 1,
+        buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
+        reserve_bytes=request.reserve_bytes,
+    )
+
+
+def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
+    """What a stage may take, and the bytes that are set aside of it; the communicators follow from the job's split.
+
+    Raises:
+        UsageError: The device does not have as much as the config asks for.
+    """
+    limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
+    return limit, _reserved_bytes(request, limit, run.split if run.world_size > 1 else None)
+
+
+def limit_of_script(request: DryrunRequest, split: Split) -> tuple[Limit, int]:
+    """The same for a program whose arguments name no limit.
+
+    Raises:
+        UsageError: There is no such device.
+    """
+    limit = limit_of(device_of(request.chip, request.device_bytes))
+    return limit, _reserved_bytes(request, limit, split if split.communicators > 1 else None)
+
+
+def _reserved_bytes(request: DryrunRequest, limit: Limit, split: Split | None) -> int:
+    outside = outside_of(request)
+    if split is not None:
+        outside = replace(outside, communicators=split.communicators, counted=False)
+    return sum(item.bytes for item in reserve_of(outside, limit))

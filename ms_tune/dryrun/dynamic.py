@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import SettingChange, Sharding
-from ms_tune.dialects.stage import resized, stage_of
+from ms_tune.dialects.stage import resize_stage, stage_of
 from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -23,7 +23,7 @@ from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference.job import ReferenceJob, theory_of
 from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference.sizes import check_devices, check_sizes
+from ms_tune.reference.read import check_devices, check_sizes
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 # gathered anew for each of them, which takes longer.
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 _MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
-OWN_MODEL = "pynative.not-included.own-model"
-# What figures may rest on that nothing here held to the framework's own code.
-UNPROVED = (
-    OWN_MODEL,
-    *(f"reference.standing.{name}" for name in ("tensor-2.0", "sharded", "context", "pipeline")),
-)
 _CONFIG_FILE = "config.yaml"
 # What reads, writes or waits, and what a run of a few steps has no use for.
 _SURROUNDINGS = (
@@ -57,7 +51,7 @@ _SURROUNDINGS = (
 )
 
 
-def prepare(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
+def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """A run of one stage of the reference transformer in the shape of the config.
 
     Raises:
@@ -67,20 +61,21 @@ def prepare(config: JobView, name: str, request: DryrunRequest, devices: int | N
     """
     source, dialect = config.written, config.dialect
     job = _READERS[dialect](config, devices)
-    framework = None if request.reference else _framework(dialect)
+    framework = None if request.reference else _installed_framework(dialect)
     if not isinstance(framework, Framework):
         _SERVED[dialect](source, job.config)
     check_devices(job, source.path)
     check_sizes(job.config, source.path, job.names)
-    parallel, full = job.config.parallelism, _stage(job, request.stage)
-    stage = full if request.layers in (None, full.layers) else resized(full, request.layers or 0)
-    changes = () if stage is full else tuple(job.layer_changes(job.layers, _replaced(job.layers, stage)))
+    parallel, full = job.config.parallelism, _whole_stage(job, request.stage)
+    stage = full if request.layers in (None, full.layers) else resize_stage(full, request.layers or 0)
+    changes = () if stage is full else tuple(job.layer_changes(job.layers, _with_stage(job.layers, stage)))
     micro_batches, fewer = _micro_batches(job)
     reduced = replace(job.config, batch=replace(job.config.batch, micro_batch_num=micro_batches))
     world_size = job.devices
-    split = _split(job)
+    split = _split_of(job)
     reference = ReferenceJob(reduced, stage, split.data, STEPS)
     rank = request.stage * (world_size // parallel.pipeline)
+    own_model = _own_model(source, dialect)
     run = PreparedRun(
         job=reference,
         dialect=dialect,
@@ -96,34 +91,35 @@ def prepare(config: JobView, name: str, request: DryrunRequest, devices: int | N
         model=msg("dryrun.model.reference"),
         max_device_memory=None,
         changes=(*changes, *fewer),
-        not_included=(*_not_started(framework), *_own_model(source, dialect), *job.not_included),
-        warnings=(*job.warnings, *_alone(job, split)),
+        not_included=(*_not_started(framework), *own_model, *job.not_included),
+        warnings=(*job.warnings, *_warn_of_unshared_state(job, split)),
         kinds=stage.kinds,
         theory=theory_of(reference, rank),
         split=split,
-        pipeline=_pipeline(job.config),
-        standing=job.standing,
+        pipeline=_pipeline_of(job.config),
+        standing=(*job.validated, *job.unproved),
+        unproved=(*own_model, *job.unproved),
     )
     if not isinstance(framework, Framework):
         return run
-    left = None if stage is full else [layer for _, _, layer in _replaced(job.layers, stage)]
+    left = None if stage is full else [layer for _, _, layer in _with_stage(job.layers, stage)]
     return _by_framework(_with_theory_if_served(run, source, reduced), source, framework, left)
 
 
-def _split(job: DynamicJob) -> Split:
+def _split_of(job: DynamicJob) -> Split:
     parallel = job.config.parallelism
     experts = parallel.expert if job.config.shape.experts else 1
     return Split(job.devices // parallel.model_size, parallel.tensor, parallel.pipeline, parallel.context, experts)
 
 
-def _alone(job: DynamicJob, split: Split) -> tuple[Message, ...]:
+def _warn_of_unshared_state(job: DynamicJob, split: Split) -> tuple[Message, ...]:
     """A word about state that is to be shared out with nobody there to share it."""
     if job.config.optimizer.sharding is Sharding.NONE or split.data * split.context > 1:
         return ()
     return (msg("stages.devices.alone", devices=job.devices, more=8 * job.devices),)
 
 
-def _stage(job: DynamicJob, index: int) -> Stage:
+def _whole_stage(job: DynamicJob, index: int) -> Stage:
     """A whole pipeline stage.
 
     Raises:
@@ -135,7 +131,7 @@ def _stage(job: DynamicJob, index: int) -> Stage:
     return stage_of(job.layers, index, parallel.pipeline, parallel.virtual_pipeline or 1)
 
 
-def _framework(dialect: Dialect) -> Framework | Message | None:
+def _installed_framework(dialect: Dialect) -> Framework | Message | None:
     """The dialect's own framework, if it is installed; what it lacks, where that is worth telling."""
     return mindspeed_framework() if dialect is Dialect.MINDSPEED_MS else pynative_framework()
 
@@ -152,7 +148,7 @@ def _own_model(source: SourceFile, dialect: Dialect) -> tuple[Message, ...]:
         given = source.get(path)
         name = given[0] if isinstance(given, list) and given else given
         if isinstance(name, str) and not any(name in registered(kind, one, dialect) for one in served(dialect)):
-            return (msg(OWN_MODEL, name=name),)
+            return (msg("pynative.not-included.own-model", name=name),)
     return ()
 
 
@@ -172,21 +168,19 @@ def _by_framework(
     job: ChildJob
     if run.dialect is Dialect.MINDFORMERS_PYNATIVE:
         trained, files, changes = trainer_job(source, run.changes, left)
-        job = replace(trained, **_handed(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
+        job = replace(trained, **_p2p_shape(run.job.config)) if isinstance(run.job, ReferenceJob) else trained
         model = msg("pynative.by-trainer", framework=framework.name)
         without = [msg("pynative.not-included.data"), msg("pynative.not-included.surroundings")]
     else:
         job, files, changes = _framework_job(source, run.changes, framework)
         model = msg("reference.by-framework", framework=framework.name)
         without = [msg("reference.not-included.data")]
+    run = replace(run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), unproved=())
     # MindSpeed-Core-MS's own code is that of r0.1.0, too.
-    standing = () if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run.standing
-    return replace(
-        run, job=job, files=files, model=model, changes=changes, not_included=tuple(without), standing=standing
-    )
+    return replace(run, standing=()) if run.dialect is Dialect.MINDFORMERS_PYNATIVE else run
 
 
-def _replaced(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
+def _with_stage(layers: Sequence[Placed], stage: Stage) -> list[Placed]:
     """All layers of the model, one stage's as they are run."""
     others = [place for place in layers if place[1] != stage.index]
     own = [(number, stage.index, layer) for number, chunk in enumerate(stage.chunks) for layer in chunk.layers]
@@ -205,8 +199,7 @@ def _micro_batches(job: DynamicJob) -> tuple[int, tuple[SettingChange, ...]]:
     return enough, (SettingChange(key, wanted * factor, enough * factor),)
 
 
-def _pipeline(config: TrainingConfig) -> Pipeline:
-    """How micro-batches go through the stages of the config's framework."""
+def _pipeline_of(config: TrainingConfig) -> Pipeline:
     parallel = config.parallelism
     schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
     chunks = parallel.virtual_pipeline or 1
@@ -215,7 +208,7 @@ def _pipeline(config: TrainingConfig) -> Pipeline:
     return Pipeline(schedule, parallel.pipeline, chunks, config.batch.micro_batch_num)
 
 
-def _handed(config: TrainingConfig) -> dict[str, Any]:
+def _p2p_shape(config: TrainingConfig) -> dict[str, Any]:
     """What a stage of a pipeline hands to the next one; nothing without a pipeline."""
     parallel, shape = config.parallelism, config.shape
     if parallel.pipeline == 1:

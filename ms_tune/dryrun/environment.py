@@ -86,7 +86,7 @@ def allocator_settings(own: str, needed: str) -> str:
     return ",".join([*kept, needed])
 
 
-def overridden(base: Mapping[str, str]) -> tuple[str, ...]:
+def overridden_variables(base: Mapping[str, str]) -> tuple[str, ...]:
     """Names of MindSpore's variables that the user has set to something else than a simulation needs."""
     return tuple(
         name for name, value in _SIMULATION.items() if name.startswith("MS_") and base.get(name, value) != value

@@ -13,21 +13,17 @@ by one, and the largest is the peak. docs/dryrun.md has the error measured again
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ALIKE = "layer"  # the kind of a layer where all are alike
+_KindT = TypeVar("_KindT", bound=Hashable)
 
 
-def counts_of(kinds: Mapping[str, int], layers: int) -> dict[str, int]:
-    """Layers by kind; all of one kind where nothing is known about them."""
-    return dict(kinds) if kinds else {ALIKE: layers}
-
-
-def weights(full: Mapping[str, int], runs: Sequence[Mapping[str, int]]) -> tuple[Fraction, ...] | None:
+def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
     """The weights that make the full stage of the stages that were run.
 
     Args:
@@ -37,14 +33,14 @@ def weights(full: Mapping[str, int], runs: Sequence[Mapping[str, int]]) -> tuple
     Returns:
         One weight for each run, adding up to 1; None if the runs do not tell (a kind of layer is in none of them).
     """
-    kinds = sorted({kind for counts in (full, *runs) for kind in counts})
+    kinds = {kind for counts in (full, *runs) for kind in counts}
     # One equation for the part that every run has once, and one for every kind of layer.
     equations = [[Fraction(1)] * len(runs) + [Fraction(1)]]
     equations += [[Fraction(counts.get(kind, 0)) for counts in (*runs, full)] for kind in kinds]
-    return _solved(equations, len(runs))
+    return _solve_rows(equations, len(runs))
 
 
-def worst(counts: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
+def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
     """The stages that no earlier one outdoes by at least as many layers of every kind.
 
     With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage has the head
@@ -61,14 +57,14 @@ def worst(counts: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
     )
 
 
-def combined(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
+def combine_figures(parts: Sequence[int], factors: Sequence[Fraction]) -> int:
     """The weighted sum of one figure of the runs, to the nearest byte and not below zero."""
     return max(
         0, round(sum((Fraction(part) * factor for part, factor in zip(parts, factors, strict=True)), Fraction(0)))
     )
 
 
-def _solved(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
+def _solve_rows(rows: list[list[Fraction]], unknowns: int) -> tuple[Fraction, ...] | None:
     """Gauss-Jordan elimination over fractions; unknowns that stay free are 0. None without a solution."""
     rows = [row[:] for row in rows]
     pivots: list[int] = []

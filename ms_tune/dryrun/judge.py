@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import FULL_RECOMPUTE
-from ms_tune.dryrun.extrapolate import combined, counts_of
-from ms_tune.dryrun.fragments import need_of
-from ms_tune.dryrun.limits import outside_of
+from ms_tune.dryrun.devices import outside_of
+from ms_tune.dryrun.extrapolate import combine_figures
 from ms_tune.dryrun.result import Extrapolation
-from ms_tune.enums import MemoryCategory
+from ms_tune.enums import MemoryCategory, RecomputeMode
+from ms_tune.footprint.attribution import operator_at
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.memory.judgement import communicators_in, doubts_of
+from ms_tune.footprint.judgement import communicators_in, doubts_of
+from ms_tune.pools.repeat_layers import repeat_layers
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.settings import infer_settings, pool_for
+from ms_tune.pools.workload import free_order_variants, pools_of
+from ms_tune.readers.table import HOST_POOL
+from ms_tune.text import msg
+from ms_tune.units import gib
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, judge
-from ms_tune.verdict.run_record import KeptRank, Whole
+from ms_tune.verdict.run_record import RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.plan import StagePlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
-    from ms_tune.footprint.groups import PeakBreakdown
+    from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
+    from ms_tune.pools.workload import Workload
     from ms_tune.verdict.outcome import Verdict
 
 _KEPT = MemoryCategory.ACTIVATIONS
 
 
-def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
+def extrapolate_stage(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation | None:
     """The full stage; None where it was not asked for or the runs do not tell.
 
     Each phase of the step has a peak of its own that grows with the layers at its own rate; the largest of them in the
@@ -44,17 +53,17 @@ def extrapolated(plan: StagePlan, readings: Sequence[Reading]) -> Extrapolation 
     """
     if not plan.factors or plan.full_layers is None:
         return None
-    runs = [(run.layers, counts_of(run.kinds, run.layers)) for run in plan.runs]
-    return derived(plan.full_layers, runs, plan.factors, readings)
+    runs = [(run.layers, run.layer_counts) for run in plan.runs]
+    return derive_stage(plan.full_layers, runs, plan.factors, readings)
 
 
-def derived(
+def derive_stage(
     layers: int,
-    runs: Sequence[tuple[int, Mapping[str, int]]],
+    runs: Sequence[tuple[int, Mapping[StageLayerKind, int]]],
     factors: Sequence[Fraction],
     readings: Sequence[Reading],
 ) -> Extrapolation:
-    """A stage with so many layers, from runs with fewer; see :func:`extrapolated`.
+    """A stage with so many layers, from runs with fewer; see :func:`extrapolate_stage`.
 
     Args:
         layers: Its layers.
@@ -62,7 +71,7 @@ def derived(
         factors: Their weights in the whole stage.
         readings: What they left behind.
     """
-    moments = [(phase, combined(sizes, factors), parts) for phase, sizes, parts in _moments(readings)]
+    moments = [(phase, combine_figures(sizes, factors), parts) for phase, sizes, parts in _common_moments(readings)]
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
     (fewest, first), (most, last) = runs[0], runs[-1]
@@ -71,16 +80,19 @@ def derived(
         from_layers=tuple(count for count, _ in runs),
         peak_bytes=peak,
         need=need_of(peak, readings, factors, fewest),
-        contents={content: combined([part.contents[content] for part in parts], factors) for content in CONTENTS},
+        contents={
+            content: combine_figures([part.contents[content] for part in parts], factors) for content in CONTENTS
+        },
         layer_bytes=(sizes[-1] - sizes[0]) // (most - fewest),
         phases={phase: size for phase, size, _ in moments if phase is not None},
-        layer_activations=_layer_activations(parts[0], parts[-1]) // max(1, _plain(last) - _plain(first)),
+        layer_activations=_layer_activations(parts[0], parts[-1])
+        // max(1, _count_not_recomputed(last) - _count_not_recomputed(first)),
     )
 
 
-def judged(
+def judge_stage(
     request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
-) -> tuple[KeptRank, Verdict]:
+) -> tuple[RankRecord, Verdict]:
     """What is kept of a stage for other commands, and the verdict about it.
 
     Args:
@@ -91,26 +103,26 @@ def judged(
     """
     run, report = plan.run, reading.report
     if request.real:  # its own log tells what the device gave
-        return KeptRank(), report.verdict
+        return RankRecord(), report.verdict
     groups = communicators_in(report.collectives, report.log, run.rank)
     outside = outside_of(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:
         outside = replace(outside, communicators=run.split.communicators, counted=False)
     limit = limit_of(device_of(request.chip, request.device_bytes), run.max_device_memory, run.limited_by)
-    need = Need.simulated(reading.peak_bytes, reading.footprint_bytes)
+    need = Need.of_trace(reading.peak_bytes, reading.footprint_bytes)
     card = limit.device.card_bytes
-    doubts = list(doubts_of(report.table, report.curve, report.log, report.uncountable, card))
-    stage = None
+    doubts = list(doubts_of(report.table, report.curve, report.log, report.overflow, card))
+    record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
-        need, stage = whole.need, Whole(whole.layers, run.layers, whole.need)
+        need = whole.need
+        record = replace(record, run_layers=run.layers, stage_layers=whole.layers, stage_need=need)
     elif plan.reason is not None:
         doubts.append(plan.reason)
-        stage = Whole(plan.full_layers or run.layers, run.layers, None)
-    kept = KeptRank(run.max_device_memory, run.limited_by, outside, stage)
-    return kept, judge(need, limit, outside, doubts)
+        record = replace(record, run_layers=run.layers, stage_layers=plan.full_layers or run.layers)
+    return record, judge(need, limit, outside, doubts)
 
 
-def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
+def _common_moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int], list[PeakBreakdown]]]:
     """The moments that are the same in all runs: the peaks of their phases, or else their peaks."""
     phases = list(readings[0].phase_peaks)
     if any(set(reading.phase_peaks) != set(phases) for reading in readings):
@@ -119,15 +131,14 @@ def _moments(readings: Sequence[Reading]) -> list[tuple[Phase | None, list[int],
         (
             phase,
             [reading.phase_peaks[phase].bytes for reading in readings],
-            [reading.report.at(reading.phase_peaks[phase].tick) for reading in readings],
+            [reading.report.breakdown_at(reading.phase_peaks[phase].tick) for reading in readings],
         )
         for phase in phases
     ]
 
 
-def _plain(kinds: Mapping[str, int]) -> int:
-    """Layers that are not recomputed as a whole."""
-    return sum(count for kind, count in kinds.items() if FULL_RECOMPUTE not in kind)
+def _count_not_recomputed(kinds: Mapping[StageLayerKind, int]) -> int:
+    return sum(count for kind, count in kinds.items() if kind.recompute is not RecomputeMode.FULL)
 
 
 def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
@@ -136,11 +147,11 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
     A layer that is recomputed keeps one tensor for every micro-batch in flight, its input, so that blocks of one operator
     at one place are more in number. Other layers keep blocks of many.
     """
-    before = {(one.operator, one.where): one.bytes for one in first.holders if one.content is _KEPT}
+    before = {(one.operator, one.location): one.bytes for one in first.holders if one.content is _KEPT}
     grown = [
-        one.bytes - before.get((one.operator, one.where), 0)
+        one.bytes - before.get((one.operator, one.location), 0)
         for one in last.holders
-        if one.content is _KEPT and one.bytes > before.get((one.operator, one.where), 0)
+        if one.content is _KEPT and one.bytes > before.get((one.operator, one.location), 0)
     ]
     return sum(grown) if len(grown) > 1 else 0
 
@@ -148,7 +159,7 @@ def _layer_activations(first: PeakBreakdown, last: PeakBreakdown) -> int:
 def layer_activations(run: PreparedRun, reading: Reading, whole: Extrapolation | None) -> int | None:
     """What one layer that is not recomputed holds: 0 where every layer is recomputed, None where nothing tells."""
     found = largest_layer(reading.report) or (whole.layer_activations if whole else 0)
-    recomputed = bool(run.kinds) and all(FULL_RECOMPUTE in kind for kind in run.kinds)
+    recomputed = bool(run.kinds) and _count_not_recomputed(run.kinds) == 0
     return found or (0 if recomputed else None)
 
 
@@ -165,5 +176,63 @@ def largest_layer(report: RankReport) -> int:
         layer = report.layer_of(row)
         if layer.rpartition(".")[2].isdigit():
             sizes[layer] = sizes.get(layer, 0) + int(report.table.size[row])
-            kinds.setdefault(layer, set()).add((report.operator_of(row), report.where_of(row)))
+            kinds.setdefault(layer, set()).add((report.operator_of(row), report.location_of(row)))
     return max((size for layer, size in sizes.items() if len(kinds[layer]) > 1), default=0)
+
+
+_NEAR = 0.005  # of the derived peak, that the replay's may be off
+_ALIKE = 0.001  # of a footprint, by which those of several orders may differ and be one
+_NUMBER = re.compile(r"\d+")
+_PAIR = 2
+
+
+def need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> Need:
+    """What a derived stage needs: its requests, made of those of its runs, are replayed in the run's own pool.
+
+    The replay is believed only where it proves itself: under the settings that it uses it reproduces every row of the run, and
+    the peak that it comes to is the derived one. Otherwise there is a range (:meth:`ms_tune.verdict.outcome.Need.derived`).
+
+    Args:
+        peak: Its derived peak.
+        readings: The runs that it is derived from, the one with fewest layers first.
+        factors: Their weights in it.
+        layers: Layers of the first run.
+    """
+    footprints = _replay_footprints(peak, readings, factors, layers)
+    if not footprints:
+        return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
+    least, most = min(footprints), max(footprints)
+    if most - least <= _ALIKE * most:
+        return Need(peak, footprints[0], footprints[0], msg("verdict.footprint.replayed"))
+    return Need(peak, most, least, msg("verdict.footprint.replayed-orders", low=gib(least), high=gib(most)))
+
+
+def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
+    """The footprints of the repeated requests, of several orders where the runs have several; none where the replay does not prove itself."""
+    if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
+        return []
+    traced = [_pool_requests(reading) for reading in readings]
+    if any(one is None for one in traced):
+        return []
+    (_, small, called), (pool, large, called_too) = (one for one in traced if one is not None)
+    whole = repeat_layers(small, large, (called, called_too), layers, -int(factors[0]))
+    if whole is None:
+        return []
+    inferred = infer_settings(large, pool)
+    if inferred.mismatches.total:
+        return []
+    orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
+    found = [replay_workload(order, pool_for(inferred.settings, older=inferred.older)) for order in orders]
+    near = abs(found[0].used_peak - peak) <= _NEAR * peak
+    return [max(one.actual_peak, peak) for one in found] if near else []
+
+
+def _pool_requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
+    """The pool of a run, its requests, and what makes them, alike for all layers; None if it has several pools."""
+    table = reading.report.table
+    pools = pools_of(table)
+    pools.pop(HOST_POOL, None)
+    if len(pools) != 1:
+        return None
+    ((name, (work, rows)),) = pools.items()
+    return name, work, [_NUMBER.sub("", f"{table.node.value_at(row)} {operator_at(table, row)}") for row in rows]

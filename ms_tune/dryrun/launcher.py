@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ms_tune.dryrun.parent import as_parent
-from ms_tune.dryrun.spinning import calm
 from ms_tune.errors import RunError
 from ms_tune.text import msg
 
@@ -36,7 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildProcess:
     """A program to run."""
 
     command: Sequence[str]  # the program and its arguments
@@ -75,7 +74,7 @@ class WatchedProcess(Protocol):
 
 
 @dataclass(slots=True)
-class Running:
+class RunningProcess:
     """A program that runs."""
 
     process: WatchedProcess
@@ -91,7 +90,7 @@ class Running:
         """Seconds since its start."""
         return time.monotonic() - self.start
 
-    def ended(self) -> ProcessEnd | None:
+    def end_if_over(self) -> ProcessEnd | None:
         """How it ended; None while it runs. Whatever it leaves running in its group is ended with it."""
         if self.process.poll() is None:
             if self.elapsed <= self.timeout:
@@ -99,17 +98,17 @@ class Running:
                 return None
             self.timed_out = True
         seconds = self.elapsed
-        stop([self])
+        stop_programs([self])
         return ProcessEnd(self.process.wait(), seconds, self.timed_out)
 
     def _calm(self) -> None:
         """Now and then take the processor from threads that only spin; on a real device they have something to do."""
         if self.simulated and self.elapsed - self.calmed > _CALM_SECONDS:
-            calm(self.process.pid)
+            idle_spinning_threads(self.process.pid)
             self.calmed = self.elapsed
 
 
-def start(child: Child) -> Running:
+def start_program(child: ChildProcess) -> RunningProcess:
     """Start a program.
 
     Raises:
@@ -126,10 +125,10 @@ def start(child: Child) -> Running:
             start_new_session=True,
         )
     simulated = "MS_SIMULATION_LEVEL" in child.environment
-    return Running(process, child.timeout, simulated, traces=child.environment.get(TRACES))
+    return RunningProcess(process, child.timeout, simulated, traces=child.environment.get(TRACES))
 
 
-def stop(running: Sequence[Running]) -> None:
+def stop_programs(running: Sequence[RunningProcess]) -> None:
     """End programs and all that is left of their process groups: politely, and after some seconds not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = [one for one in running if _signal_group(one, sign)]
@@ -158,7 +157,7 @@ def _end_marked(traces: str) -> None:
                     left = True
 
 
-def _signal_group(running: Running, sign: int) -> bool:
+def _signal_group(running: RunningProcess, sign: int) -> bool:
     """Send a signal to the group, 0 for none; false if there is no group any more."""
     running.process.poll()  # a leader that has ended but was not waited for would keep the group's number alive
     try:
@@ -173,22 +172,22 @@ def too_long(timeout: float) -> RunError:
     return RunError(msg("dryrun.run.timeout", seconds=round(timeout)), msg("dryrun.run.timeout.hint"))
 
 
-class Watch:
+class ProcessWatch:
     """The programs that must not be left behind."""
 
     def __init__(self) -> None:
-        self._running: list[Running] = []
+        self._running: list[RunningProcess] = []
         self._asked = False
 
-    def add(self, running: Running) -> None:
+    def add(self, running: RunningProcess) -> None:
         """One more."""
         self._running.append(running)
 
-    def remove(self, running: Running) -> None:
+    def remove(self, running: RunningProcess) -> None:
         """One that has ended."""
         self._running.remove(running)
 
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
+    def note_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: note it."""
         self._asked = True
 
@@ -197,7 +196,7 @@ class Watch:
         if self._asked:
             raise KeyboardInterrupt
 
-    def rest(self) -> None:
+    def wait_briefly(self) -> None:
         """Wait until something may have happened, a tenth of a second at most."""
         self.check()
         latest = self._running[-1].process if self._running else None
@@ -210,20 +209,20 @@ class Watch:
 
     def stop_all(self) -> None:
         """End whatever still runs."""
-        stop(self._running)
+        stop_programs(self._running)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watch]:
+def watch_programs() -> Iterator[ProcessWatch]:
     """Note signals instead of raising them, and end every program that was not waited for.
 
     What ms-tune was started to ignore it goes on ignoring: SIGHUP behind ``nohup``, SIGINT as a job in a script's background.
     """
-    watch = Watch()
+    watch = ProcessWatch()
     # Only the main thread may set handlers, and only its handlers are called.
     numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, watch.ask) for number in heard}
+    previous = {number: signal.signal(number, watch.note_signal) for number in heard}
     try:
         yield watch
     finally:
@@ -232,3 +231,70 @@ def watched() -> Iterator[Watch]:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+_PROC = Path("/proc")
+_BUSY_SECONDS = 0.3
+_MOST_WAITS = 20  # those that have run for minutes have waited twice
+_PROCESS_GROUP, _USER_TICKS, _SYSTEM_TICKS = 2, 11, 12  # fields of /proc/PID/stat behind the name, see proc(5)
+
+
+def idle_spinning_threads(group: int) -> int:
+    """Give the threads of a process group that wait by running only what processor time nobody else wants.
+
+    MindSpore's Ascend back end starts a thread for every stream that asks the device for news, ``aclrtProcessReport`` with a
+    time limit, over and over. In simulation its stand-in for that function returns at once
+    (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10), so the thread never sleeps: two of them in dynamic graph, seven
+    and more in static graph, each as hungry as the one that works. On a machine with few cores most of the time goes to them.
+
+    Such a thread is known by what it does: it has no name of its own, has used the processor for a while, and has hardly ever
+    waited for anything. Linux then schedules it as ``SCHED_IDLE``. One that is taken for such a thread by mistake still runs
+    whenever a processor is free.
+
+    Args:
+        group: The number of the process group.
+
+    Returns:
+        How many threads were found to spin; those of earlier calls are counted again.
+    """
+    return sum(_calm_process(process) for process in _processes_of_group(group))
+
+
+def _processes_of_group(group: int) -> Iterator[Path]:
+    for process in _PROC.iterdir():
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if int(_stat_fields(process)[_PROCESS_GROUP]) == group:
+                    yield process
+
+
+def _calm_process(process: Path) -> int:
+    found = 0
+    with contextlib.suppress(OSError):
+        name = (process / "comm").read_text()
+        for thread in (process / "task").iterdir():
+            if thread.name != process.name and _spins(thread, name):
+                os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+                found += 1
+    return found
+
+
+def _spins(thread: Path, name: str) -> bool:
+    """Whether a thread runs without ever waiting; false if it has just ended."""
+    try:
+        fields = _stat_fields(thread)
+        seconds = (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
+        if seconds < _BUSY_SECONDS or (thread / "comm").read_text() != name:
+            return False
+        return _count_waits((thread / "status").read_text()) < _MOST_WAITS
+    except OSError:
+        return False
+
+
+def _stat_fields(process: Path) -> list[str]:
+    """The fields of ``stat`` behind the name, which may hold blanks and parentheses."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def _count_waits(status: str) -> int:
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))

@@ -1,22 +1,29 @@
-"""How many simulated processes this machine can run at once."""
+"""What this machine can run: which CANN, how many simulated processes at once, and jobs on its own devices."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_real_cann
+from ms_tune.dryrun.job import MindFormersJob
+from ms_tune.errors import UnsupportedError
+from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.dryrun.task import Task
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), with a margin of a quarter: the
 # dynamic graph needs 718 MiB for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
-_REFERENCE, _REFERENCE_LAYER = 900 * MIB, 6 * MIB
+_DYNAMIC, _DYNAMIC_LAYER = 900 * MIB, 6 * MIB
 _MINDFORMERS, _MINDFORMERS_LAYER = 1600 * MIB, 160 * MIB
 _SPARE = GIB // 2  # for ms-tune itself and for whatever else runs
 _AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
@@ -25,12 +32,12 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def host_bytes(run: PreparedRun) -> int:
     """Memory that a run will need on the host."""
-    if run.job.to_json()["kind"] in ("reference", "mindspeed", "pynative"):
-        return _REFERENCE + run.layers * _REFERENCE_LAYER
-    return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
+    if isinstance(run.job, MindFormersJob):
+        return _MINDFORMERS + run.layers * _MINDFORMERS_LAYER
+    return _DYNAMIC + run.layers * _DYNAMIC_LAYER
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
@@ -39,13 +46,13 @@ def available_bytes() -> int:
     """Memory that can be had on this machine now, within the limit of a container."""
     found = _AVAILABLE.search(Path("/proc/meminfo").read_text(encoding="utf-8"))
     free = int(found[1]) * KIB if found else GIB
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    limit, used = _read_number(_CGROUP / "memory.max"), _read_number(_CGROUP / "memory.current")
     if limit is not None and used is not None:
         free = min(free, max(0, limit - used))
     return free
 
 
-def jobs(needs: Sequence[int], wanted: int | None) -> int:
+def processes_at_once(needs: Sequence[int], wanted: int | None) -> int:
     """How many of the processes may run at once.
 
     Args:
@@ -55,11 +62,97 @@ def jobs(needs: Sequence[int], wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     largest = max(needs, default=GIB)
-    return max(1, min(cores(), len(needs), (available_bytes() - _SPARE) // largest))
+    return max(1, min(usable_cores(), len(needs), (available_bytes() - _SPARE) // largest))
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+_WITHOUT_DEVICE = 1  # the highest simulation level
+_BY_CANN = "O2"  # `jit_level` at which CANN's graph engine compiles (MindSpore, set_context(jit_config=...))
+
+
+def real_cann() -> Cann:
+    """This machine's own CANN.
+
+    Raises:
+        UnsupportedError: It has none.
+    """
+    found = find_real_cann()
+    if found is None:
+        raise UnsupportedError(msg("stages.real.no-cann"), msg("stages.real.no-cann.hint"))
+    return found
+
+
+def check_level(level: int, cann: Cann) -> None:
+    """Raise :class:`UnsupportedError` unless a simulation level can be had: from 2 on it asks a device."""
+    if level > _WITHOUT_DEVICE and cann.backend is Backend.STAND_IN:
+        raise UnsupportedError(msg("stages.level.executes", level=level), msg("stages.level.executes.hint"))
+
+
+def check_graph_engine(config: Mapping[str, object]) -> None:
+    """Raise :class:`UnsupportedError` if a static-graph config asks for CANN's graph engine and there is no CANN."""
+    context = config.get("context")
+    settings = context.get("jit_config") if isinstance(context, dict) else None
+    level = settings.get("jit_level") if isinstance(settings, dict) else None
+    if level == _BY_CANN and find_real_cann() is None:
+        raise UnsupportedError(msg("dryrun.graph-engine", level=level), msg("dryrun.graph-engine.hint"))
+
+
+SCHEDULER = "scheduler"  # its folder in the run folder
+_HOST = "127.0.0.1"
+_DEVICE = re.compile(r"davinci\d+")
+
+
+def devices_here(folder: Path = Path("/dev")) -> int:
+    """NPUs of this machine: the driver makes ``/dev/davinci0``, ``/dev/davinci1``, ..."""
+    return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
+
+
+def check_devices_suffice(world_size: int, present: int) -> None:
+    """Raise :class:`UnsupportedError` unless the job fits on this machine."""
+    if present < world_size:
+        raise UnsupportedError(
+            msg("stages.real.devices", size=world_size, present=present), msg("stages.real.devices.hint")
+        )
+
+
+def cluster_tasks(tasks: list[Task]) -> list[Task]:
+    """The tasks of ``--real`` as the workers of one cluster, and its scheduler; a task alone needs none.
+
+    MindSpore's dynamic cluster brings the ranks together (``MS_ROLE``, ``MS_SCHED_*``: tutorial "Dynamic Cluster Startup",
+    MindSpore 2.9). Each worker sees one device only, so that what runs in it may call that device 0. This was never run on a
+    device; tests check environment and commands with another program in the place of the training process.
+
+    Args:
+        tasks: One for each rank of the job, by rank.
+    """
+    if len(tasks) == 1:
+        return [_on_device(tasks[0], 0, {})]
+    common = {
+        "MS_WORKER_NUM": str(len(tasks)),
+        "MS_SCHED_HOST": _HOST,
+        "MS_SCHED_PORT": str(_free_port()),
+    }
+    workers = [
+        _on_device(task, number, {**common, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(number)})
+        for number, task in enumerate(tasks)
+    ]
+    scheduler = replace(workers[0], folder=SCHEDULER, environment={**common, "MS_ROLE": "MS_SCHED"})
+    return [scheduler, *workers]
+
+
+def _on_device(task: Task, number: int, extra: dict[str, str]) -> Task:
+    environment = {"ASCEND_RT_VISIBLE_DEVICES": str(number), "DEVICE_ID": "0", **extra}
+    return replace(task, real=True, environment=environment)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port

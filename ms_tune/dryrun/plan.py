@@ -6,16 +6,17 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.extrapolate import counts_of, weights, worst
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.text import Message
@@ -25,7 +26,6 @@ _MOST_SIZES = 8  # further numbers of layers that are tried
 # layer and two: mostly to the last kilobyte, and of a last stage with context parallelism 0.64 % too low (docs/dryrun.md).
 _FEWEST = 2
 _MOST_TRIED = 64  # numbers of layers to begin with
-_EMPTY_CHUNK = "dryrun.layers-chunks"  # what is told where so few layers cannot be spread over a stage's chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class JobPlan:
     skipped: tuple[int, ...]  # stages that need no more than one that is simulated
 
 
-def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
+def plan_job(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     """What has to be run for a request.
 
     Raises:
@@ -66,11 +66,11 @@ def plan(request: DryrunRequest, loaded: LoadedConfig) -> JobPlan:
     """
     prepared = _Prepared(request, loaded)
     try:
-        return _plan(request, prepared)
-    except UsageError as error:
-        if error.message.id != _EMPTY_CHUNK or request.layers is None:
+        return _plan_stages(request, prepared)
+    except TooFewLayersError as error:
+        if request.layers is None:
             raise
-        raise UsageError(error.message, _enough(request, prepared, request.layers)) from None
+        raise UsageError(error.message, _enough_layers(request, prepared, request.layers)) from None
 
 
 class _Prepared:
@@ -80,7 +80,7 @@ class _Prepared:
         self._request, self._loaded = request, loaded
         self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
-    def run(self, stage: int, layers: int | None) -> PreparedRun:
+    def prepare(self, stage: int, layers: int | None) -> PreparedRun:
         """The run of a stage with so many layers; None for all layers.
 
         Raises:
@@ -89,7 +89,7 @@ class _Prepared:
         key = (stage, layers)
         if key not in self._made:
             try:
-                self._made[key] = prepare(replace(self._request, stage=stage, layers=layers), self._loaded)
+                self._made[key] = prepare_run(replace(self._request, stage=stage, layers=layers), self._loaded)
             except MsTuneError as error:
                 self._made[key] = error
         found = self._made[key]
@@ -98,25 +98,25 @@ class _Prepared:
         return found
 
 
-def _enough(request: DryrunRequest, prepared: _Prepared, layers: int) -> Message:
+def _enough_layers(request: DryrunRequest, prepared: _Prepared, layers: int) -> Message:
     """The smallest number of layers from which every stage that is asked for can be derived."""
     for least in range(layers + 1, _MOST_TRIED):
         with contextlib.suppress(MsTuneError):
-            made = _plan(replace(request, layers=least), prepared)
+            made = _plan_stages(replace(request, layers=least), prepared)
             if all(stage.reason is None for stage in made.stages):
                 return msg("stages.layers.least", least=least)
     return msg("stages.layers.hint")
 
 
-def _plan(request: DryrunRequest, prepared: _Prepared) -> JobPlan:
-    first = prepared.run(0, request.layers)
+def _plan_stages(request: DryrunRequest, prepared: _Prepared) -> JobPlan:
+    first = prepared.prepare(0, request.layers)
     stages = first.stages
     per_stage = first.world_size // stages
     if request.ranks:
         chosen = _stages_of_ranks(request.ranks, first.world_size, per_stage)
         skipped: tuple[int, ...] = ()
     else:
-        numbers, skipped = _stages(request, prepared, stages)
+        numbers, skipped = _choose_stages(request, prepared, stages)
         chosen = [(stage, None) for stage in numbers]
     planned = tuple(_stage_plan(request, prepared, *one) for one in chosen)
     most = [stage.full_layers for stage in planned]
@@ -133,7 +133,7 @@ def _stages_of_ranks(ranks: Sequence[int], world_size: int, per_stage: int) -> l
     return [(rank // per_stage, rank) for rank in dict.fromkeys(ranks)]
 
 
-def _stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[list[int], tuple[int, ...]]:
+def _choose_stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[list[int], tuple[int, ...]]:
     """The stages to simulate, and those that are left out because another one needs at least as much."""
     if isinstance(request.stages, tuple):
         unknown = [stage for stage in request.stages if stage >= stages]
@@ -144,100 +144,95 @@ def _stages(request: DryrunRequest, prepared: _Prepared, stages: int) -> tuple[l
     if request.stages is StageChoice.ALL:
         return everything, ()
     counts = [_full_counts(request, prepared, stage) for stage in everything]
-    kept = list(worst(counts))
+    kept = list(undominated_stages(counts))
     return kept, tuple(stage for stage in everything if stage not in kept)
 
 
-def _counts(run: PreparedRun) -> dict[str, int]:
-    return counts_of(run.kinds, run.layers)
-
-
-def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> dict[str, int]:
+def _full_counts(request: DryrunRequest, prepared: _Prepared, stage: int) -> Mapping[StageLayerKind, int]:
     """Layers by kind of the stage that is judged: the full one where it is derived."""
     if request.extrapolate and request.layers is not None:
         with contextlib.suppress(MsTuneError):
-            return _counts(prepared.run(stage, None))
-    return _counts(prepared.run(stage, request.layers))
+            return prepared.prepare(stage, None).layer_counts
+    return prepared.prepare(stage, request.layers).layer_counts
 
 
 def _stage_plan(request: DryrunRequest, prepared: _Prepared, stage: int, rank: int | None) -> StagePlan:
-    sizes = _Sizes(prepared, stage, rank)
+    sizes = _StageRuns(prepared, stage, rank)
     if request.fewest_layers:
-        return _cheapest(sizes)
+        return _cheapest_plan(sizes)
     if request.layers is None:
-        run = sizes.run(None)
+        run = sizes.prepare(None)
         return StagePlan(run, (), (), run.layers if not run.shrunk else None, None)
     most = sizes.full_layers
-    run = sizes.run(request.layers if most is None else min(request.layers, most))
+    run = sizes.prepare(request.layers if most is None else min(request.layers, most))
     if not run.shrunk or not request.extrapolate:
         return StagePlan(run, (), (), run.layers if not run.shrunk else sizes.full_layers, None)
     try:
-        full = sizes.run(None)
+        full = sizes.prepare(None)
     except MsTuneError as error:
         return StagePlan(run, (), (), None, msg("stages.extrapolate.no-full", reason=error.message))
-    same = full.layers == run.layers and _counts(full) == _counts(run)
-    found = StagePlan(run, (), (), full.layers, None) if same else _derived(sizes, run, full)
+    same = full.layers == run.layers and full.layer_counts == run.layer_counts
+    found = StagePlan(run, (), (), full.layers, None) if same else _derive_plan(sizes, run, full)
     if found is not None:
         return found
-    least = next((number for number in range(run.layers + 1, full.layers) if _works(sizes, number, full)), None)
+    least = next((number for number in range(run.layers + 1, full.layers) if _can_derive(sizes, number, full)), None)
     hint = msg("stages.extrapolate.needs", least=least) if least else msg("stages.extrapolate.whole")
     return StagePlan(run, (), (), full.layers, msg("stages.extrapolate.no-sizes", layers=run.layers, hint=hint))
 
 
-class _Sizes:
+class _StageRuns:
     """The runs of one stage, as one of its ranks, with so many layers each."""
 
     def __init__(self, prepared: _Prepared, stage: int, rank: int | None) -> None:
         self._prepared, self._stage, self._rank = prepared, stage, rank
 
-    def run(self, layers: int | None) -> PreparedRun:
+    def prepare(self, layers: int | None) -> PreparedRun:
         """A run; None for all layers.
 
         Raises:
             MsTuneError: The stage cannot be run with so many.
         """
-        made = self._prepared.run(self._stage, layers)
+        made = self._prepared.prepare(self._stage, layers)
         return made if self._rank is None else replace(made, rank=self._rank)
 
     @property
     def full_layers(self) -> int | None:
         """Layers that the config gives the stage; None where that cannot be told."""
         with contextlib.suppress(MsTuneError):
-            full = self.run(None)
+            full = self.prepare(None)
             return full.layers
         return None
 
 
-def _works(sizes: _Sizes, layers: int, full: PreparedRun) -> bool:
-    """Whether a stage can be derived from runs with so many layers and more."""
+def _can_derive(sizes: _StageRuns, layers: int, full: PreparedRun) -> bool:
     with contextlib.suppress(MsTuneError):
-        run = sizes.run(layers)
-        return _derived(sizes, run, full) is not None
+        run = sizes.prepare(layers)
+        return _derive_plan(sizes, run, full) is not None
     return False
 
 
-def _cheapest(sizes: _Sizes) -> StagePlan:
+def _cheapest_plan(sizes: _StageRuns) -> StagePlan:
     """The smallest number of layers that works, unless running all of them takes no more."""
-    full = sizes.run(None)
+    full = sizes.prepare(None)
     if full.shrunk:
         return StagePlan(full, (), (), None, None)
     for layers in range(_FEWEST, min(full.layers, _MOST_TRIED)):
         with contextlib.suppress(MsTuneError):
-            found = _derived(sizes, sizes.run(layers), full)
+            found = _derive_plan(sizes, sizes.prepare(layers), full)
             if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
                 return found
     return StagePlan(full, (), (), full.layers, None)
 
 
-def _derived(sizes: _Sizes, run: PreparedRun, full: PreparedRun) -> StagePlan | None:
+def _derive_plan(sizes: _StageRuns, run: PreparedRun, full: PreparedRun) -> StagePlan | None:
     """The full stage from a run and larger ones; run itself where nothing smaller tells. None if none tells."""
     found: list[PreparedRun] = []
     for layers in range(run.layers + 1, min(run.layers + 1 + _MOST_SIZES, full.layers)):
         try:
-            found.append(sizes.run(layers))
+            found.append(sizes.prepare(layers))
         except MsTuneError:  # a number that does not divide into the chunks of a stage, for example
             continue
-        solved = weights(_counts(full), [_counts(one) for one in (run, *found)])
+        solved = solve_weights(full.layer_counts, [one.layer_counts for one in (run, *found)])
         if solved is not None:
             others = tuple(one for one, factor in zip(found, solved[1:], strict=True) if factor)
             factors = (solved[0], *(factor for factor in solved[1:] if factor))

@@ -49,7 +49,7 @@ class LoadedConfig:
         return replace(self, job=Job(source, dialect=self.dialect))
 
 
-def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:
+def load_config(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:
     """Read the config.
 
     Args:
@@ -61,21 +61,21 @@ def load(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConf
         UsageError: A setting names no place in it.
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
-    original = _flat(source or load_source(path))
+    original = _flatten_bases(source or load_source(path))
     job = Job(original)
     dialect = job.recognition.dialect
     if dialect is None:
         reason = job.recognition.why_not
         message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
-    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short(path)
+    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
     if source is not original:
         job = Job(source, dialect=dialect)
     return LoadedConfig(original, job, name, devices_of(source, dialect, request.devices, path))
 
 
-def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
+def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> PreparedRun:
     """A run of the stage ``request.stage`` with ``request.layers`` layers.
 
     Args:
@@ -87,17 +87,17 @@ def prepare(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Prepa
         UnsupportedError: It asks for something that dryrun cannot run.
         UsageError: There is no such stage.
     """
-    config = loaded or load(request)
+    config = loaded or load_config(request)
     if config.dialect is Dialect.MINDFORMERS:
-        run = mindformers.prepare(config.source, config.name, request, config.devices.count)
+        run = mindformers.prepare_mindformers(config.source, config.name, request, config.devices.count)
     else:
-        run = _dynamic().prepare(config.job, config.name, request, config.devices.count)
+        run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.count)
     run = replace(run, devices_source=config.devices.source)
     told = (msg("normalize.read-from", file=file) for file in config.original.read_from)
     return replace(run, warnings=(*told, *run.warnings))
 
 
-def _flat(source: SourceFile) -> SourceFile:
+def _flatten_bases(source: SourceFile) -> SourceFile:
     """A config in one piece, which the run gets; its own lines are no longer those of the author's file."""
     whole = with_bases(source)
     if whole is source:
@@ -106,7 +106,7 @@ def _flat(source: SourceFile) -> SourceFile:
     return flat.but(read_from=whole.read_from)
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """The path as seen from the working folder, if it lies below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -114,7 +114,7 @@ def _short(path: Path) -> str:
         return str(path)
 
 
-def _dynamic() -> ModuleType:
+def _dynamic_module() -> ModuleType:
     """What prepares jobs of the dynamic graph.
 
     Raises:
@@ -123,7 +123,7 @@ def _dynamic() -> ModuleType:
     try:
         from ms_tune.dryrun import dynamic  # noqa: PLC0415 - the only way to ms_tune.reference, which may be gone
     except ModuleNotFoundError as error:
-        if "reference" not in str(error.name):
+        if "reference" not in str(error.name).split("."):
             raise
         raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
     return dynamic

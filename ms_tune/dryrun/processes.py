@@ -92,11 +92,11 @@ def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
     Args:
         folder: The folder of the command, or of one rank of it.
     """
-    records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_number)]
-    statuses = {name: text for record in records[:_MOST] for name, text in _statuses(record.parent / _FAILED)}
-    found = [process for record in records[:_MOST] if (process := _process(record, statuses)) is not None]
+    records = [folder / _RECORD, *sorted(folder.glob(f"process_*/{_RECORD}"), key=_whole_number)]
+    statuses = {name: text for record in records[:_MOST] for name, text in _process_states(record.parent / _FAILED)}
+    found = [process for record in records[:_MOST] if (process := _read_process(record, statuses)) is not None]
     if len(found) > 1:
-        found = [_moved(process) if process.folder == folder else process for process in found]
+        found = [_moved_process(process) if process.folder == folder else process for process in found]
         _write_logs(folder / LOG, found)
     return tuple(found)
 
@@ -117,10 +117,10 @@ def unhooked_in(folder: Path, processes: Sequence[ProgramProcess]) -> tuple[int,
         for file in (place / _FORKED for place in places):
             known |= set(map(int, file.read_text("ascii").split())) if file.is_file() else set()
         with (folder / LOG).open("rb") as log:
-            for line in _lines(log):
+            for line in _read_lines(log):
                 if _WRITES in line and (match := _LINE.match(line)) and int(match[1]) not in known:
                     found[int(match[1])] = None
-    return tuple(found | dict.fromkeys(number for number in _marks(folder / _ALIVE) if number not in known))
+    return tuple(found | dict.fromkeys(number for number in _read_marks(folder / _ALIVE) if number not in known))
 
 
 def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProcess, int], ...]:
@@ -131,12 +131,14 @@ def killed_forks(processes: Sequence[ProgramProcess]) -> tuple[tuple[ProgramProc
     """
     known = {process.pid for process in processes}
     return tuple(
-        (process, number) for process in processes for number in _marks(process.folder / _MARKS) if number not in known
+        (process, number)
+        for process in processes
+        for number in _read_marks(process.folder / _MARKS)
+        if number not in known
     )
 
 
-def _marks(folder: Path) -> list[int]:
-    """The numbers of the processes that have a mark."""
+def _read_marks(folder: Path) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(name) for name in sorted(os.listdir(folder))[:_MOST] if name.isdecimal()]  # noqa: PTH208 - names are enough
     return []
@@ -156,7 +158,7 @@ def outside_in(folder: Path) -> tuple[tuple[int, str], ...]:
     return tuple((int(number), command) for number, _, command in words if number.isdecimal())
 
 
-def _number(record: Path) -> int:
+def _whole_number(record: Path) -> int:
     digits = record.parent.name.rpartition("_")[2]
     return int(digits) if digits.isdecimal() else 0
 
@@ -166,20 +168,20 @@ def _asked_bytes(gib: object) -> int | None:
     return int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None
 
 
-def _statuses(folder: Path) -> Iterator[tuple[int, str]]:
-    for number in _marks(folder):
+def _process_states(folder: Path) -> Iterator[tuple[int, str]]:
+    for number in _read_marks(folder):
         with contextlib.suppress(OSError), (folder / str(number)).open(encoding="ascii", errors="replace") as file:
             yield number, file.read(_LONGEST_STATUS)
 
 
-def _process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None:
+def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None:
     """What a record tells; None if it tells nothing. The program could have written it itself: nothing is trusted."""
     try:
         if record.stat().st_size > _LARGEST:
             return None
         told = json.loads(record.read_bytes())
         log = told.get("log")
-        reads, bounds = (tuple(map(_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
+        reads, bounds = (tuple(map(_read_place, told.get(name, [])[:_MOST])) for name in ("reads", "bounds"))
         return ProgramProcess(
             folder=record.parent,
             pid=int(told["pid"]),
@@ -189,11 +191,11 @@ def _process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None
             reads=reads,
             bounds=bounds,
             places=int(told.get("places", len(reads))),
-            endless=_endless(record.parent, told),
-            skipped=_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
-            support=tuple(map(_support, told.get("support", [])[:_MOST])),
-            model=MegatronModel.told(told["model"]) if "model" in told else None,
-            failed=str(told.get("failed") or _failed(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],
+            endless=_read_endless(record.parent, told),
+            skipped=_read_place(told["skipped"]) if isinstance(told.get("skipped"), dict) else None,
+            support=tuple(map(_read_support, told.get("support", [])[:_MOST])),
+            model=MegatronModel.from_record(told["model"]) if "model" in told else None,
+            failed=str(told.get("failed") or _failure_text(statuses.get(int(told["pid"]))))[:_LONGEST_ERROR],
             forked_bytes=max(0, int(told.get("forked_bytes", 0))),
             allocated=max(0, int(told.get("allocated", 0))),
             log_from=max(0, int(told.get("log_from", 0))),
@@ -203,15 +205,15 @@ def _process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess | None
         return None
 
 
-def _failed(status: str | None) -> str:
+def _failure_text(status: str | None) -> str:
     return f"exit code {status}" if status else ""
 
 
-def _place(told: Mapping[str, object]) -> ProcessPlace:
+def _read_place(told: Mapping[str, object]) -> ProcessPlace:
     return ProcessPlace(str(told["file"]), int(str(told["line"])), str(told.get("how", "")))
 
 
-def _support(told: Mapping[str, Mapping[str, object]]) -> Message:
+def _read_support(told: Mapping[str, Mapping[str, object]]) -> Message:
     """One text of that room, of which a program's own record could name any."""
     name = str(told["text"]).removeprefix("support.")
     message = Message(f"support.{name}", {**told["params"]})
@@ -219,17 +221,17 @@ def _support(told: Mapping[str, Mapping[str, object]]) -> Message:
     return message
 
 
-def _endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | None:
+def _read_endless(folder: Path, told: Mapping[str, object]) -> ProcessPlace | None:
     if isinstance(told.get("endless"), dict):
-        return _place(told["endless"])  # type: ignore[arg-type]  # seen in the line above
+        return _read_place(told["endless"])  # type: ignore[arg-type]  # seen in the line above
     loops = told.get("graph_loops")
     stuck = folder / _STUCK
     if isinstance(loops, list) and loops and stuck.is_file() and stuck.stat().st_size:
-        return _place(loops[0])
+        return _read_place(loops[0])
     return None
 
 
-def _moved(process: ProgramProcess) -> ProgramProcess:
+def _moved_process(process: ProgramProcess) -> ProgramProcess:
     """The first process, in a folder like those of the others."""
     folder = process.folder / _FIRST
     folder.mkdir(exist_ok=True)
@@ -250,7 +252,7 @@ def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
                     theirs.setdefault(process.pid, []).append((process.log_from, file))
             current: BinaryIO | None = None
             position = 0
-            for line in _lines(stack.enter_context(source.open("rb"))):
+            for line in _read_lines(stack.enter_context(source.open("rb"))):
                 if match := _LINE.match(line):
                     own = theirs.get(int(match[1]), [])
                     # of several programs one after the other in one process the last that had begun
@@ -260,6 +262,6 @@ def _write_logs(common: Path, processes: Sequence[ProgramProcess]) -> None:
                     current.write(line)
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     while line := file.readline(_LONGEST_LINE):
         yield line

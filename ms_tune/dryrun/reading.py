@@ -6,16 +6,19 @@ import json
 import re
 import shutil
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import LOG, too_long
 from ms_tune.dryrun.result import PhasePeak, Reading
 from ms_tune.errors import RunError
-from ms_tune.footprint.report import analyse_rank
+from ms_tune.footprint.findings import findings_between
+from ms_tune.footprint.report import analyse_rank, stages_of
+from ms_tune.footprint.request import MemoryRequest
+from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.memory.request import MemoryRequest
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.log_errors import is_of_mindspore
 from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
@@ -23,12 +26,12 @@ from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.result import RankReport
     from ms_tune.readers.folder import RankFiles
     from ms_tune.text import Message
 
@@ -114,7 +117,7 @@ def reading_of(folder: Path, files: RankFiles, seconds: float) -> Reading:
         report=report,
         phase_peaks=_phase_peaks(report),
         seconds=seconds,
-        warnings=_disagreements(report),
+        warnings=_find_disagreements(report),
     )
 
 
@@ -162,16 +165,15 @@ def _last_words(folder: Path, log: RuntimeLog) -> Message | str:
 
 
 def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
-    """The most memory in each phase."""
     curve = report.curve
     # Every moment must belong to a phase here, so that each of them can be derived from runs of fewer layers.
-    found = peaks_by_phase(curve, report.table, report.contents.phases.around)
+    found = peaks_by_phase(curve, report.table, report.contents.phases.guessed_codes)
     return {phase: PhasePeak(*peak) for phase, peak in found.items()} or {
         None: PhasePeak(curve.peak_bytes, curve.peak_tick)
     }
 
 
-def _disagreements(report: RankReport) -> tuple[Message, ...]:
+def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
     """Whatever does not agree: MindSpore counts the same memory in two other ways, and the child listed its tensors."""
     peak, table, log = report.curve.peak_bytes, report.table, report.log
     found = []
@@ -190,3 +192,53 @@ def _disagreements(report: RankReport) -> tuple[Message, ...]:
     if report.contents.tensors_missing:
         found.append(msg("memory.tensors-missing", missing=report.contents.tensors_missing))
     return tuple(found)
+
+
+class WorstFirst(MemoryReport):
+    """A report whose ranks stand in the order of their verdicts, which may be about more layers than were run."""
+
+    __slots__ = ()
+
+    @property
+    def worst(self) -> RankReport:
+        """The first rank."""
+        return self.ranks[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobReport:
+    """A finished job read once more, for the browser: number formats, launches and collectives, which verdicts do not need."""
+
+    memory: MemoryReport  # its ranks, the worst first
+    stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages nobody knows
+    left_out: int  # ranks that need less and are not in it
+
+
+def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:
+    """The stages of a job, or the ranks of a command.
+
+    Args:
+        result: A finished job that left traces.
+        most: Ranks to show at most.
+
+    Raises:
+        TraceError: A trace cannot be read any more.
+    """
+    if isinstance(result, CommandResult):
+        by_peak = sorted(result.ranks, key=lambda rank: (-rank.verdict.severity, -rank.reading.peak_bytes))
+        ranks = [_in_full(one.reading, one.rank) for one in by_peak[:most]]
+        return JobReport(_memory_report(result.folder, ranks, stages_of(ranks)), (), len(by_peak) - len(ranks))
+    ordered = sorted(result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes))
+    shown = ordered[:most]
+    ranks = [_in_full(stage.reading, stage.run.rank) for stage in shown]
+    memory = _memory_report(result.folder, ranks, [stage.run.stage for stage in shown])
+    return JobReport(memory, tuple(shown), len(ordered) - len(shown))
+
+
+def _in_full(reading: Reading, rank: int | None) -> RankReport:
+    (files,) = find_trace(reading.trace).ranks
+    return analyse_rank(replace(files, rank=rank), MemoryRequest(), lambda _: None)
+
+
+def _memory_report(folder: Path, ranks: Sequence[RankReport], stages: Iterable[int | None]) -> MemoryReport:
+    return WorstFirst(folder, tuple(ranks), tuple(stages), findings_between(ranks, stale=False))

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ms_tune.dialects.layer_plan import recomputes
+from ms_tune.dialects.stage import StageLayerKind
+from ms_tune.enums import LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
-from ms_tune.planning.schedule import Schedule, held
+from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import whole_number
@@ -124,7 +126,7 @@ class DryrunRequest(RunRequest):
         layers: Layers in every simulated stage; None for as many as the config says.
         fewest_layers: In place of ``layers``, the smallest number from which each stage can be derived; a stage that
             would not take less that way is run whole.
-        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare`).
+        stage: The stage that one preparation is for (see :func:`ms_tune.dryrun.prepare.prepare_run`).
         stages: The stages to simulate.
         ranks: The ranks to simulate instead, one process each; empty for one rank a stage.
         extrapolate: Where ``layers`` is less than the config says, derive the peak of all layers.
@@ -230,7 +232,7 @@ class Pipeline:
         """Micro-batches that a stage holds when it holds most, for each chunk; None where nothing tells."""
         if self.schedule is None:
             return None
-        return held(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
+        return in_flight_per_chunk(self.schedule, stage, self.stages, self.chunks, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +255,8 @@ class PreparedRun:
     changes: tuple[SettingChange, ...]  # what is not run as the config says
     not_included: tuple[Message, ...]  # what the figures leave out
     warnings: tuple[Message, ...]  # what the user should know about the config itself
-    # Layers of the simulated stage by kind, such as `{"dense": 1, "moe, recomputed": 3}`: layers of one kind need the
-    # same memory. Empty where all are alike. Full stages are derived from shrunk ones with it.
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    # Layers of the simulated stage by kind; empty where nothing tells them apart. Full stages are derived from shrunk ones with it.
+    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)
     # Bytes of weights, gradients and optimizer state by arithmetic, where that can tell.
     theory: Mapping[str, int] = field(default_factory=dict)
     limited_by: Cap = Cap.CONFIG  # what names `max_device_memory`
@@ -265,11 +266,17 @@ class PreparedRun:
     pipeline: Pipeline = field(default_factory=Pipeline)  # how its micro-batches go through the stages
     # What was held to the framework's own code for such a job, and what was not; empty where that code itself is run.
     standing: tuple[Message, ...] = ()
+    unproved: tuple[Message, ...] = ()  # of what is left out and of this: what nothing held to the framework's own code
 
     @property
     def recomputes(self) -> bool:
         """Whether its framework looks at settings of recompute."""
         return recomputes(self.dialect.value, self.world_size)
+
+    @property
+    def layer_counts(self) -> Mapping[StageLayerKind, int]:
+        """Layers by kind; all of one kind where nothing is known about them."""
+        return self.kinds or {StageLayerKind(LayerKind.UNKNOWN): self.layers}
 
     @property
     def in_flight(self) -> tuple[int, ...] | None:

@@ -9,28 +9,27 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun import machine, real
-from ms_tune.dryrun.backend import check_graph_engine, check_level, real_cann
+from ms_tune.dryrun import machine
+from ms_tune.dryrun import machine as real
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, prepare_cann
-from ms_tune.dryrun.engines.choice import engine_for, reach
+from ms_tune.dryrun.engines.choice import connect_engine, engine_for
 from ms_tune.dryrun.engines.local import LocalEngine
-from ms_tune.dryrun.environment import overridden
+from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
-from ms_tune.dryrun.plan import JobPlan, StagePlan, plan
-from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
-from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult
+from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
+from ms_tune.dryrun.plan import JobPlan, StagePlan, plan_job
+from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
+from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
     create_run_folder,
     file_text,
-    manifest,
-    told_where,
+    make_manifest,
+    tell_folder_if_interrupted,
     write_config,
     write_kept,
     write_manifest,
 )
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import Task
-from ms_tune.dryrun.theory import unlike_theory
+from ms_tune.dryrun.task import Task, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.task import Observer, TaskEngine, TaskState
     from ms_tune.text import Message
-    from ms_tune.verdict.run_record import KeptRank
+    from ms_tune.verdict.run_record import RankRecord
 
 
 def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | None = None) -> DryrunResult:
@@ -62,13 +61,13 @@ def dryrun(request: DryrunRequest, observer: Observer, loaded: LoadedConfig | No
         MsTuneError: The config, this machine or a run is at fault; the text says which.
     """
     mindspore = find_mindspore()
-    job = _planned(request, loaded)
+    job = _plan_request(request, loaded)
     here = _look_around(mindspore, [job], observer)
-    _announce(job, observer)
+    _announce_plan(job, observer)
     folder = create_run_folder(request.run_folder, job.loaded.name)
     job.folder = folder
-    _simulate([job], folder, here, observer, keep_going=False)
-    return _judged(job, here)
+    _run_processes([job], folder, here, observer, keep_going=False)
+    return _judge_job(job, here)
 
 
 def simulate_each(
@@ -93,7 +92,7 @@ def simulate_each(
     planned: list[_SimulatedJob | MsTuneError] = []
     for request, loaded in jobs:
         try:
-            planned.append(_planned(request, loaded))
+            planned.append(_plan_request(request, loaded))
         except MsTuneError as error:
             planned.append(error)
     good = [job for job in planned if isinstance(job, _SimulatedJob)]
@@ -107,23 +106,23 @@ def simulate_each(
             job.folder = folder / f"variant_{number}"
             job.on_read = partial(on_read, number - 1)
             job.on_error = partial(on_error, number - 1)
-    _simulate(good, folder, here, observer, keep_going=True)
-    found = (_variant(request, job, here) for (request, _), job in zip(jobs, planned, strict=True))
+    _run_processes(good, folder, here, observer, keep_going=True)
+    found = (_variant_result(request, job, here) for (request, _), job in zip(jobs, planned, strict=True))
     return SweepResult(folder, tuple(found))
 
 
-def _variant(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Here) -> VariantResult:
+def _variant_result(request: DryrunRequest, job: _SimulatedJob | MsTuneError, here: _Machine) -> VariantResult:
     if isinstance(job, MsTuneError):
         return VariantResult(request.settings, None, job)
     try:
-        result = _judged(job, here) if job.error is None else None
+        result = _judge_job(job, here) if job.error is None else None
     except MsTuneError as error:
         return VariantResult(request.settings, None, error)
     return VariantResult(request.settings, result, job.error)
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _Machine:
     """What the runs run on."""
 
     mindspore: str
@@ -155,10 +154,10 @@ class _SimulatedJob:
     def tasks(self) -> list[Task]:
         """Its processes that leave a trace."""
         runs = [run for stage in self.plan.stages for run in stage.runs]
-        return [_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
+        return [_make_task(run, self.prefix + _folder_of(run, self.plan), self.request) for run in runs]
 
 
-def _announce(job: _SimulatedJob, observer: Observer) -> None:
+def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
     """Tell once, before anything runs, what is run and what is derived from it."""
     told: dict[tuple[object, ...], list[str]] = {}
     for stage in job.plan.stages:
@@ -172,33 +171,33 @@ def _announce(job: _SimulatedJob, observer: Observer) -> None:
         observer.say(msg(text, stages=", ".join(dict.fromkeys(stages)), runs=runs, full=full))
 
 
-def _planned(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _SimulatedJob:
-    loaded = loaded or load(request)
+def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _SimulatedJob:
+    loaded = loaded or load_config(request)
     if not request.real:
         if loaded.dialect is Dialect.MINDFORMERS:
             check_graph_engine(loaded.source.data)
-        job = _SimulatedJob(request, loaded, plan(request, loaded))
+        job = _SimulatedJob(request, loaded, plan_job(request, loaded))
         # What the device would refuse is told before anything runs.
         device = device_of(request.chip, request.device_bytes)
         limit_of(device, job.first.max_device_memory, job.first.limited_by)
         return job
     # On devices every rank runs, and what is shrunk is not run twice.
-    world_size = prepare(request, loaded).world_size
-    real.check_devices(world_size, real.devices_here())
+    world_size = prepare_run(request, loaded).world_size
+    real.check_devices_suffice(world_size, real.devices_here())
     whole = replace(request, ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
-    return _SimulatedJob(whole, loaded, plan(whole, loaded))
+    return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
 
 
-def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Here:
+def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
     """What the runs need beside MindSpore: MindFormers, and CANN's libraries. Stand-ins take ten seconds to build."""
-    reach(jobs[0].request.engine, observer)
+    connect_engine(jobs[0].request.engine, observer)
     needs = any(job.first.dialect is Dialect.MINDFORMERS for job in jobs)
     mindformers = _mindformers_version() if needs else None
     if jobs[0].request.real:
-        return _Here(mindspore.version, mindformers, real_cann())
+        return _Machine(mindspore.version, mindformers, real_cann())
     cann = prepare_cann(mindspore, observer.say)
     check_level(jobs[0].request.level, cann)
-    return _Here(mindspore.version, mindformers, cann)
+    return _Machine(mindspore.version, mindformers, cann)
 
 
 def _mindformers_version() -> str:
@@ -206,14 +205,13 @@ def _mindformers_version() -> str:
     return importlib.metadata.version("mindformers")
 
 
-def _simulate(
-    jobs: Sequence[_SimulatedJob], folder: Path, here: _Here, observer: Observer, *, keep_going: bool
+def _run_processes(
+    jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine, observer: Observer, *, keep_going: bool
 ) -> None:
-    """Run the processes of all jobs and read what they leave."""
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
     if jobs[0].request.real:
-        tasks = real.cluster(tasks)
+        tasks = real.cluster_tasks(tasks)
     _write_inputs(jobs, folder, here)
     observer.begin(tasks)
     begin = time.monotonic()
@@ -242,8 +240,8 @@ def _simulate(
                 raise
             job.on_error(error)
 
-    with told_where(folder, observer):
-        _engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
+    with tell_folder_if_interrupted(folder, observer):
+        _choose_engine(jobs[0].request, here, tasks).run(tasks, folder, tell, read)
 
 
 @cache
@@ -252,13 +250,13 @@ def _load_readers() -> None:
     from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - see above
 
 
-def _engine(request: DryrunRequest, here: _Here, tasks: Sequence[Task]) -> TaskEngine:
+def _choose_engine(request: DryrunRequest, here: _Machine, tasks: Sequence[Task]) -> TaskEngine:
     if request.real:  # the ranks wait for each other
         return LocalEngine(here.cann, len(tasks))
     return engine_for(request.engine, tasks, here.cann, request.jobs)
 
 
-def _task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
+def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
     return Task(
         folder=folder,
         files={JOB_FILE: file_text(run.job.to_json()), **run.files},
@@ -279,7 +277,7 @@ def _folder_of(run: PreparedRun, job: JobPlan) -> str:
     return f"rank_{run.rank}" if is_main else f".layers_{run.layers}/rank_{run.rank}"
 
 
-def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Here) -> None:
+def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -> None:
     """The user's config as it was, what is run otherwise, and what repeats the run."""
     first = jobs[0].tasks()[0]
     child = child_of(first, folder / first.folder, here.cann)
@@ -296,17 +294,17 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Here) -> N
             for task in job.tasks()
         ],
     }
-    write_manifest(folder, manifest(list(child.command), child.environment, facts))
+    write_manifest(folder, make_manifest(list(child.command), child.environment, facts))
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
         if not job.request.real:  # until it is judged
             write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
 
 
-def _judged(job: _SimulatedJob, here: _Here) -> DryrunResult:
+def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
     if job.folder is None:
         raise AssertionError(job.prefix)
-    stages = () if not job.request.level else _stages(job)
+    stages = () if not job.request.level else _judge_stages(job)
     runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
         folder=job.folder,
@@ -320,25 +318,25 @@ def _judged(job: _SimulatedJob, here: _Here) -> DryrunResult:
         skipped=job.plan.skipped,
         seconds=job.seconds,
         not_included=_not_included(here.cann, runs, job.plan),
-        warnings=_warnings(job, stages),
+        warnings=_collect_warnings(job, stages),
     )
 
 
-def _stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
+def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     """The stages, judged; what other commands need for the same verdict is kept in the run folder."""
-    found = [_stage(stage, job) for stage in job.plan.stages]
+    found = [_judge_one(stage, job) for stage in job.plan.stages]
     if job.folder is not None and not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
         write_kept(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)
 
 
-def _stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, KeptRank]:
-    from ms_tune.dryrun.judge import extrapolated, judged, layer_activations  # noqa: PLC0415 - it needs numpy
+def _judge_one(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, RankRecord]:
+    from ms_tune.dryrun.judge import extrapolate_stage, judge_stage, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
-    whole = extrapolated(stage, readings)
-    kept, verdict = judged(job.request, stage, readings[0], whole)
+    whole = extrapolate_stage(stage, readings)
+    kept, verdict = judge_stage(job.request, stage, readings[0], whole)
     result = StageResult(
         run=stage.run,
         reading=readings[0],
@@ -357,12 +355,11 @@ def _not_included(cann: Cann, runs: Sequence[PreparedRun], job: JobPlan) -> tupl
     simulated = {run.stage for run in runs}
     if len(simulated) + len(job.skipped) < job.pipeline_stages:
         always.append(msg("dryrun.not-included.other-stages"))
-    own = [message for run in runs for message in run.not_included if message.id != "dryrun.not-included.other-stages"]
-    return _once([*always, *own])
+    return _drop_repeated([*always, *(message for run in runs for message in run.not_included)])
 
 
-def _warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Message, ...]:
-    changed = overridden(os.environ)
+def _collect_warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Message, ...]:
+    changed = overridden_variables(os.environ)
     found = [message for stage in job.plan.stages for message in stage.run.warnings]
     found += [stage.reason for stage in job.plan.stages if stage.reason is not None]
     found += [msg("stages.extrapolate.too-few") for stage in job.plan.stages if stage.from_too_few]
@@ -370,11 +367,10 @@ def _warnings(job: _SimulatedJob, stages: Sequence[StageResult]) -> tuple[Messag
     found += [message for stage in stages for message in unlike_theory(stage.theory)]
     if changed:
         found.append(msg("dryrun.warning.overridden", names=", ".join(changed)))
-    return _once(found)
+    return _drop_repeated(found)
 
 
-def _once(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Each message once, in the order of their first turn."""
+def _drop_repeated(messages: Sequence[Message]) -> tuple[Message, ...]:
     seen: dict[str, Message] = {}
     for message in messages:
         seen.setdefault(f"{message.id} {sorted(message.params.items())}", message)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.settings import changed_text, unified_diff
 from ms_tune.encode import json_text
 from ms_tune.errors import RunError, UsageError, reason_of
-from ms_tune.native.cache import cache_root
+from ms_tune.native import cache_root
 from ms_tune.text import msg
 from ms_tune.verdict.run_record import FILE, to_json
 from ms_tune.version import __version__
@@ -72,7 +72,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def told_where(folder: Path, observer: Observer) -> Iterator[None]:
+def tell_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[None]:
     """Tell where a run lies that is interrupted: what was written of it can be read."""
     try:
         yield
@@ -94,7 +94,7 @@ def file_text(value: Mapping[str, object]) -> str:
 
 
 @contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     Raises:
         RunError: It cannot be written.
     """
-    with _writing(folder):
+    with _write_errors(folder):
         write_json(folder / "manifest.json", content)
 
 
@@ -117,11 +117,11 @@ def write_kept(folder: Path, kept: RunRecord) -> None:
     Raises:
         RunError: It cannot be written.
     """
-    with _writing(folder):
+    with _write_errors(folder):
         write_json(folder / FILE, to_json(kept))
 
 
-def manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
+def make_manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:
     """What one needs to repeat the run."""
     recorded = {
         name: value
@@ -139,7 +139,7 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
     """
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
-    with _writing(folder):
+    with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(config.original.text, encoding="utf-8")
         (folder / "config.diff").write_text(

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command import cann_for
-from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of
-from ms_tune.dryrun.launched import parts_of as ranks_of
-from ms_tune.dryrun.launched import without_ranks
+from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of, without_ranks
+from ms_tune.dryrun.command_tasks import rank_parts as ranks_of
 from ms_tune.dryrun.launchers.job import jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
-from ms_tune.dryrun.stack import Documented, StackPart, documented, missing, parts_of, refusals, unlike
+from ms_tune.dryrun.stack import (
+    Documented,
+    StackPart,
+    differing_parts,
+    documented_set,
+    find_refusals,
+    missing_parts,
+    parts_of,
+)
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -23,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.dryrun.launcher import ProcessEnd
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.request import CommandRequest
     from ms_tune.dryrun.task import Observer
     from ms_tune.text import Message
@@ -74,25 +81,27 @@ def check_script(request: CommandRequest, observer: Observer) -> ScriptCheck:
         here = folder / task.folder
         ended = run_tasks(asked, [task], folder, cann, observer)[task.folder]
         jobs = jobs_in(here)
-        checked = tuple(map(_checked, jobs))
+        checked = tuple(map(_check_job, jobs))
         problems: list[tuple[Message, Message | None]] = [*without_ranks(jobs, here)]
         for one in checked:
-            problems += _problems(one)
+            problems += _find_problems(one)
         for part in ranks_of(jobs, ended):
-            problems += [(part.named(reason), None) for reason in _failed(part.folder, part.ended, task.timeout)]
+            problems += [
+                (part.name_problem(reason), None) for reason in _why_failed(part.folder, part.ended, task.timeout)
+            ]
         if not jobs:
-            problems += [(reason, None) for reason in _failed(here, ended, task.timeout)]
+            problems += [(reason, None) for reason in _why_failed(here, ended, task.timeout)]
         if not jobs and not problems:
             known = "alone" if processes_of(here) else "nothing"
             problems.append((msg(f"stack.{known}"), msg(f"stack.{known}.hint")))
     return ScriptCheck(request.command, checked, tuple(problems))
 
 
-def _checked(job: LaunchedJob) -> JobCheck:
+def _check_job(job: LaunchedJob) -> JobCheck:
     facts = load("launchers")["megatron"]
     folders = job.look.folders if job.look is not None else {}
     parts = parts_of(folders)
-    wanted = documented(parts)
+    wanted = documented_set(parts)
     paths = {*facts["tokenizer"], *facts["data"]}
     megatron = all(any(word.partition("=")[0] == name for word in job.arguments) for name in facts["known_by"])
     return JobCheck(
@@ -100,23 +109,23 @@ def _checked(job: LaunchedJob) -> JobCheck:
         look=job.look,
         parts=parts,
         megatron=megatron,
-        missing=missing(parts) if job.look is not None and megatron else (),
+        missing=missing_parts(parts) if job.look is not None and megatron else (),
         documented=wanted,
-        unlike=tuple(unlike(parts, wanted)),
+        unlike=tuple(differing_parts(parts, wanted)),
         made_up=tuple(change for change in job.changes if change.key in paths and change.before is not None),
     )
 
 
-def _problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
+def _find_problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
     if one.look is not None:
-        yield from refusals(one.parts, one.look.folders)
+        yield from find_refusals(one.parts, one.look.folders)
     if one.missing:
         told = ", ".join(f"{name} {one.documented.parts.get(name, '')}".rstrip() for name in one.documented.parts)
         params = {"release": one.documented.release, "parts": told, "script": one.documented.script}
         yield msg("stack.missing", parts=", ".join(one.missing)), msg("stack.documented", **params)
 
 
-def _failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
+def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
     """Why a process failed, if it did; where its log lies is not told, since that is gone in a moment."""
     try:
         check_end(folder, ended, timeout, level=0)

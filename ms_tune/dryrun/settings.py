@@ -38,10 +38,10 @@ def parse_sweep(text: str) -> tuple[Setting, ...]:
     name, equals, raw = text.partition("=")
     if not equals:
         raise UsageError(msg("stages.set.form", text=text), msg("stages.set.form.hint"))
-    return tuple(Setting.parse(f"{name}={value}") for value in _split(raw))
+    return tuple(Setting.parse(f"{name}={value}") for value in _split_path(raw))
 
 
-def _split(raw: str) -> list[str]:
+def _split_path(raw: str) -> list[str]:
     values, depth, quote = [""], 0, ""
     for letter in raw:
         if letter == "," and not depth and not quote:
@@ -57,7 +57,7 @@ def _split(raw: str) -> list[str]:
     return values
 
 
-def variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunRequest]:
+def list_variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunRequest]:
     """Every combination of the swept values, each with the request's own settings.
 
     Args:
@@ -68,11 +68,11 @@ def variants(request: DryrunRequest, sweeps: Iterable[str]) -> list[DryrunReques
         UsageError: A sweep is not of this form, or there are too many variants.
     """
     swept = list(map(parse_sweep, sweeps))
-    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combined(swept)]
+    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
 
 
 def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[CommandRequest]:
-    """As :func:`variants`, for options of launched programs; a value with commas stands in quotes.
+    """As :func:`list_variants`, for options of launched programs; a value with commas stands in quotes.
 
     Raises:
         UsageError: A sweep cannot be read, or there are too many variants.
@@ -80,11 +80,11 @@ def option_variants(request: CommandRequest, sweeps: Iterable[str]) -> list[Comm
     swept = []
     for text in sweeps:
         name, _, raw = text.partition("=")
-        swept.append([CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split(raw)])
-    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combined(swept)]
+        swept.append([CommandRequest.parse_setting(f"{name}={value.strip(_QUOTES)}") for value in _split_path(raw)])
+    return [replace(request, settings=(*request.settings, *chosen)) for chosen in _combine_values(swept)]
 
 
-def _combined(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
+def _combine_values(swept: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
     """Every combination.
 
     Raises:
@@ -114,8 +114,8 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
         _check_known(source, setting.path, dialect)
     kind = ChangeKind.SET_VALUE if present else ChangeKind.ADD_KEY
     try:
-        text, changes = _edited(
-            source, ValueChange(kind, setting.path, raw=setting.raw), _followers(source, setting.path)
+        text, changes = _edit_text(
+            source, ValueChange(kind, setting.path, raw=setting.raw), _anchored_places(source, setting.path)
         )
     except EditRefusedError as error:
         refused = msg("stages.set.refused", setting=str(setting), reason=error.message)
@@ -124,27 +124,27 @@ def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None)
     return edited if changes else source
 
 
-def _followers(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
+def _anchored_places(source: SourceFile, path: KeyPath) -> tuple[KeyPath, ...]:
     """The places that take a number or word from here through an anchor: ``x: &dp 2`` and ``y: *dp``."""
     here = source.position(path)
     if here is None or here.plain is None or here.value != here.definition:
         return ()
     return tuple(
         place
-        for place in _places(source.data, ())
+        for place in _list_places(source.data, ())
         if place != path and (there := source.position(place)) is not None and there.definition == here.definition
     )
 
 
-def _places(node: object, path: KeyPath) -> Iterator[KeyPath]:
+def _list_places(node: object, path: KeyPath) -> Iterator[KeyPath]:
     """Every key path of the config, aliases followed."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in items:
         yield (*path, key)
-        yield from _places(value, (*path, key))
+        yield from _list_places(value, (*path, key))
 
 
-def _edited(source: SourceFile, change: ValueChange, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
+def _edit_text(source: SourceFile, change: ValueChange, followers: Sequence[KeyPath] = ()) -> tuple[str, bool]:
     """The text after a change, and whether it is another one.
 
     Args:
@@ -195,7 +195,7 @@ def changed_text(source: SourceFile, changes: Sequence[tuple[str, object]]) -> s
         kind = ChangeKind.SET_VALUE if current.get(path, MISSING) is not MISSING else ChangeKind.ADD_KEY
         change = ValueChange(ChangeKind.REMOVE_KEY, path) if value is None else ValueChange(kind, path, value)
         try:
-            text, _ = _edited(current, change)
+            text, _ = _edit_text(current, change)
             current = parse_source(text, source.path)
         except (EditRefusedError, ConfigError):
             refused.append(f"# {key}: {'(left out)' if value is None else value}")

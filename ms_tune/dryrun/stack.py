@@ -61,7 +61,7 @@ def defect_in(error: str) -> Message | None:
     return next((msg(f"stack.defect.{row['text']}") for row in load("stack")["defects"] if row["error"] in error), None)
 
 
-def modules() -> tuple[str, ...]:
+def module_names() -> tuple[str, ...]:
     """The top-level modules to be looked for."""
     facts = load("stack")
     names = [part["module"] for part in facts["parts"].values()]
@@ -73,13 +73,15 @@ def parts_of(folders: Mapping[str, Sequence[str]], *, thorough: bool = True) -> 
     """The parts.
 
     Args:
-        folders: Where the program's Python finds each of :func:`modules`.
+        folders: Where the program's Python finds each of :func:`module_names`.
         thorough: Read sources, too, to tell a release by its arguments.
     """
-    return tuple(_part(name, facts, folders, thorough=thorough) for name, facts in load("stack")["parts"].items())
+    return tuple(_read_part(name, facts, folders, thorough=thorough) for name, facts in load("stack")["parts"].items())
 
 
-def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence[str]], *, thorough: bool) -> StackPart:
+def _read_part(
+    name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence[str]], *, thorough: bool
+) -> StackPart:
     places = [Path(place) for place in folders.get(str(facts["module"]), ())]
     before = facts.get("before")
     if not places and isinstance(before, dict):
@@ -96,17 +98,17 @@ def _part(name: str, facts: Mapping[str, object], folders: Mapping[str, Sequence
     release = _of_package(folder, str(facts["module"])) or _of_file(places, facts.get("version_file"))
     if release is not None:
         return StackPart(name, folder, release, "package")
-    branch = _branch(folder)
+    branch = _checked_out_branch(folder)
     return StackPart(name, folder, branch, "branch" if branch is not None else None)
 
 
 def _of_package(folder: Path, package: str) -> str | None:
     """The version in the metadata beside a package."""
-    found = _metadata(folder, package)
+    found = _metadata_folder(folder, package)
     return None if found is None else found.name.split("-")[1].removesuffix(".dist").removesuffix(".egg")
 
 
-def _metadata(folder: Path, package: str) -> Path | None:
+def _metadata_folder(folder: Path, package: str) -> Path | None:
     """The folder of metadata beside a package, as an installer or an unpacked wheel leaves it."""
     for parent in dict.fromkeys((folder.parent, folder.resolve().parent)):
         for ending in ("dist-info", "egg-info"):
@@ -124,7 +126,7 @@ def _of_file(places: Sequence[Path], name: object) -> str | None:
     return None
 
 
-def _branch(folder: Path) -> str | None:
+def _checked_out_branch(folder: Path) -> str | None:
     """The branch that a checkout is on, or the tag whose commit it is."""
     here = folder.resolve()
     for parent in (here, *here.parents[:3]):
@@ -134,17 +136,17 @@ def _branch(folder: Path) -> str | None:
     return None
 
 
-def refusals(
+def find_refusals(
     parts: Sequence[StackPart], folders: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Message, Message | None]]:
     """Why the parts cannot run together, each with what to do about it."""
     found = {part.name: part for part in parts}
     adapter, mindspore = found[_ADAPTER], found[_MINDSPORE]
-    metadata = _metadata(adapter.folder, "msadapter") if adapter.folder is not None else None
+    metadata = _metadata_folder(adapter.folder, "msadapter") if adapter.folder is not None else None
     if metadata is not None and mindspore.release is not None:
-        own = _numbers(mindspore.release)
+        own = _release_numbers(mindspore.release)
         for sign, wanted in _NEEDS.findall(read_source_text(metadata / "METADATA")):
-            if not _COMPARED[sign](own, _numbers(wanted)):
+            if not _COMPARED[sign](own, _release_numbers(wanted)):
                 params = {"adapter": adapter.release, "needs": f"{sign}{wanted}", "release": mindspore.release}
                 yield msg("stack.refuses", **params), None
     hides = load("stack")["hidden_by"]
@@ -154,13 +156,13 @@ def refusals(
             yield msg("stack.hidden", place=place), msg("stack.hidden.hint")
 
 
-def missing(parts: Sequence[StackPart]) -> tuple[str, ...]:
+def missing_parts(parts: Sequence[StackPart]) -> tuple[str, ...]:
     """The parts that a program of MindSpeed-LLM needs and that were not found."""
     absent = {part.name for part in parts if part.folder is None}
     return tuple(name for name in load("stack")["needed"] if name in absent)
 
 
-def documented(parts: Sequence[StackPart]) -> Documented:
+def documented_set(parts: Sequence[StackPart]) -> Documented:
     """The documented set of parts that goes with the MindSpeed-LLM that was found; the last one if none does."""
     own = next(part for part in parts if part.name == _LLM)
     rows = load("stack")["releases"]
@@ -170,24 +172,24 @@ def documented(parts: Sequence[StackPart]) -> Documented:
     return Documented(release, row.pop("script"), row)
 
 
-def unlike(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
+def differing_parts(parts: Sequence[StackPart], wanted: Documented) -> Iterator[tuple[StackPart, str]]:
     """The parts that are of another release than is documented, with that release."""
     for part in parts:
         told = wanted.parts.get(part.name)
         if told is None or part.release is None or not _NUMBER.search(told):
             continue
-        if not any(_same(one, told) for one in part.release.split(", ")):
+        if not any(_is_same_release(one, told) for one in part.release.split(", ")):
             yield part, told
 
 
 _NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")
 
 
-def _same(release: str, told: str) -> bool:
+def _is_same_release(release: str, told: str) -> bool:
     """Whether ``0.12.1`` is what ``core_v0.12.1`` names, or ``2.2.0_core_r0.12.1`` what ``v2.2.0_core_r0.12.1`` does."""
     own, other = _NUMBER.findall(release), _NUMBER.findall(told)
     return bool(own) and own == other[: len(own)]
 
 
-def _numbers(release: str) -> tuple[int, ...]:
+def _release_numbers(release: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", release.partition("rc")[0])[:3]))

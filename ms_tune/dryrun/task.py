@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.launchers.programs import BIN
+from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, real_environment, simulation_environment
+from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
+from ms_tune.dryrun.launchers.programs import BIN, LaunchPlan, launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
+    from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.text import Message
 
@@ -44,7 +48,7 @@ class Task:
     # Executable texts by name, which a command finds first in its PATH.
     programs: Mapping[str, str] = field(default_factory=dict)
     # What is to be simulated of the jobs that a command launches, as fields of
-    # `ms_tune.dryrun.launchers.programs.Wanted`; None where launchers are left alone.
+    # `ms_tune.dryrun.launchers.programs.LaunchPlan`; None where launchers are left alone.
     launched: Mapping[str, Any] | None = None
 
 
@@ -115,10 +119,10 @@ def state_of(folder: Path, elapsed: float) -> TaskState:
     except (OSError, ValueError, KeyError, TypeError):
         phase, step, steps = "start", 0, 0
     known = phase if phase in _PHASES else "start"
-    return TaskState(known, step, steps, _blocks(folder / LOG) if known == "write" else None, elapsed)
+    return TaskState(known, step, steps, _count_blocks(folder / LOG) if known == "write" else None, elapsed)
 
 
-def _blocks(log: Path) -> int | None:
+def _count_blocks(log: Path) -> int | None:
     try:
         with log.open("rb") as file:
             file.seek(0, 2)
@@ -127,3 +131,38 @@ def _blocks(log: Path) -> int | None:
     except OSError:
         return None
     return int(found[-1]) if found else None
+
+
+_SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
+# What every Python process of the program loads first.
+_STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
+
+
+def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
+    """The process of a task.
+
+    Args:
+        task: The task.
+        folder: Its folder on this machine.
+        cann: This machine's CANN, real or stand-in.
+        base: The environment to start from; None for that of ms-tune.
+    """
+    own = os.environ if base is None else base
+    if task.real:
+        environment = real_environment(cann.environment(own), folder)
+    else:
+        environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
+    environment |= task.environment
+    if task.command:
+        environment[TRACES] = str(folder)
+        environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
+        if task.launched is not None:
+            wanted = LaunchPlan(**task.launched)
+            environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, wanted)
+        command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
+        return ChildProcess(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
+    # A checkout that is run in place must be found from the run's folder too.
+    checkout = str(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
+    return ChildProcess((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)

@@ -51,8 +51,8 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
     if stage is None or is_legacy(config.data) or "static" not in facts.modes:
         return {}
     try:
-        _check(config)
-        model, split = _model(config, facts), _split(config)
+        _check_settings(config)
+        model, split = _static_model(config, facts), _static_split(config)
         _check_sizes(model, split, stage)
         found = static_bytes(model, split, stage)
     except _UnknownError:
@@ -60,7 +60,7 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
     return {"weights": found.weights, "optimizer_state": found.optimizer_state}
 
 
-def _check(config: ConfigCopy) -> None:
+def _check_settings(config: ConfigCopy) -> None:
     """Raise :class:`_UnknownError` where a setting has none of the values that leave weights as they are told here."""
     told = load("weights")
     for path, values in (
@@ -117,8 +117,7 @@ class _Settings:
         return value
 
 
-def _foreign(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
-    """Keys that a model's own class or network does not serve."""
+def _foreign_keys(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
     if not latent:
         yield from (*_LATENT_KEYS, "num_nextn_predict_layers", "first_k_dense_replace")
         yield from _EXPERT_KEYS[1:3] if experts else _EXPERT_KEYS
@@ -128,12 +127,12 @@ def _foreign(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
         yield "tie_word_embeddings"
 
 
-def _model(config: ConfigCopy, facts: ModelFacts) -> StaticModel:
+def _static_model(config: ConfigCopy, facts: ModelFacts) -> StaticModel:
     settings, kind = _Settings(config.get(MODEL), facts), str(facts.kind)
     latent = settings.flag("multi_latent_attention")
     experts = any(key in facts.defaults for key in names_of("num_moe_experts"))
     predicts = settings.get("num_nextn_predict_layers") or 0
-    foreign = _foreign(kind, latent=latent, experts=experts)
+    foreign = _foreign_keys(kind, latent=latent, experts=experts)
     if latent is not facts.latent or any(settings.get(key) for key in foreign) or predicts not in (0, 1):
         raise _UnknownError
     if settings.get("params_dtype") not in tuple(DType):
@@ -150,19 +149,19 @@ def _model(config: ConfigCopy, facts: ModelFacts) -> StaticModel:
         qk_norm=kind.startswith("qwen3") or settings.flag("qk_layernorm"),
         tied=settings.flag("tie_word_embeddings"),
         predicts=predicts == 1,
-        latent=_latent(settings) if latent else None,
+        latent=_latent_attention(settings) if latent else None,
         joined=latent and settings.flag("mla_qkv_concat"),
-        experts=_experts(settings) if experts else None,
+        experts=_static_experts(settings) if experts else None,
         dtype=DType(str(settings.get("params_dtype"))),
     )
 
 
-def _latent(settings: _Settings) -> LatentAttention:
+def _latent_attention(settings: _Settings) -> LatentAttention:
     queries = settings.size("q_lora_rank") if settings.get("q_lora_rank") is not None else None
     return LatentAttention(queries, *(settings.size(key) for key in _LATENT_KEYS[1:]))
 
 
-def _experts(settings: _Settings) -> StaticExperts:
+def _static_experts(settings: _Settings) -> StaticExperts:
     """The experts; the shared ones are one, as wide as all of them together, or as wide as the config says."""
     key = "num_experts" if settings.get("num_experts") is not None else "n_routed_experts"
     width, shared = settings.size("moe_intermediate_size"), "moe_shared_expert_intermediate_size"
@@ -177,7 +176,7 @@ def _experts(settings: _Settings) -> StaticExperts:
     )
 
 
-def _split(config: ConfigCopy) -> StaticSplit:
+def _static_split(config: ConfigCopy) -> StaticSplit:
     """How the stage is split over its ranks.
 
     Sources: MindSpore's ``set_auto_parallel_context``; MindFormers sets all sizes to 1 where operators are not split.

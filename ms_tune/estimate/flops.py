@@ -9,6 +9,11 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.job_parts import ModelShape
+    from ms_tune.facts.models import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +90,85 @@ def prediction_flops(widths: Widths) -> int:
     Source: DeepSeek-V3's report, section 2.2; Megatron-LM core_v0.12.1 ``transformer/multi_token_prediction.py`` (``eh_proj``).
     """
     return 2 * 2 * widths.hidden * widths.hidden + head_flops(widths)
+
+
+# What the models of MindFormers' older classes (legacy) call a field.
+_OTHER_NAMES = {
+    "num_attention_heads": "num_heads",
+    "num_query_groups": "n_kv_heads",
+    "ffn_hidden_size": "intermediate_size",
+    "num_moe_experts": "expert_num",
+    "moe_router_topk": "num_experts_chosen",
+}
+_GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
+
+
+def widths_of(model: ModelConfig) -> Widths | None:
+    """The sizes of a config's model that its operations follow from; None where one of them is not known."""
+    hidden, heads = whole_number(model, "hidden_size"), whole_number(model, "num_attention_heads")
+    inner, words, tokens = (whole_number(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
+    if not (hidden and heads and inner and words and tokens):
+        return None
+    experts = whole_number(model, "num_moe_experts") or 0
+    experts = experts if experts > 1 else 0
+    expert = whole_number(model, "moe_ffn_hidden_size") or inner
+    # All shared experts are one, as wide as they are together where no width is written (`TransformerConfig.__post_init__`).
+    shared = model.number("moe_shared_expert_intermediate_size")
+    if shared is None and experts:
+        shared = (whole_number(model, "shared_expert_num") or 0) * expert
+    # Both legacy networks have a gate and no key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
+    gated = model.facts.legacy or model.value("gated_linear_unit") is True
+    gated = gated or str(model.value("hidden_act")).lower() in _GATED
+    return Widths(
+        hidden=hidden,
+        tokens=tokens,
+        vocabulary=words,
+        attention=_attention_of(model, hidden, heads),
+        feed_forward=inner,
+        gated=gated,
+        experts=experts,
+        chosen=(whole_number(model, "moe_router_topk") or 1) if experts else 0,
+        expert=expert,
+        shared=max(shared or 0, 0),
+    )
+
+
+def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
+    rank = whole_number(model, "kv_lora_rank")
+    if model.facts.latent and rank:
+        rotary = whole_number(model, "qk_pos_emb_head_dim") or 0
+        head = (whole_number(model, "qk_head_dim") or hidden // heads) + rotary
+        value = whole_number(model, "v_head_dim") or hidden // heads
+        return Attention(heads, heads, head, value, whole_number(model, "q_lora_rank") or 0, rank, rotary)
+    head = whole_number(model, "kv_channels") or hidden // heads
+    return Attention(heads, whole_number(model, "num_query_groups") or heads, head, head)
+
+
+def whole_number(model: ModelConfig, name: str) -> int | None:
+    """A size above zero, under any of its names."""
+    found = model.number(name)
+    if found is None and name in _OTHER_NAMES:
+        found = model.number(_OTHER_NAMES[name])
+    return found if found is not None and found > 0 else None
+
+
+def widths_of_shape(shape: ModelShape) -> Widths:
+    """The same sizes of a model whose shape is known."""
+    latent, experts = shape.latent, shape.experts
+    attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
+    if latent is not None:
+        heads = shape.num_attention_heads
+        ranks = (latent.query_rank or 0, latent.key_value_rank, latent.rotary_size)
+        attention = Attention(heads, heads, latent.head_size, latent.value_size, *ranks)
+    return Widths(
+        hidden=shape.hidden_size,
+        tokens=shape.seq_length,
+        vocabulary=shape.vocab_size,
+        attention=attention,
+        feed_forward=shape.ffn_hidden_size,
+        gated=shape.gated,
+        experts=experts.count if experts else 0,
+        chosen=experts.per_token if experts else 0,
+        expert=experts.ffn_hidden_size if experts else 0,
+        shared=experts.shared_ffn_hidden_size if experts else 0,
+    )

@@ -1,7 +1,7 @@
 """What a stage of a Megatron program holds, by closed forms.
 
 What stays for the whole step is theory's 18 bytes a parameter, 6 + 12 / ranks with the distributed optimizer, over the parameters
-that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.activations` tells.
+that a rank told of, or that follow from the sizes; what layers keep, :mod:`ms_tune.estimate.memory` tells.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import RankShare, logits_bytes, megatron_activations
+from ms_tune.estimate.flops import widths_of_shape
+from ms_tune.estimate.memory import (
+    HeldLayers,
+    RankShare,
+    StageEstimate,
+    estimate_stage,
+    logits_bytes,
+    megatron_activations,
+)
 from ms_tune.estimate.persistent import stage_weights
-from ms_tune.estimate.stage import HeldLayers, StageEstimate, stage_estimate
-from ms_tune.estimate.widths import widths_of_shape
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -46,20 +52,20 @@ class MegatronModel:
     reused: bool  # the weights are a part of that copy (`--reuse-fp32-param`)
 
     @classmethod
-    def told(cls, facts: Mapping[str, object]) -> MegatronModel:
+    def from_record(cls, facts: Mapping[str, object]) -> MegatronModel:
         """From what a process wrote.
 
         Raises:
             ValueError: It is not of this form, or its numbers cannot be.
             KeyError: Something is missing.
         """
-        data, expert_data = (_count(facts[name]) for name in ("data", "expert_data"))
+        data, expert_data = (_checked_count(facts[name]) for name in ("data", "expert_data"))
         if not data or not expert_data:
             raise ValueError(facts)
         return cls(
-            weights=_count(facts["weights"]),
-            trained=_count(facts["trained"]),
-            experts=_count(facts["experts"]),
+            weights=_checked_count(facts["weights"]),
+            trained=_checked_count(facts["trained"]),
+            experts=_checked_count(facts["experts"]),
             data=data,
             expert_data=expert_data,
             distributed=facts["distributed"] is True,
@@ -88,7 +94,7 @@ class MegatronModel:
         return found
 
 
-def _count(value: object) -> int:
+def _checked_count(value: object) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
         raise ValueError(value)
     return value
@@ -116,11 +122,10 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
         for layer in chunk.layers
     ]
     logits = logits_bytes(widths, share, in_place=True) if stage.index == stage.stages - 1 else 0
-    return stage_estimate(stage.index, stage.layers, _lasting(config, stage), layers, logits)
+    return estimate_stage(stage.index, stage.layers, _persistent_bytes(config, stage), layers, logits)
 
 
-def _lasting(config: TrainingConfig, stage: Stage) -> int:
-    """Weights, gradients and the optimizer's state by theory."""
+def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)
     ranks = config.optimizer.shards or 1

@@ -24,7 +24,7 @@ _MOMENTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ShardCounts:
     """Over how many ranks things are split."""
 
     shards: int = 1  # ranks that share out gradients and optimizer state, or weights too (`Sharding`)
@@ -55,7 +55,7 @@ class Persistent:
     optimizer: int
 
 
-def persistent_bytes(config: TrainingConfig, stage: Stage, ways: Ways) -> Persistent:
+def persistent_bytes(config: TrainingConfig, stage: Stage, ways: ShardCounts) -> Persistent:
     """What one rank of a stage holds for the whole run.
 
     Args:
@@ -106,7 +106,7 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
     for layer in chunk.layers:
         yield from layer_weights(config, layer)
     if chunk.head:
-        yield from _norm(config, shape.hidden_size)
+        yield from _norm_weights(config, shape.hidden_size)
         if not shape.tied_embeddings:
             yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype)
 
@@ -115,28 +115,28 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightB
     """Every weight of one layer as one rank holds it."""
     shape = config.shape
     for _ in range(4 if shape.sandwich_norm else 2):
-        yield from _norm(config, shape.hidden_size)
-    yield from _latent_attention(config, shape.latent) if shape.latent else _attention(config)
+        yield from _norm_weights(config, shape.hidden_size)
+    yield from _latent_attention(config, shape.latent) if shape.latent else _attention_weights(config)
     if layer.experts and shape.experts:
-        yield from _experts(config, shape.experts)
+        yield from _expert_weights(config, shape.experts)
     else:
         yield from _feed_forward(config, shape.ffn_hidden_size, config.parallelism.tensor)
     if layer.mtp:
         for _ in range(3):
-            yield from _norm(config, shape.hidden_size)
+            yield from _norm_weights(config, shape.hidden_size)
         ways = config.parallelism.tensor if config.parallelism.whole_inside else 1
         yield WeightBytes(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters)
 
 
-def _attention(config: TrainingConfig) -> Iterator[WeightBytes]:
+def _attention_weights(config: TrainingConfig) -> Iterator[WeightBytes]:
     shape, tensor = config.shape, config.parallelism.tensor
     dtype = config.precision.attention or config.precision.parameters
     heads, groups = shape.num_attention_heads // tensor, max(1, shape.num_query_groups // tensor)
     outputs = (heads + 2 * groups) * shape.head_size
-    yield from _column(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias)
+    yield from _column_weights(outputs, shape.hidden_size, dtype, bias=shape.qkv_bias)
     if shape.qk_norm:
-        yield from _norm(config, shape.head_size)
-        yield from _norm(config, shape.head_size)
+        yield from _norm_weights(config, shape.head_size)
+        yield from _norm_weights(config, shape.head_size)
     yield from _row(shape.hidden_size, heads * shape.head_size, dtype, bias=shape.output_bias)
 
 
@@ -145,27 +145,27 @@ def _latent_attention(config: TrainingConfig, latent: LatentAttention) -> Iterat
     heads, bias = shape.num_attention_heads, shape.qkv_bias
     queries = heads * latent.head_size
     down = (latent.query_rank or queries) + latent.key_value_rank + latent.rotary_size
-    yield from _column(down, shape.hidden_size, dtype, bias=bias)
+    yield from _column_weights(down, shape.hidden_size, dtype, bias=bias)
     if latent.query_rank:
-        yield from _norm(config, latent.query_rank) if shape.qk_norm else ()
-        yield from _column(queries // tensor, latent.query_rank, dtype, bias=bias)
-    yield from _norm(config, latent.key_value_rank) if shape.qk_norm else ()
+        yield from _norm_weights(config, latent.query_rank) if shape.qk_norm else ()
+        yield from _column_weights(queries // tensor, latent.query_rank, dtype, bias=bias)
+    yield from _norm_weights(config, latent.key_value_rank) if shape.qk_norm else ()
     up = heads * (latent.plain_size + latent.value_size) // tensor
-    yield from _column(up, latent.key_value_rank, dtype, bias=bias)
+    yield from _column_weights(up, latent.key_value_rank, dtype, bias=bias)
     yield from _row(shape.hidden_size, heads * latent.value_size // tensor, dtype, bias=shape.output_bias)
 
 
 def _feed_forward(config: TrainingConfig, width: int, tensor: int) -> Iterator[WeightBytes]:
     shape, dtype = config.shape, config.precision.parameters
-    yield from _column(_wide(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
+    yield from _column_weights(_first_width(shape, width) // tensor, shape.hidden_size, dtype, bias=shape.mlp_bias)
     yield from _row(shape.hidden_size, width // tensor, dtype, bias=shape.mlp_bias)
 
 
-def _experts(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
+def _expert_weights(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
     shape, parallel, dtype = config.shape, config.parallelism, config.precision.parameters
     local = experts.count // parallel.expert
     width = experts.ffn_hidden_size // (parallel.tensor if experts.tensor_parallel else 1)
-    wide, hidden = _wide(shape, width), shape.hidden_size
+    wide, hidden = _first_width(shape, width), shape.hidden_size
     yield WeightBytes(experts.count, hidden, experts.router)
     if experts.grouped:
         yield WeightBytes(local, hidden * wide, dtype, experts=True)
@@ -183,20 +183,22 @@ def _experts(config: TrainingConfig, experts: Experts) -> Iterator[WeightBytes]:
             yield WeightBytes(1, hidden, experts.router)
 
 
-def _wide(shape: ModelShape, width: int) -> int:
+def _first_width(shape: ModelShape, width: int) -> int:
     return 2 * width if shape.gated else width
 
 
-def _column(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[WeightBytes]:
+def _column_weights(outputs: int, inputs: int, dtype: DType, *, bias: bool) -> Iterator[WeightBytes]:
     yield WeightBytes(outputs, inputs, dtype)
     if bias:
         yield WeightBytes(outputs, 1, dtype)
 
 
-_row = _column  # the bias has as many elements as the rank has outputs, which are all in a row-parallel projection
+_row = (
+    _column_weights  # the bias has as many elements as the rank has outputs, which are all in a row-parallel projection
+)
 
 
-def _norm(config: TrainingConfig, size: int) -> Iterator[WeightBytes]:
+def _norm_weights(config: TrainingConfig, size: int) -> Iterator[WeightBytes]:
     dtype = config.precision.norm or config.precision.parameters
     yield WeightBytes(size, 1, dtype)
     if config.shape.normalization.endswith("LayerNorm"):

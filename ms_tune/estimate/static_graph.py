@@ -94,13 +94,13 @@ def static_bytes(model: StaticModel, split: StaticSplit, stage: Stage) -> Static
         if not weight.trained:
             weights += weight.size * DType.FLOAT32.bytes
             continue
-        share = weight.size // _shards(weight, model.dtype, split)
+        share = weight.size // _shard_count(weight, model.dtype, split)
         weights += share * model.dtype.bytes
         state += share * _MOMENTS * DType.FLOAT32.bytes
     return StaticBytes(weights, state)
 
 
-def _shards(weight: StaticWeight, dtype: DType, split: StaticSplit) -> int:
+def _shard_count(weight: StaticWeight, dtype: DType, split: StaticSplit) -> int:
     """Over how many ranks a weight is shared out; 1 where it stays whole.
 
     It is cut along its first axis, evenly or not at all. The threshold is about the whole weight, on all ranks together.
@@ -114,51 +114,51 @@ def _shards(weight: StaticWeight, dtype: DType, split: StaticSplit) -> int:
 def static_weights(model: StaticModel, split: StaticSplit, stage: Stage) -> Iterator[StaticWeight]:
     """Every tensor of a stage, as one rank holds it before it is shared out."""
     for chunk in stage.chunks:
-        yield from _chunk(model, split, chunk)
+        yield from _chunk_weights(model, split, chunk)
 
 
-def _chunk(model: StaticModel, split: StaticSplit, chunk: Chunk) -> Iterator[StaticWeight]:
-    words = _column(model.vocab_size, model.hidden_size, split)
+def _chunk_weights(model: StaticModel, split: StaticSplit, chunk: Chunk) -> Iterator[StaticWeight]:
+    words = _column_weight(model.vocab_size, model.hidden_size, split)
     predicts = chunk.head and model.predicts
     # The last stage needs the embedding for the tokens it predicts from, and for a head that has no weight of its own.
     if chunk.embedding or predicts or (chunk.head and model.tied):
         yield words
     for layer in chunk.layers:
-        yield from _layer(model, split, layer)
+        yield from _layer_weights(model, split, layer)
     if chunk.head:
-        yield _norm(model.hidden_size)
+        yield _norm_weight(model.hidden_size)
         if not model.tied:
             yield words
     if predicts:
         for _ in range(3):
-            yield _norm(model.hidden_size)
+            yield _norm_weight(model.hidden_size)
         yield StaticWeight(model.hidden_size, 2 * model.hidden_size)
-        yield from _layer(model, split, chunk.layers[-1])  # of the kind of the model's last layer
+        yield from _layer_weights(model, split, chunk.layers[-1])  # of the kind of the model's last layer
 
 
-def _layer(model: StaticModel, split: StaticSplit, layer: StageLayer) -> Iterator[StaticWeight]:
+def _layer_weights(model: StaticModel, split: StaticSplit, layer: StageLayer) -> Iterator[StaticWeight]:
     for _ in range(2):
-        yield _norm(model.hidden_size)
-    yield from _latent(model, model.latent, split) if model.latent else _attention(model, split)
+        yield _norm_weight(model.hidden_size)
+    yield from _latent_weights(model, model.latent, split) if model.latent else _attention_weights(model, split)
     if layer.experts and model.experts:
-        yield from _experts(model, model.experts, split)
+        yield from _expert_weights(model, model.experts, split)
     else:
-        yield _column(2 * model.ffn_hidden_size, model.hidden_size, split)
-        yield _row(model.hidden_size, model.ffn_hidden_size, split)
+        yield _column_weight(2 * model.ffn_hidden_size, model.hidden_size, split)
+        yield _row_weight(model.hidden_size, model.ffn_hidden_size, split)
 
 
-def _attention(model: StaticModel, split: StaticSplit) -> Iterator[StaticWeight]:
+def _attention_weights(model: StaticModel, split: StaticSplit) -> Iterator[StaticWeight]:
     outputs = (model.heads + 2 * model.groups) * model.head_size
-    yield _column(outputs, model.hidden_size, split)
+    yield _column_weight(outputs, model.hidden_size, split)
     if model.qkv_bias:
-        yield _column(outputs, 1, split)
+        yield _column_weight(outputs, 1, split)
     if model.qk_norm:
-        yield _norm(model.head_size)
-        yield _norm(model.head_size)
-    yield _row(model.hidden_size, model.heads * model.head_size, split)
+        yield _norm_weight(model.head_size)
+        yield _norm_weight(model.head_size)
+    yield _row_weight(model.hidden_size, model.heads * model.head_size, split)
 
 
-def _latent(model: StaticModel, latent: LatentAttention, split: StaticSplit) -> Iterator[StaticWeight]:
+def _latent_weights(model: StaticModel, latent: LatentAttention, split: StaticSplit) -> Iterator[StaticWeight]:
     queries, narrow = model.heads * latent.head_size, latent.key_value_rank + latent.rotary_size
     if model.joined:
         yield StaticWeight((latent.query_rank or queries) + narrow, model.hidden_size)
@@ -167,18 +167,18 @@ def _latent(model: StaticModel, latent: LatentAttention, split: StaticSplit) -> 
         if latent.query_rank:
             yield StaticWeight(latent.query_rank, model.hidden_size)
         else:
-            yield _column(queries, model.hidden_size, split)
+            yield _column_weight(queries, model.hidden_size, split)
     if latent.query_rank:
-        yield _column(queries, latent.query_rank, split)
+        yield _column_weight(queries, latent.query_rank, split)
         if model.qk_norm:
-            yield _norm(latent.query_rank)
+            yield _norm_weight(latent.query_rank)
     if model.qk_norm:
-        yield _norm(latent.key_value_rank)
-    yield _column(model.heads * (latent.plain_size + latent.value_size), latent.key_value_rank, split)
-    yield _row(model.hidden_size, model.heads * latent.value_size, split)
+        yield _norm_weight(latent.key_value_rank)
+    yield _column_weight(model.heads * (latent.plain_size + latent.value_size), latent.key_value_rank, split)
+    yield _row_weight(model.hidden_size, model.heads * latent.value_size, split)
 
 
-def _experts(model: StaticModel, experts: StaticExperts, split: StaticSplit) -> Iterator[StaticWeight]:
+def _expert_weights(model: StaticModel, experts: StaticExperts, split: StaticSplit) -> Iterator[StaticWeight]:
     hidden, local = model.hidden_size, experts.count // split.expert
     yield StaticWeight(experts.count, hidden)
     yield StaticWeight(local * hidden, 2 * experts.width, split.expert)
@@ -191,13 +191,13 @@ def _experts(model: StaticModel, experts: StaticExperts, split: StaticSplit) -> 
         yield StaticWeight(hidden, experts.shared_width)
 
 
-def _column(outputs: int, inputs: int, split: StaticSplit) -> StaticWeight:
+def _column_weight(outputs: int, inputs: int, split: StaticSplit) -> StaticWeight:
     return StaticWeight(outputs // split.tensor, inputs, split.tensor)
 
 
-def _row(outputs: int, inputs: int, split: StaticSplit) -> StaticWeight:
+def _row_weight(outputs: int, inputs: int, split: StaticSplit) -> StaticWeight:
     return StaticWeight(outputs, inputs // split.tensor, split.tensor)
 
 
-def _norm(size: int) -> StaticWeight:
+def _norm_weight(size: int) -> StaticWeight:
     return StaticWeight(size, 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import all_at, at, ever, load, order
 from ms_tune.facts.releases import served
+from ms_tune.records import Record
 from ms_tune.text import Text
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ BASE = "base_config"  # the configs that one of MindFormers' static graph builds
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
 
 
-class Key(NamedTuple):
+class Key(Record):
     """One setting."""
 
     path: tuple[str, ...]  # the key path; `*` stands for the items of a list
@@ -137,7 +138,7 @@ def _among(version: str, since: str | None, until: str | None) -> bool:
 Path: TypeAlias = tuple[str, ...]
 
 
-class Fingerprint(NamedTuple):
+class Fingerprint(Record):
     """Key paths of which files of one program have several."""
 
     id: str  # Whose files they are: `verl`. The text `config.foreign.verl` says what such a file is called.

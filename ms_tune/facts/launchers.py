@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.facts.query import load
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _PYTHON = re.compile(r"python([23](\.\d+)?)?")
 
 
-class Launcher(NamedTuple):
+class Launcher(Record):
     """A launcher."""
 
     # What it is called: `msrun`, `torchrun`, `torch.distributed.launch`, `python`, or one that is known by name alone.

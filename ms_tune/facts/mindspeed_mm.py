@@ -7,9 +7,10 @@ asks for is in force nowhere, and nothing says so.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.facts.query import all_at, load
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,7 @@ _YAML = ("fsdp_plan", "fully_shard_parallel_size", "ulysses_parallel_size", "rin
 _TOOLS = ("memory_profile", "sorafeature")
 
 
-class MultimodalSetting(NamedTuple):
+class MultimodalSetting(Record):
     """One declared setting of a release."""
 
     types: tuple[str, ...]  # `int`, `float`, `str`, `bool`, `list`, `dict`, `null`; empty if that is not known

@@ -11,10 +11,11 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ class ValueOrigin(Enum):
     UNKNOWN = "unknown"
 
 
-class Field(NamedTuple):
+class Field(Record):
     """One field of a model."""
 
     name: str  # the field, in the framework's word for it
@@ -55,7 +56,7 @@ class Source(Protocol):
         ...
 
 
-class ModelFacts(NamedTuple):
+class ModelFacts(Record):
     """What a release knows of a class of models."""
 
     name: str | None  # the name of the class; None if it is not known

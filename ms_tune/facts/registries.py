@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, all_at, at, load
 from ms_tune.facts.releases import served
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,7 +87,7 @@ def mindspore_values(name: str) -> tuple[Any, ...]:
     return tuple(load("mindspore_context")["values"][name])
 
 
-class Arguments(NamedTuple):
+class Arguments(Record):
     """The keyword arguments of a class."""
 
     names: frozenset[str]  # those that it knows
@@ -142,7 +143,7 @@ def counterpart(model: str, family: str) -> str:
     return str(found or models(family)[0])
 
 
-class Variable(NamedTuple):
+class Variable(Record):
     """What is known of a variable.
 
     Attributes:

@@ -6,11 +6,12 @@ import os
 import re
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import load, order
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*")
 
 
-class Release(NamedTuple):
+class Release(Record):
     """A release that a config is read for."""
 
     framework: str  # its name

@@ -5,14 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import RecomputeMode
-from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops
-from ms_tune.estimate.widths import widths_of
+from ms_tune.dialects.stage import make_name
+from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.errors import UnsupportedError
+from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
 from ms_tune.facts.devices import fastest_peak, peak_named
-from ms_tune.fit.layouts import layout_of
+from ms_tune.fit.calibration_runs import count_job_layers
+from ms_tune.fit.job import check_plannable, read_job
+from ms_tune.fit.layouts import read_layout
+from ms_tune.planning.costs import break_down_step
+from ms_tune.planning.fit import time_of
+from ms_tune.planning.table import MOST_BYTES, CostTable, LayerCost, LayerGroup, StageEnd, check_table
+from ms_tune.planning.time_scale import with_layers, with_times
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.costs import StepTimeBreakdown
+    from ms_tune.planning.time_scale import Clock
 
 # How much longer a backward pass takes: SAPP's shares of it (pipeline_balance/utils/recompute.py), which are within 2 % of the
 # published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).
@@ -44,8 +56,12 @@ class RelativeCosts:
     # on the one that is named; None where the model's sizes are not known.
     shortest: float | None = None
 
+    def of_layer(self, make: LayerKind) -> float:
+        """What a layer costs."""
+        return self.dense if make is LayerKind.DENSE else self.experts
 
-def costs_of(job: PlannedJob) -> RelativeCosts:
+
+def relative_costs(job: PlannedJob) -> RelativeCosts:
     """What the parts of a job's model cost beside each other."""
     model = job.loaded.job.model
     widths = widths_of(model)
@@ -56,7 +72,83 @@ def costs_of(job: PlannedJob) -> RelativeCosts:
     split, chip = job.first.split, job.request.chip
     named = peak_named(chip) if chip is not None else None
     tflops = named.tflops if named is not None else fastest_peak()
-    tokens = widths.tokens * layout_of(job.loaded, job.first).size
+    tokens = widths.tokens * read_layout(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
     head = head_flops(widths) + (model.number(PREDICTIONS) or 0) * (experts + prediction_flops(widths))
     return RelativeCosts(1.0, experts / dense, head / dense, known=True, shortest=shortest)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeExplanation:
+    """Where a config's time goes."""
+
+    table: CostTable  # its pipeline and what its layers cost; there are no sizes in it
+    cells: tuple[dict[RecomputeMode, int], ...]  # how many layers of each kind of recompute every cell has
+    parts: StepTimeBreakdown  # where the time goes
+    costs: RelativeCosts  # what the parts of the model cost beside each other
+    seconds: float | None  # a step; None where nothing was measured
+    clock: Clock  # what was measured
+
+
+def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
+    """Where the time of a config's step goes; nothing is run.
+
+    Raises:
+        ConfigError: The config cannot be read, or its framework refuses it.
+        UnsupportedError: Its layers or its schedule are not known.
+        UsageError: The measured step is shorter than its passes.
+    """
+    job = read_job(request)
+    check_plannable(job)
+    costs = relative_costs(job)
+    source = str(job.loaded.source.path)
+    table = table_without_sizes(job, costs)
+    clock = with_layers(clock, table)
+    table = check_table(with_times(table, clock.times, source), source)
+    cells = _count_recompute(job)
+    time = time_of(table, cells)
+    clock.check(has_present=True, reference=time)
+    return TimeExplanation(table, cells, break_down_step(table, cells), costs, clock.seconds(time, time), clock)
+
+
+def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
+    """A job's pipeline and what its layers cost.
+
+    Raises:
+        UnsupportedError: Its schedule is not known, or layers of different makes alternate.
+    """
+    pipeline = job.first.pipeline
+    if pipeline.schedule is None:
+        raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
+    kept = {kind: LayerCost(0, extra) for kind, extra in EXTRA.items()}
+    return CostTable(
+        stages=job.stages,
+        chunks=job.chunks,
+        micro_batches=pipeline.micro_batches,
+        limit_bytes=MOST_BYTES,
+        order=pipeline.schedule,
+        layers=tuple(
+            LayerGroup(make_name(make), count, round(DENSE_UNITS * costs.of_layer(make)), 0, kept)
+            for make, count in count_job_layers(job).counts.items()
+        ),
+        tail=StageEnd(round(DENSE_UNITS * costs.head)),
+    )
+
+
+def _count_recompute(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
+    """What every cell recomputes now, counted; which of its layers do makes no difference to its time."""
+    found = [dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks)]
+    for layer in job.now.layers[: job.layers]:
+        found[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
+    return tuple(found)
+
+
+def _recompute_mode(layer: LayerSpec) -> RecomputeMode:
+    if layer.recompute is RecomputeMode.FULL:
+        return RecomputeMode.FULL
+    select, comm = bool(layer.select_patterns), bool(layer.comm_patterns)
+    if layer.swap and not select and not comm:
+        return RecomputeMode.SWAP
+    if select and comm:
+        return RecomputeMode.BOTH
+    return RecomputeMode.SELECT if select else RecomputeMode.COMM if comm else RecomputeMode.NONE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import on_devices, recomputes
-from ms_tune.dryrun.prepare import LoadedConfig, load, prepare
+from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
@@ -23,7 +23,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import CostTable
@@ -80,7 +80,7 @@ class PlannedJob:
         return self.loaded.dialect is Dialect.MINDFORMERS
 
     @property
-    def few(self) -> int:
+    def few_micro_batches(self) -> int:
         """So many micro-batches tell what a stage holds: what its runs have in a static graph.
 
         The dynamic graph's are few in every dryrun (ms_tune.dryrun.shrink).
@@ -90,7 +90,7 @@ class PlannedJob:
             return pipeline.micro_batches
         return few_micro_batches(pipeline.schedule, self.stages, self.chunks, pipeline.micro_batches)
 
-    def small(self, lists: SappLists) -> LoadedConfig:
+    def for_small_runs(self, lists: SappLists) -> LoadedConfig:
         """The config with other lists for runs: with no more micro-batches than tell what a stage holds.
 
         Raises:
@@ -98,9 +98,9 @@ class PlannedJob:
             UsageError: The framework does not get through the result.
         """
         loaded = self.with_lists(lists)
-        if self.few == self.first.pipeline.micro_batches:
+        if self.few_micro_batches == self.first.pipeline.micro_batches:
             return loaded
-        setting = Setting(_MICRO_BATCHES, str(self.few))
+        setting = Setting(_MICRO_BATCHES, str(self.few_micro_batches))
         return loaded.with_source(with_settings(loaded.source, [setting], loaded.dialect))
 
 
@@ -115,7 +115,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
         ConfigError: The config cannot be read, or its framework refuses it.
         UnsupportedError: Nothing is known about its layers one by one.
     """
-    loaded = loaded or load(request)
+    loaded = loaded or load_config(request)
     now = normalize(loaded.job)
     if now.failure is not None:
         hint = now.problems[0].help if now.problems else None
@@ -123,7 +123,7 @@ def read_job(request: DryrunRequest, loaded: LoadedConfig | None = None) -> Plan
     if now.placement is None or not now.layers:
         raise UnsupportedError(msg("fitting.no-layers"), msg("fitting.no-layers.hint"))
     _check_split(loaded, now)
-    first = prepare(replace(request, stage=0, layers=None), loaded)
+    first = prepare_run(replace(request, stage=0, layers=None), loaded)
     return PlannedJob(request, loaded, on_devices(now, first.world_size), first)
 
 
@@ -166,7 +166,7 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
     base, cells = job.layers // (job.stages * job.chunks), job.stages * job.chunks
     moved = [*([1, -1] * (cells // 2)), *([0] * (cells % 2))]
     now = [count - base for row in job.placement for count in row]
-    tried = [uniform(job.placement, kind) for kind in ("none", *kinds)]
+    tried = [uniform_lists(job.placement, kind) for kind in ("none", *kinds)]
     for way in (moved, moved[::-1]):
         flat = [count + more for count, more in zip(now, way, strict=True)]
         tried.append(
@@ -182,7 +182,7 @@ def check_writable(job: PlannedJob, kinds: Iterable[str]) -> None:
             continue  # the framework refuses this kind, or so few layers in a cell
 
 
-def offsets(cells: Sequence[Sequence[int]]) -> Rows:
+def layer_offsets(cells: Sequence[Sequence[int]]) -> Rows:
     """The offset that places layers so: what each cell has beyond the even share of all.
 
     Args:
@@ -192,13 +192,13 @@ def offsets(cells: Sequence[Sequence[int]]) -> Rows:
     return [[count - base for count in row] for row in cells]
 
 
-def offset_of(cells: Sequence[Sequence[int]]) -> Rows | None:
+def layer_offset_or_none(cells: Sequence[Sequence[int]]) -> Rows | None:
     """The same; None where all cells have as many, which is what lists without an offset mean."""
-    offset = offsets(cells)
+    offset = layer_offsets(cells)
     return offset if any(map(any, offset)) else None
 
 
-def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
+def uniform_lists(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     """The lists that have every layer do the same; the placement stays.
 
     Args:
@@ -208,7 +208,7 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     everything: Rows = [list(row) for row in cells]
     nothing: Rows = [[0] * len(row) for row in cells]
     return SappLists(
-        offset_of(cells),
+        layer_offset_or_none(cells),
         everything if kind == "full" else nothing,
         everything if kind in ("full", "select", "both") else nothing,
         everything if kind in ("full", "comm", "both") else nothing,
@@ -216,7 +216,7 @@ def uniform(cells: Sequence[Sequence[int]], kind: str) -> SappLists:
     )
 
 
-def full_first(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) -> SappLists:
+def full_first_lists(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) -> SappLists:
     """The lists that have some layers of each cell recomputed in full, and the others do nothing; the placement stays.
 
     Args:
@@ -224,15 +224,10 @@ def full_first(cells: Sequence[Sequence[int]], counts: Sequence[Sequence[int]]) 
         counts: How many of them.
     """
     full: Rows = [list(row) for row in counts]
-    return SappLists(offset_of(cells), full, full, full, swap=[[0] * len(row) for row in counts])
+    return SappLists(layer_offset_or_none(cells), full, full, full, swap=[[0] * len(row) for row in counts])
 
 
-def _whole(layer: LayerSpec) -> bool:
-    """Whether a layer swaps all that it keeps."""
-    return any(not swap.target for swap in layer.swap)
-
-
-def present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
+def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
     """What the config's layers do now, as lists; None where lists cannot say it: other layers than the first of a cell."""
     chunks, stages = job.chunks, job.stages
     counts = {name: [[0] * stages for _ in range(chunks)] for name in ("full", "select", "comm", "swap")}
@@ -242,7 +237,8 @@ def present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
         rank = ranks[cell] = ranks.get(cell, 0) + 1
         full = layer.recompute is RecomputeMode.FULL
         swaps = bool(layer.swap) and not full
-        if swaps and (not _whole(layer) or layer.select_patterns or layer.comm_patterns):
+        parts_alone = all(swap.target for swap in layer.swap)
+        if swaps and (parts_alone or layer.select_patterns or layer.comm_patterns):
             return None
         does = {"full": full, "select": full or bool(layer.select_patterns), "comm": full or bool(layer.comm_patterns)}
         for name, wanted in does.items():
@@ -259,7 +255,7 @@ def present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
     plan = PlanLists(
         *(
             tuple(map(tuple, rows))
-            for rows in (offsets(job.placement), counts["full"], counts["select"], counts["comm"])
+            for rows in (layer_offsets(job.placement), counts["full"], counts["select"], counts["comm"])
         )
     )
     if any(map(any, counts["swap"])):

@@ -10,7 +10,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import load
-from ms_tune.fit.job import offsets
+from ms_tune.fit.job import layer_offsets
 from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class LayoutKeys:
     """Where a dialect's configs say a layout."""
 
     sizes: Mapping[str, KeyPath]  # by field of a layout; what is not there follows from the others
@@ -44,9 +44,9 @@ class Keys:
 _INTERLEAVE: KeyPath = ("parallel", "pipeline_config", "pipeline_interleave")
 
 
-def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
+def read_layout(loaded: LoadedConfig, run: PreparedRun) -> Layout:
     """The layout of a config, as a stage of it was prepared."""
-    split, keys = run.split, keys_of(loaded.dialect)
+    split, keys = run.split, layout_keys(loaded.dialect)
     size = loaded.source.get(keys.sizes["size"], 1)
     micro_batches = run.pipeline.micro_batches
     if loaded.dialect is Dialect.MINDFORMERS and split.pipeline == 1:
@@ -64,30 +64,30 @@ def layout_of(loaded: LoadedConfig, run: PreparedRun) -> Layout:
 
 
 @cache
-def keys_of(dialect: Dialect) -> Keys:
+def layout_keys(dialect: Dialect) -> LayoutKeys:
     """Where configs of a dialect say a layout."""
     found = load("layouts")[dialect.value]
-    select, comm = (tuple(map(_path, found[kind])) for kind in ("select", "comm"))
-    return Keys(
-        sizes={field: _path(key) for field, key in found["sizes"].items()},
-        sequence=_path(found["sequence"]),
+    select, comm = (tuple(map(_split_key, found[kind])) for kind in ("select", "comm"))
+    return LayoutKeys(
+        sizes={field: _split_key(key) for field, key in found["sizes"].items()},
+        sequence=_split_key(found["sequence"]),
         selects=(select, comm),
-        sharded=None if found["sharded"] is None else _path(found["sharded"]),
+        sharded=None if found["sharded"] is None else _split_key(found["sharded"]),
         needs_sequence=found["needs_sequence"],
-        places={_path(key): value for key, value in found["places"].items()},
+        places={_split_key(key): value for key, value in found["places"].items()},
     )
 
 
-def _path(key: str) -> KeyPath:
+def _split_key(key: str) -> KeyPath:
     return tuple(key.split("."))
 
 
-def sequence_parallel(loaded: LoadedConfig) -> bool:
+def is_sequence_parallel(loaded: LoadedConfig) -> bool:
     """Whether activations between layers are split over the tensor-parallel ranks."""
-    return loaded.source.get(keys_of(loaded.dialect).sequence, False) is True
+    return loaded.source.get(layout_keys(loaded.dialect).sequence, False) is True
 
 
-def accumulates(dialect: Dialect, layout: Layout) -> bool:
+def can_accumulate(dialect: Dialect, layout: Layout) -> bool:
     """Whether the framework can run so many micro-batches: MindFormers' static graph adds up gradients in a pipeline only."""
     return dialect is not Dialect.MINDFORMERS or layout.pipeline > 1 or layout.micro_batches == 1
 
@@ -99,7 +99,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
         ConfigError: A value stands where it cannot be changed alone.
         UsageError: The config has no place for one, or the framework does not get through the result.
     """
-    keys, source = keys_of(loaded.dialect), loaded.source
+    keys, source = layout_keys(loaded.dialect), loaded.source
     wanted: dict[KeyPath, object] = {}
     for field, path in keys.sizes.items():
         size, now = getattr(layout, field), source.get(path, MISSING)
@@ -110,15 +110,17 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
     if layout.tensor > 1 and keys.needs_sequence:
         wanted[keys.sequence] = True
     wanted.update({path: value for path, value in keys.places.items() if source.get(path) is not None})
-    source = _changed(loaded, wanted)
+    source = _apply_values(loaded, wanted)
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
     there = loaded.with_source(source)
-    merged = merge(there.job, SappLists(offsets(placed(layers, layout)), nothing, select, comm, swap=nothing))
+    merged = merge(
+        there.job, SappLists(layer_offsets(place_evenly(layers, layout)), nothing, select, comm, swap=nothing)
+    )
     return loaded.with_source(parse_source(merged.text, source.path))
 
 
-def _changed(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:
+def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:
     """Values that are there, with those that follow them through an anchor; then those that are not there yet."""
     source = loaded.source
     there = {path: value for path, value in wanted.items() if source.get(path, MISSING) is not MISSING}
@@ -128,7 +130,7 @@ def _changed(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFi
     return parse_source(text, source.path)
 
 
-def placed(layers: int, layout: Layout) -> list[list[int]]:
+def place_evenly(layers: int, layout: Layout) -> list[list[int]]:
     """Layers of each cell, chunks x stages: evenly, and what is left over first where neither end of the model is."""
     cells = layout.pipeline * layout.chunks
     rest = layers % cells

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ms_tune.dialects.stage import cell_of
+from ms_tune.dialects.stage import kinds_from_json, kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.run import simulate_each
-from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import MemoryCategory
-from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.native.cache import cache_root
+from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
+from ms_tune.fit.table_cache import cache_file, write_cache
 from ms_tune.text import msg
-from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.dryrun.result import Reading
     from ms_tune.dryrun.task import Observer
+    from ms_tune.enums import LayerKind
 
-_FOLDER, _FORM = "fit", 5  # in the cache; the form of what is kept
-_MOST_KEPT = 4096  # files
-_OF_LAYERS = ("dryrun.cut", "dryrun.layers-chunks")  # refusals that speak of --layers, which nobody gave
-_LASTING = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
-_ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
+_PERSISTENT = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +48,18 @@ class RunFigures:
     """What one stage was seen to hold."""
 
     stage: int
-    kinds: Mapping[str, int]  # its layers by kind, as `ms_tune.dryrun.request.PreparedRun` names them
+    kinds: Mapping[StageLayerKind, int]  # its layers by kind
     in_flight: tuple[int, ...] | None  # Micro-batches in flight of each chunk; None where nothing tells
-    peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
-    lasting: Mapping[str, int]  # what weights, optimizer state and gradients hold at each of these moments, in bytes
-    footprint: int = 0  # the most of the device that the pool took, in bytes
-    swapped: int = 0  # what went to the host for one micro-batch, in bytes
+    phase_peaks: Mapping[str, int]  # the peak in each phase of the training step, in bytes
+    # What weights, optimizer state and gradients hold at each of these moments, in bytes.
+    phase_persistent: Mapping[str, int]
+    footprint_bytes: int = 0  # the most of the device that the pool took, in bytes
+    swapped_bytes: int = 0  # what went to the host for one micro-batch, in bytes
 
     @property
     def peak(self) -> int:
         """The most bytes in use."""
-        return max(self.peaks.values())
+        return max(self.phase_peaks.values())
 
     @property
     def layers(self) -> int:
@@ -71,16 +67,15 @@ class RunFigures:
         return sum(self.kinds.values())
 
     @property
-    def cells(self) -> dict[tuple[int, str], int]:
+    def cells(self) -> Mapping[tuple[int, LayerKind], int]:
         """Layers by chunk and by what they are made of, whatever they recompute."""
-        found: dict[tuple[int, str], int] = {}
+        found: Counter[tuple[int, LayerKind]] = Counter()
         for kind, count in self.kinds.items():
-            cell = cell_of(kind)
-            found[cell] = found.get(cell, 0) + count
+            found[kind.cell] += count
         return found
 
 
-def measure(
+def measure_probes(
     request: DryrunRequest, probes: Sequence[Probe], observer: Observer
 ) -> tuple[RunFigures | MsTuneError, ...]:
     """What each probe holds: what was kept of it, or else a run.
@@ -97,14 +92,15 @@ def measure(
         MsTuneError: This machine cannot simulate, or a probe failed that is needed.
     """
     found: dict[int, RunFigures | MsTuneError] = {}
-    left: dict[int, _Left] = {}
+    left: dict[int, _PendingProbe] = {}
     here = simulated_by()
     for number, probe in enumerate(probes):
         asked = replace(request, stages=(probe.stage,), layers=probe.layers, fewest_layers=False, extrapolate=False)
         try:
-            run = prepare(replace(asked, stage=probe.stage), probe.loaded)
+            run = prepare_run(replace(asked, stage=probe.stage), probe.loaded)
         except MsTuneError as error:
-            if probe.needed and error.message.id in _OF_LAYERS:
+            if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
+                # It speaks of --layers, which nobody gave.
                 raise UnsupportedError(
                     msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
                 ) from error
@@ -112,18 +108,18 @@ def measure(
                 raise
             found[number] = error
             continue
-        one = _Left(asked, probe.loaded, run, kept_at(run, asked, here), probe.needed)
-        kept = _read(one.file)
+        one = _PendingProbe(asked, probe.loaded, run, cache_file(run, asked, here), probe.needed)
+        kept = _read_figures(one.file)
         if kept is None:
             left[number] = one
         else:
             found[number] = kept
     if left:
-        _simulate(left, found, observer)
+        _run_pending(left, found, observer)
     return tuple(found[number] for number in range(len(probes)))
 
 
-class _Left(NamedTuple):
+class _PendingProbe(NamedTuple):
     """A probe that has to be run."""
 
     asked: DryrunRequest
@@ -133,14 +129,16 @@ class _Left(NamedTuple):
     needed: bool
 
 
-def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError], observer: Observer) -> None:
+def _run_pending(
+    left: dict[int, _PendingProbe], found: dict[int, RunFigures | MsTuneError], observer: Observer
+) -> None:
     """Run probes; what each finds is kept at once, so that nothing of it is lost if the user stops the rest."""
     numbers = list(left)
 
     def done_with(place: int, reading: Reading) -> None:
         number = numbers[place]
-        found[number] = figures = figures_of(left[number].run, reading)
-        keep(left[number].file, asdict(figures))
+        found[number] = figures = read_figures(left[number].run, reading)
+        write_cache(left[number].file, {**asdict(replace(figures, kinds={})), "kinds": kinds_to_json(figures.kinds)})
 
     def stop(place: int, error: MsTuneError) -> None:
         if left[numbers[place]].needed:
@@ -155,81 +153,50 @@ def _simulate(left: dict[int, _Left], found: dict[int, RunFigures | MsTuneError]
         shutil.rmtree(done.folder, ignore_errors=True)
 
 
-def figures_of(run: PreparedRun, reading: Reading) -> RunFigures:
+def read_figures(run: PreparedRun, reading: Reading) -> RunFigures:
     """What a run of a stage was seen to hold."""
     moments = {phase: peak for phase, peak in reading.phase_peaks.items() if phase is not None}
     if not moments:
         moments = dict(reading.phase_peaks)  # type: ignore[arg-type] # under None only
-    lasting = {}
+    persistent = {}
     for phase, peak in moments.items():
-        contents = reading.report.at(peak.tick).contents
-        lasting[_name(phase)] = sum(contents[content] for content in _LASTING)
-    peaks = {_name(phase): peak.bytes for phase, peak in moments.items()}
-    kinds = dict(run.kinds) or {"layer": run.layers}
-    return RunFigures(run.stage, kinds, run.in_flight, peaks, lasting, reading.footprint_bytes, _swapped(run, reading))
+        contents = reading.report.breakdown_at(peak.tick).contents
+        persistent[_phase_name(phase)] = sum(contents[content] for content in _PERSISTENT)
+    peaks = {_phase_name(phase): peak.bytes for phase, peak in moments.items()}
+    return RunFigures(
+        run.stage,
+        run.layer_counts,
+        run.in_flight,
+        peaks,
+        persistent,
+        reading.footprint_bytes,
+        _swapped_bytes(run, reading),
+    )
 
 
-def _swapped(run: PreparedRun, reading: Reading) -> int:
+def _swapped_bytes(run: PreparedRun, reading: Reading) -> int:
     """What went to the host for one micro-batch; 0 for jobs whose layers cannot swap."""
     if not isinstance(run.job, MindFormersJob):
         return 0
     return reading.report.host_moved_bytes // (run.job.batches * run.pipeline.micro_batches)
 
 
-def _name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
+def _phase_name(phase: Any) -> str:  # noqa: ANN401 - a phase or None
     return "step" if phase is None else str(phase.value)
 
 
-def kept_at(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
-    """Where the figures of a run are kept: by all that they depend on.
-
-    Args:
-        run: The run.
-        request: What it shares with others.
-        here: What simulates it (:func:`ms_tune.dryrun.cann_sim.environment.simulated_by`).
-        what: What is kept, if it is not the figures of that run.
-    """
-    facts = {
-        "form": _FORM,
-        "ms_tune": __version__,
-        "here": here,
-        "job": run.job.to_json(),
-        "files": run.files,
-        "rank": run.rank,
-        "world_size": run.world_size,
-        "level": request.level,
-        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
-    }
-    if what:
-        facts["what"] = what
-    text = json.dumps(facts, sort_keys=True, default=str)
-    return cache_root() / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
-
-
-def _read(file: Path) -> RunFigures | None:
+def _read_figures(file: Path) -> RunFigures | None:
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         in_flight = kept["in_flight"]
         return RunFigures(
             int(kept["stage"]),
-            {str(kind): int(count) for kind, count in kept["kinds"].items()},
+            kinds_from_json(kept["kinds"]),
             None if in_flight is None else tuple(map(int, in_flight)),
-            {str(phase): int(size) for phase, size in kept["peaks"].items()},
-            {str(phase): int(size) for phase, size in kept["lasting"].items()},
-            int(kept["footprint"]),
-            int(kept["swapped"]),
+            {str(phase): int(size) for phase, size in kept["phase_peaks"].items()},
+            {str(phase): int(size) for phase, size in kept["phase_persistent"].items()},
+            int(kept["footprint_bytes"]),
+            int(kept["swapped_bytes"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def keep(file: Path, facts: Mapping[str, object]) -> None:
-    """Keep facts in the cache, and no more files than there may be; where it cannot be written they are found again the next time."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, dict(facts))
-        old = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
-        for one in old[:-_MOST_KEPT]:
-            one.unlink(missing_ok=True)
-    except OSError:
-        return

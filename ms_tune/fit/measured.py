@@ -7,45 +7,47 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.stage import DENSE
-from ms_tune.enums import RecomputeMode
-from ms_tune.fit.lines import (
+from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.fit.linear_fit import (
     LayerBytes,
-    lasting_of,
-    layer_bytes,
-    lines_beside,
-    lines_of,
-    parted,
-    phases_alike,
+    RecomputeTransient,
+    find_alike_phases,
+    fit_freed,
+    fit_layer_bytes,
+    fit_lines,
+    fit_lines_beside,
+    fit_transient,
+    fit_transient_alone,
+    fully_recomputed,
+    persistent_slope,
+    split_by_moment,
+    with_first_chunk,
 )
-from ms_tune.fit.recomputed import OnTop, freed_on, on_top_alone, on_top_of, recomputed_kinds, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ms_tune.fit.lines import Line
+    from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
+    from ms_tune.fit.linear_fit import FreedByRecompute, MemoryLine
     from ms_tune.fit.measure import RunFigures
-    from ms_tune.fit.probes import ProbedModel, ProbeRun
-    from ms_tune.fit.recomputed import Freed
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that make a line; lines that tell what a layer keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """A probe with what it found."""
 
     asked: ProbeRun
     figures: RunFigures
 
 
-def _only(figures: RunFigures, phases: Collection[str]) -> RunFigures:
-    """Figures of some phases alone."""
-    return replace(figures, peaks={phase: peak for phase, peak in figures.peaks.items() if phase in phases})
+def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
+    return replace(figures, phase_peaks={phase: peak for phase, peak in figures.phase_peaks.items() if phase in phases})
 
 
-class Measured:
+class StageMeasurements:
     """All lines of a job's stages.
 
     Args:
@@ -53,229 +55,256 @@ class Measured:
         model: The job's layers.
     """
 
-    def __init__(self, seen: Sequence[Seen], model: ProbedModel) -> None:
+    def __init__(self, seen: Sequence[ProbeResult], model: JobLayers) -> None:
         self.model = model
-        self._runs: dict[tuple[str, RecomputeMode, int], list[RunFigures]] = {}
+        self._runs: dict[tuple[LayerKind, RecomputeMode, int], list[RunFigures]] = {}
         for one in seen:
-            key = (one.asked.made_of, one.asked.kind, one.asked.probe.stage)
+            key = (one.asked.make, one.asked.recompute, one.asked.probe.stage)
             self._runs.setdefault(key, []).append(one.figures)
         for runs in self._runs.values():
             runs.sort(key=lambda figures: figures.layers)
         self._some: dict[int, list[RunFigures]] = {}
         self._first: dict[int, RunFigures] = {}
         self._alone: dict[int, RunFigures] = {}
-        self._lines = {key: lines_of(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
+        self._lines = {key: fit_lines(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
-    def stages(self, made_of: str) -> list[int]:
+    def line_stages(self, make: LayerKind) -> list[int]:
         """The stages that have lines."""
-        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (made_of, RecomputeMode.NONE))
+        return sorted(stage for made, kind, stage in self._lines if (made, kind) == (make, RecomputeMode.NONE))
 
-    def kinds(self) -> list[RecomputeMode]:
+    def measured_modes(self) -> list[RecomputeMode]:
         """The kinds of recompute that were measured."""
         return list(dict.fromkeys(kind for made, kind, _ in self._runs if made == self.model.main))
 
-    def few(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
+    def smallest_run(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The smallest run."""
-        runs = self._runs.get((made_of, kind, stage))
+        runs = self._runs.get((make, kind, stage))
         return runs[0] if runs else None
 
-    def many(self, made_of: str, kind: RecomputeMode, stage: int) -> RunFigures | None:
+    def largest_run(self, make: LayerKind, kind: RecomputeMode, stage: int) -> RunFigures | None:
         """The largest run."""
-        runs = self._runs.get((made_of, kind, stage))
+        runs = self._runs.get((make, kind, stage))
         return runs[-1] if runs else None
 
-    def lasting(self, made_of: str) -> Fraction:
+    def persistent_bytes(self, make: LayerKind) -> Fraction:
         """What one layer holds all the time."""
-        stages = self.stages(made_of)
-        return lasting_of([line for stage in stages for line in self._lines[made_of, RecomputeMode.NONE, stage]])
+        stages = self.line_stages(make)
+        return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
-    def usual(self, made_of: str, kind: RecomputeMode, stage: int) -> dict[str, Line]:
+    def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, MemoryLine]:
         """The lines of the moments at which layers hold what they hold all the time and their activations, by phase."""
-        plain = self._lines[made_of, RecomputeMode.NONE, stage]
-        lines = self._lines.get((made_of, kind, stage))
+        plain = self._lines[make, RecomputeMode.NONE, stage]
+        lines = self._lines.get((make, kind, stage))
         if lines is None:
-            few, one = self.few(made_of, RecomputeMode.NONE, stage), self.few(made_of, kind, stage)
-            lines = () if few is None or one is None else tuple(lines_beside(one, few, plain))
-        found, _ = parted(lines, self.lasting(made_of))
+            few, one = self.smallest_run(make, RecomputeMode.NONE, stage), self.smallest_run(make, kind, stage)
+            lines = () if few is None or one is None else tuple(fit_lines_beside(one, few, plain))
+        found, _ = split_by_moment(lines, self.persistent_bytes(make))
         return {line.phase: line for line in found}
 
-    def updates(self, made_of: str, stage: int) -> list[Line]:
+    def update_lines(self, make: LayerKind, stage: int) -> list[MemoryLine]:
         """The lines of the moments at which layers hold more than that, whatever they recompute."""
-        found: list[Line] = []
+        found: list[MemoryLine] = []
         for kind in (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SWAP):
-            usual, others = parted(self._lines.get((made_of, kind, stage), ()), self.lasting(made_of))
+            usual, others = split_by_moment(self._lines.get((make, kind, stage), ()), self.persistent_bytes(make))
             found += others
-            if kind is RecomputeMode.FULL and self.hidden:
+            if kind is RecomputeMode.FULL and self.peaks_at_reduction:
                 found += usual
         return found
 
-    def highest(self, made_of: str, kind: RecomputeMode, stage: int) -> Line | None:
+    def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
         """The line that decides with all layers of the stage."""
-        lines = self.usual(made_of, kind, stage).values()
+        lines = self.usual_lines(make, kind, stage).values()
         whole = self.model.whole[stage]
-        return max(lines, key=lambda line: (line.at(whole), line.slope), default=None)
+        return max(lines, key=lambda line: (line.bytes_with(whole), line.slope), default=None)
 
-    def fragments(self, stages: int) -> tuple[int, ...]:
+    def fragment_bytes(self, stages: int) -> tuple[int, ...]:
         """What each stage loses between its blocks, as small runs do: with more layers it is next to no more."""
         lost: dict[int, int] = {}
         for (_, _, stage), runs in self._runs.items():
-            most = max(figures.footprint - figures.peak for figures in runs)
+            most = max(figures.footprint_bytes - figures.peak for figures in runs)
             lost[stage] = max(lost.get(stage, 0), most, 0)
         middle = max((size for stage, size in lost.items() if 0 < stage < stages - 1), default=max(lost.values()))
         return tuple(lost.get(stage, middle) for stage in range(stages))
 
-    def phase(self, made_of: str, stage: int) -> str:
+    def deciding_phase(self, make: LayerKind, stage: int) -> str:
         """The phase whose peak decides with all layers of the stage, if they recompute nothing."""
-        highest = self.highest(made_of, RecomputeMode.NONE, stage)
+        highest = self.highest_line(make, RecomputeMode.NONE, stage)
         return highest.phase if highest is not None else _BACKWARD
 
-    def deciding(self, made_of: str, kind: RecomputeMode) -> list[Line]:
+    def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[MemoryLine]:
         """The line of each stage at the moment that decides if layers recompute nothing; else of the one that does with this kind."""
-        stages = [stage for stage in self.stages(made_of) if (made_of, kind, stage) in self._runs]
-        lines = [self.usual(made_of, kind, stage).get(self.phase(made_of, stage)) for stage in stages]
+        stages = [stage for stage in self.line_stages(make) if (make, kind, stage) in self._runs]
+        lines = [self.usual_lines(make, kind, stage).get(self.deciding_phase(make, stage)) for stage in stages]
         if None in lines:
-            lines = [self.highest(made_of, kind, stage) for stage in stages]
+            lines = [self.highest_line(make, kind, stage) for stage in stages]
         return [line for line in lines if line is not None]
 
-    def kept(self, made_of: str, kind: RecomputeMode) -> LayerBytes | None:
+    def layer_bytes(self, make: LayerKind, kind: RecomputeMode) -> LayerBytes | None:
         """What a layer adds to any stage."""
-        runs = [stage for made, other, stage in self._runs if (made, other) == (made_of, kind)]
-        if not any((made_of, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
-            self.stages(made_of)
+        runs = [stage for made, other, stage in self._runs if (made, other) == (make, kind)]
+        if not any((make, kind, stage) in self._lines for stage in runs) or len(runs) == 1 < len(
+            self.line_stages(make)
         ):
-            return self._beside_plain(made_of, kind, runs)
-        lines = self.deciding(made_of, kind)
-        if kind is RecomputeMode.FULL and made_of == self.model.main and self.freed:
-            lines = [freed.line for freed in self.freed.values()]
+            return self._beside_plain(make, kind, runs)
+        lines = self.deciding_lines(make, kind)
+        if kind is RecomputeMode.FULL and make == self.model.main and self.freed_by_stage:
+            lines = [freed.line for freed in self.freed_by_stage.values()]
             # What is left over at the last stage is told apart, and the others are exact.
             lines = lines[:-1] if len(lines) > _TWO else lines
-        return layer_bytes(lines) if lines else None
+        return fit_layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, made_of: str, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
+    def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
         """What a layer adds whose kind was run in one size: less than one that recomputes nothing, for each micro-batch in flight.
 
         Where two stages tell, what is less however many are in flight is told apart.
         """
-        plain, freed = self.kept(made_of, RecomputeMode.NONE), []
+        plain, freed = self.layer_bytes(make, RecomputeMode.NONE), []
         for stage in stages:
-            usual = self.usual(made_of, RecomputeMode.NONE, stage)
-            phase = self.phase(made_of, stage)
-            line = self.usual(made_of, kind, stage).get(phase) or self.highest(made_of, kind, stage)
+            usual = self.usual_lines(make, RecomputeMode.NONE, stage)
+            phase = self.deciding_phase(make, stage)
+            line = self.usual_lines(make, kind, stage).get(phase) or self.highest_line(make, kind, stage)
             if line is not None and line.phase in usual:
-                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, lasting=Fraction(0)))
+                freed.append(replace(line, slope=usual[line.phase].slope - line.slope, persistent=Fraction(0)))
         if plain is None or not freed:
             return None
-        less = layer_bytes(freed)
-        return replace(plain, activations=plain.activations - less.activations, once=plain.once - less.once)
+        less = fit_layer_bytes(freed)
+        return replace(
+            plain, activations=plain.activations - less.activations, once_bytes=plain.once_bytes - less.once_bytes
+        )
 
     @cached_property
-    def hidden(self) -> bool:
+    def peaks_at_reduction(self) -> bool:
         """Whether stages that recompute everything are at their peak while gradients are reduced, a copy of each layer's beside them.
 
         Seen with a sharded optimizer and several chunks. What layers keep of a micro-batch is not in it.
         """
-        lines = self.deciding(self.model.main, RecomputeMode.FULL) if RecomputeMode.FULL in self.kinds() else []
-        return bool(lines) and not layer_bytes(lines).plausible
+        lines = (
+            self.deciding_lines(self.model.main, RecomputeMode.FULL)
+            if RecomputeMode.FULL in self.measured_modes()
+            else []
+        )
+        return bool(lines) and not fit_layer_bytes(lines).plausible
 
-    def swapped(self, made_of: str) -> int:
+    def swapped_bytes(self, make: LayerKind) -> int:
         """What of a layer's activations goes to the host for a micro-batch, where layers swap."""
         for (made, kind, _), runs in self._runs.items():
-            if (made, kind) == (made_of, RecomputeMode.SWAP) and len(runs) > 1:
-                return max(0, (runs[1].swapped - runs[0].swapped) // (runs[1].layers - runs[0].layers))
+            if (made, kind) == (make, RecomputeMode.SWAP) and len(runs) > 1:
+                return max(0, (runs[1].swapped_bytes - runs[0].swapped_bytes) // (runs[1].layers - runs[0].layers))
         return 0
 
-    def fetched(self, made_of: str) -> int:
+    def fetched_bytes(self, make: LayerKind) -> int:
         """What stages hold on top while a layer that swaps is at its backward pass."""
         more = [
-            self.base(made_of, RecomputeMode.SWAP, stage) - self.base(made_of, RecomputeMode.NONE, stage)
-            for stage in self.stages(made_of)
-            if self.highest(made_of, RecomputeMode.SWAP, stage) is not None
+            self.base_bytes(make, RecomputeMode.SWAP, stage) - self.base_bytes(make, RecomputeMode.NONE, stage)
+            for stage in self.line_stages(make)
+            if self.highest_line(make, RecomputeMode.SWAP, stage) is not None
         ]
         return max(0, round(max(more, default=Fraction(0))))
 
-    def with_some(self, runs: Sequence[RunFigures]) -> None:
+    def add_partly_recomputed(self, runs: Sequence[RunFigures]) -> None:
         """Runs in which some layers of each cell are recomputed in full, and the others recompute nothing."""
         for figures in runs:
             self._some.setdefault(figures.stage, []).append(figures)
 
-    def with_first(self, runs: Sequence[RunFigures]) -> None:
+    def add_partly_of_first_chunk(self, runs: Sequence[RunFigures]) -> None:
         """The same with recomputed layers in the first chunk alone."""
         self._first = {figures.stage: figures for figures in runs}
 
-    def with_alone(self, runs: Sequence[RunFigures]) -> None:
+    def add_first_chunk_alone(self, runs: Sequence[RunFigures]) -> None:
         """Runs in which the first chunk's layers are recomputed in full, and no others."""
         self._alone = {figures.stage: figures for figures in runs}
 
-    def of_first_chunk_alone(self, stage: int) -> RunFigures | None:
+    def first_chunk_run(self, stage: int) -> RunFigures | None:
         """The run of a stage whose first chunk's layers are recomputed in full, and no others, if there is one."""
         return self._alone.get(stage)
 
     @cached_property
-    def freed(self) -> dict[int, Freed]:
+    def freed_by_stage(self) -> dict[int, FreedByRecompute]:
         """What full recomputation frees, by stage; of all stages with lines, or of none."""
         main = self.model.main
-        found: dict[int, Freed] = {}
-        for stage in self.stages(main) if RecomputeMode.FULL in self.kinds() else ():
-            plain = self.highest(main, RecomputeMode.NONE, stage)
-            one = freed_on(plain, self._some.get(stage, ()), main, self._others(stage)) if plain is not None else None
+        found: dict[int, FreedByRecompute] = {}
+        for stage in self.line_stages(main) if RecomputeMode.FULL in self.measured_modes() else ():
+            plain = self.highest_line(main, RecomputeMode.NONE, stage)
+            one = (
+                fit_freed(plain, self._some.get(stage, ()), main, self._freed_by_dense(stage))
+                if plain is not None
+                else None
+            )
             if one is None or plain is None:
                 return {}
-            found[stage] = told_apart(one, plain, self._first[stage], main) if stage in self._first else one
+            found[stage] = with_first_chunk(one, plain, self._first[stage], main) if stage in self._first else one
         return found
 
-    def _others(self, stage: int) -> Fraction:
+    def _freed_by_dense(self, stage: int) -> Fraction:
         """What a dense layer of the first chunk frees if it is recomputed in full, where most have experts."""
-        if self.model.main == DENSE:
+        if self.model.main is LayerKind.DENSE:
             return Fraction(0)
-        phase = self.phase(self.model.main, stage)
+        phase = self.deciding_phase(self.model.main, stage)
         kinds = (RecomputeMode.NONE, RecomputeMode.FULL)
-        lines = [{line.phase: line for line in self._lines.get((DENSE, kind, stage), ())}.get(phase) for kind in kinds]
+        lines = [
+            {line.phase: line for line in self._lines.get((LayerKind.DENSE, kind, stage), ())}.get(phase)
+            for kind in kinds
+        ]
         plain, full = lines
-        few = self.few(DENSE, RecomputeMode.NONE, stage)
+        few = self.smallest_run(LayerKind.DENSE, RecomputeMode.NONE, stage)
         if plain is None or full is None or few is None:
             return Fraction(0)
         return (plain.slope - full.slope) * (few.in_flight or (1,))[0] / plain.in_flight
 
-    def on_top(self, stage: int) -> OnTop:
+    def recompute_transient(self, stage: int) -> RecomputeTransient:
         """What a stage holds on top while its layers are computed once more."""
         main = self.model.main
-        freed, plain = self.freed.get(stage), self.highest(main, RecomputeMode.NONE, stage)
+        freed, plain = self.freed_by_stage.get(stage), self.highest_line(main, RecomputeMode.NONE, stage)
         runs = self._runs.get((main, RecomputeMode.FULL, stage), [])
         if freed is None or plain is None:
-            return OnTop()
-        if self.hidden:
-            return on_top_alone(freed, plain, self._alone[stage], main) if stage in self._alone else OnTop()
-        full = self.kept(main, RecomputeMode.FULL)
-        phases = self.usual(main, RecomputeMode.FULL, stage)
+            return RecomputeTransient()
+        if self.peaks_at_reduction:
+            return (
+                fit_transient_alone(freed, plain, self._alone[stage], main)
+                if stage in self._alone
+                else RecomputeTransient()
+            )
+        full = self.layer_bytes(main, RecomputeMode.FULL)
+        phases = self.usual_lines(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
-            return OnTop()
-        whole = [(_only(figures, phases), plain.at(figures.layers)) for figures in runs[:_TWO]]
-        return on_top_of(freed, whole, main, max(full.activations, Fraction(0)))
+            return RecomputeTransient()
+        whole = [(_only_phases(figures, phases), plain.bytes_with(figures.layers)) for figures in runs[:_TWO]]
+        return fit_transient(freed, whole, main, max(full.activations, Fraction(0)))
 
-    def on_top_of_first_chunk(
-        self, stage: int, layers: Mapping[str, Mapping[RecomputeMode, LayerBytes]]
+    def first_chunk_transient(
+        self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
         """What a stage holds on top where its first chunk's layers are recomputed in full and no others; None where no run tells."""
         main, figures = self.model.main, self._alone.get(stage)
-        plain, few = self.highest(main, RecomputeMode.NONE, stage), self.few(main, RecomputeMode.NONE, stage)
+        plain, few = (
+            self.highest_line(main, RecomputeMode.NONE, stage),
+            self.smallest_run(main, RecomputeMode.NONE, stage),
+        )
         if figures is None or plain is None or few is None:
             return None
         held = Fraction((figures.in_flight or (1,))[0])
         freed = Fraction(0)
-        for made_of, count in recomputed_kinds(figures):
-            rows = layers.get(made_of, layers[main])
-            freed += count * (rows[RecomputeMode.NONE].in_flight(held) - rows[RecomputeMode.FULL].in_flight(held))
-        usual = phases_alike(figures, few, plain.lasting)
-        return max(_only(figures, usual).peak - plain.at(figures.layers) + freed, Fraction(0)) if usual else None
+        for kind, count in fully_recomputed(figures):
+            rows = layers.get(kind.make, layers[main])
+            freed += count * (rows[RecomputeMode.NONE].total_bytes(held) - rows[RecomputeMode.FULL].total_bytes(held))
+        usual = find_alike_phases(figures, few, plain.persistent)
+        return (
+            max(_only_phases(figures, usual).peak - plain.bytes_with(figures.layers) + freed, Fraction(0))
+            if usual
+            else None
+        )
 
-    def base(self, made_of: str, kind: RecomputeMode, stage: int) -> Fraction:
+    def base_bytes(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
         """What the stage holds anyhow at the moment that decides."""
-        highest = self.highest(made_of, kind, stage)
+        highest = self.highest_line(make, kind, stage)
         return highest.base if highest else Fraction(0)
 
-    def lasting_base(self, made_of: str, stage: int) -> Fraction:
+    def persistent_base(self, make: LayerKind, stage: int) -> Fraction:
         """What of that is weights, optimizer state and gradients."""
-        few, highest = self.few(made_of, RecomputeMode.NONE, stage), self.highest(made_of, RecomputeMode.NONE, stage)
+        few, highest = (
+            self.smallest_run(make, RecomputeMode.NONE, stage),
+            self.highest_line(make, RecomputeMode.NONE, stage),
+        )
         if few is None or highest is None:
             return Fraction(0)
-        return few.lasting[highest.phase] - highest.lasting * few.layers
+        return few.phase_persistent[highest.phase] - highest.persistent * few.layers

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.dialects.stage import DENSE
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.estimate.activations import (
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import (
     RankShare,
-    handed_on,
     layer_activations,
+    layer_sent_bytes,
     logits_bytes,
-    sent_by_layer,
-    sent_by_weights,
+    p2p_bytes,
+    weight_sent_bytes,
 )
-from ms_tune.estimate.widths import widths_of
-from ms_tune.fit.costs import PREDICTIONS, costs_of
-from ms_tune.fit.layouts import accumulates, placed, sequence_parallel, with_layout
-from ms_tune.fit.probes import model_in
-from ms_tune.planning.schedule import Schedule, held, refusal
+from ms_tune.fit.calibration_runs import count_job_layers
+from ms_tune.fit.costs import PREDICTIONS, relative_costs
+from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, place_evenly, with_layout
+from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.simulate import graph_of
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
 from ms_tune.text import msg
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.estimate.activations import Activations
+    from ms_tune.dryrun.request import PreparedRun
+    from ms_tune.estimate.memory import Activations
     from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.layouts import Layout
-    from ms_tune.planning.simulate import Graph
+    from ms_tune.planning.simulate import PassGraph
     from ms_tune.text import Message
 
 PRUNED = 1.15  # of the limit, that the estimate with everything recomputed may be
@@ -55,7 +56,7 @@ class LayoutEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class LayoutCandidate:
     """A layout that may be tried."""
 
     layout: Layout
@@ -68,39 +69,40 @@ class Ranking:
     """Layouts, the best first."""
 
     # Those that no other one outdoes in both time and bytes sent, by time; then those that only these outdo; and so on.
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LayoutCandidate, ...]
     leading: int  # how many of them no other one outdoes
     pruned: int  # how many hold more than the limit allows, whatever they recompute
-    refused: tuple[tuple[Message, int], ...]  # how many the framework refuses, by its word
+    refused: tuple[Message, ...]  # why the framework refuses others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutFacts:
     """What the stages of a layout hold by closed forms."""
 
-    lasting: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
+    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state of each stage, bytes
     layers: tuple[int, ...]  # layers of each stage in the even split
-    activations: Mapping[str, Activations]  # of a layer and a micro-batch, by what layers are made of
-    makes: tuple[Mapping[str, int], ...]  # what the layers of each stage are made of, and how many there are of each
-    held: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
+    activations: Mapping[LayerKind, Activations]  # of a layer and a micro-batch, by what layers are made of
+    # What the layers of each stage are made of, and how many there are of each.
+    layer_makes: tuple[Mapping[LayerKind, int], ...]
+    in_flight: tuple[float, ...]  # Micro-batches in flight of a layer of each stage, the mean of its chunks
     logits: int  # what the last stage holds beside
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
-    def peak(self, stage: int, layers: int, full: int) -> int:
+    def peak_bytes(self, stage: int, layers: int, full: int) -> int:
         """The peak of a stage with so many layers, of which so many are recomputed.
 
         Layers beyond the even split hold what the stage's layers do in the mean.
         """
-        count = sum(self.makes[stage].values())
-        parts = [(self.activations[make], n / count) for make, n in self.makes[stage].items()]
+        count = sum(self.layer_makes[stage].values())
+        parts = [(self.activations[make], n / count) for make, n in self.layer_makes[stage].items()]
         none, recomputed = sum(one.none * part for one, part in parts), sum(one.full * part for one, part in parts)
-        kept = (recomputed * full + none * (layers - full)) * self.held[stage]
-        lasting = self.lasting[stage] * layers / max(self.layers[stage], 1)
-        logits = self.logits if stage == len(self.lasting) - 1 else 0
+        kept = (recomputed * full + none * (layers - full)) * self.in_flight[stage]
+        lasting = self.persistent_bytes[stage] * layers / max(self.layers[stage], 1)
+        logits = self.logits if stage == len(self.persistent_bytes) - 1 else 0
         return round(lasting + kept + max(none if full else 0.0, float(logits)))
 
 
-def rank(
+def rank_layouts(
     job: PlannedJob,
     loaded: LoadedConfig,
     layouts: Sequence[Layout],
@@ -119,31 +121,28 @@ def rank(
     Raises:
         UnsupportedError: The sizes of its model are not all known.
     """
-    ranker = _Ranker(job, loaded, limit_bytes)
-    refused: Counter[str] = Counter()
-    words: dict[str, Message] = {}
-    found, pruned = [], 0
+    ranker = _LayoutRanker(job, loaded, limit_bytes)
+    found, refused, pruned = [], [], 0
     for number, layout in enumerate(layouts):
         on_ranked(number, len(layouts))
         try:
-            candidate = ranker.candidate(layout)
+            candidate = ranker.estimate_layout(layout)
         except MsTuneError as error:
-            refused[error.message.id] += 1
-            words.setdefault(error.message.id, error.message)
+            refused.append(error.message)
             continue
         if candidate.estimate.least_bytes > PRUNED * limit_bytes:
             pruned += 1
         else:
             found.append(candidate)
-    fronts = _fronts(found)
-    told = tuple((words[name], count) for name, count in refused.most_common())
-    return Ranking(tuple(one for front in fronts for one in front), len(fronts[0]) if fronts else 0, pruned, told)
+    fronts = _pareto_fronts(found)
+    leading = len(fronts[0]) if fronts else 0
+    return Ranking(tuple(one for front in fronts for one in front), leading, pruned, tuple(refused))
 
 
-def _fronts(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:
     """Those that no other one outdoes in both time and bytes sent; those that only these outdo; and so on, each by time."""
     order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
-    fronts: list[list[Candidate]] = []
+    fronts: list[list[LayoutCandidate]] = []
     for one in order:
         # Whoever came before takes no longer: a front outdoes this one if its last member sends no more.
         place = next((front for front in fronts if front[-1].estimate.sent_bytes > one.estimate.sent_bytes), None)
@@ -154,7 +153,7 @@ def _fronts(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     return fronts
 
 
-class _Ranker:
+class _LayoutRanker:
     """Estimates of one job's layouts; what several of them share is read once.
 
     Args:
@@ -170,44 +169,42 @@ class _Ranker:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
         self._heads = 1 + (model.number(PREDICTIONS) or 0)  # each further token that is predicted has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
-        costs = costs_of(job)
+        costs = relative_costs(job)
         self._head = costs.head
-        counts = model_in(job).counts
-        self._forward = [
-            costs.dense if made == DENSE else costs.experts for made, count in counts.items() for _ in range(count)
-        ]
+        counts = count_job_layers(job).counts
+        self._forward = [costs.of_layer(make) for make, count in counts.items() for _ in range(count)]
         self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
-        self._graphs: dict[tuple[Schedule, int, int, int], Graph] = {}
+        self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
-    def candidate(self, layout: Layout) -> Candidate:
+    def estimate_layout(self, layout: Layout) -> LayoutCandidate:
         """A layout with its estimate.
 
         Raises:
             MsTuneError: The framework, or what is known about it, refuses the layout.
         """
-        if not accumulates(self._job.loaded.dialect, layout):
+        if not can_accumulate(self._job.loaded.dialect, layout):
             raise UnsupportedError(msg("layouts.refused.accumulation"))
-        read = self._reading(layout)
-        schedule = self._schedule(layout)
-        refused = refusal(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
+        read = self._read_layout(layout)
+        schedule = self._schedule_of(layout)
+        refused = why_refused(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
         if refused is not None:
             raise UnsupportedError(refused)
-        placement = placed(self._job.layers, layout)
-        facts = self._facts(layout, read, schedule, placement)
-        full = tuple(_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
-        time, bubble = self._time(layout, schedule, placement, full)
-        peaks = tuple(facts.peak(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
-        least = max(facts.peak(stage, count, count) for stage, count in enumerate(facts.layers))
-        sent = self._sent(layout, facts, full, read.weights)
-        return Candidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
+        placement = place_evenly(self._job.layers, layout)
+        facts = self._layout_facts(layout, read, schedule, placement)
+        full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
+        time, bubble = self._step_time(layout, schedule, placement, full)
+        peaks = tuple(facts.peak_bytes(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
+        least = max(facts.peak_bytes(stage, count, count) for stage, count in enumerate(facts.layers))
+        sent = self._sent_bytes(layout, facts, full, read.weights)
+        return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
 
-    def _reading(self, layout: Layout) -> _ReadLayout:
+    def _read_layout(self, layout: Layout) -> _ReadLayout:
         """What the framework's own sizes say, whatever chunks and micro-batches there are."""
         key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
         if key not in self._read:
             try:
-                self._read[key] = self._ask(replace(layout, chunks=1))
+                self._read[key] = self._prepare_layout(replace(layout, chunks=1))
             except MsTuneError as error:
                 self._read[key] = error
         found = self._read[key]
@@ -215,10 +212,12 @@ class _Ranker:
             raise found
         return found
 
-    def _ask(self, layout: Layout) -> _ReadLayout:
+    def _prepare_layout(self, layout: Layout) -> _ReadLayout:
         loaded = with_layout(self._loaded, layout, self._job.layers)
         stages, request = layout.pipeline, replace(self._job.request, devices=layout.devices, layers=None, settings=())
-        asked = {stage: prepare(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}}
+        asked = {
+            stage: prepare_run(replace(request, stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}
+        }
         if not all(run.theory for run in asked.values()):
             raise UnsupportedError(msg("layouts.refused.unknown"))
         runs = [asked.get(stage, asked[min(1, stages - 1)]) for stage in range(stages)]
@@ -226,53 +225,61 @@ class _Ranker:
         lasting = tuple(
             sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
         )
-        makes = tuple(_makes(run.kinds, run.layers) for run in runs)
+        makes = tuple(_count_makes(run) for run in runs)
         return _ReadLayout(
-            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], sequence_parallel(loaded)
+            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], is_sequence_parallel(loaded)
         )
 
-    def _schedule(self, layout: Layout) -> Schedule:
+    def _schedule_of(self, layout: Layout) -> Schedule:
         """In which order the framework runs passes, with and without chunks."""
         several = layout.chunks > 1
         if several not in self._schedules:
             loaded = with_layout(self._loaded, layout, self._job.layers)
-            run = prepare(replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded)
+            run = prepare_run(
+                replace(self._job.request, devices=layout.devices, stage=0, layers=None, settings=()), loaded
+            )
             if run.pipeline.schedule is None:
                 raise UnsupportedError(msg("fitting.schedule"), msg("fitting.schedule.hint"))
             self._schedules[several] = run.pipeline.schedule
         return self._schedules[several]
 
-    def _share(self, layout: Layout, *, sequence: bool) -> RankShare:
+    def _rank_share(self, layout: Layout, *, sequence: bool) -> RankShare:
         tokens = self._widths.tokens * layout.size // layout.context
         return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert)
 
-    def _facts(self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]) -> LayoutFacts:
-        share = self._share(layout, sequence=read.sequence)
+    def _layout_facts(
+        self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
+    ) -> LayoutFacts:
+        share = self._rank_share(layout, sequence=read.sequence)
         stages, layers, held_by = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
-            micro_batches = _few(layout)
-            flight = held(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
+            micro_batches = _few_micro_batches(layout)
+            flight = in_flight_per_chunk(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
             layers.append(sum(counts))
             held_by.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
-        lasting = tuple(size * own // there for size, own, there in zip(read.lasting, layers, read.layers, strict=True))
-        names = {make for one in read.makes for make in one}
+        lasting = tuple(
+            size * own // there for size, own, there in zip(read.persistent_bytes, layers, read.layers, strict=True)
+        )
+        names = {make for one in read.layer_makes for make in one}
         activations = {
-            make: layer_activations(self._widths, share, experts=make != DENSE and bool(self._widths.experts))
+            make: layer_activations(
+                self._widths, share, experts=make is not LayerKind.DENSE and bool(self._widths.experts)
+            )
             for make in names
         }
         return LayoutFacts(
             lasting,
             tuple(layers),
             activations,
-            read.makes,
+            read.layer_makes,
             tuple(held_by),
             round(logits_bytes(self._widths, share) * self._heads),
             read.sequence,
         )
 
-    def _graph(self, layout: Layout, schedule: Schedule) -> Graph:
-        micro_batches = _few(layout)
+    def _pass_graph(self, layout: Layout, schedule: Schedule) -> PassGraph:
+        micro_batches = _few_micro_batches(layout)
         key = (schedule, layout.pipeline, layout.chunks, micro_batches)
         if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
             raise UnsupportedError(msg("layouts.refused.passes"))
@@ -281,11 +288,11 @@ class _Ranker:
             self._graphs[key] = graph_of(sizes)
         return self._graphs[key]
 
-    def _time(
+    def _step_time(
         self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
     ) -> tuple[float, float]:
         """The step of a layout, in dense forward passes of a sample on a device; and the part in which stages wait."""
-        graph, stages, first = self._graph(layout, schedule), layout.pipeline, 0
+        graph, stages, first = self._pass_graph(layout, schedule), layout.pipeline, 0
         cells = stages * layout.chunks
         durations = np.zeros(2 * cells)
         for cell in range(cells):
@@ -298,52 +305,53 @@ class _Ranker:
             first += count
         of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
         # Once the pipeline is full, every further micro-batch takes as long as it does on the slowest stage.
-        step = float(graph.step(durations[:, None])[0]) + float(of_stage.max()) * (layout.micro_batches - _few(layout))
+        step = float(graph.step_ticks(durations[:, None])[0]) + float(of_stage.max()) * (
+            layout.micro_batches - _few_micro_batches(layout)
+        )
         busy = float(of_stage.sum()) * layout.micro_batches
         return step * layout.size / (layout.tensor * layout.context), max(
             1 - busy / (stages * step), 0.0
         ) if step else 0.0
 
-    def _sent(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
+    def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
         """What a device of the busiest stage sends in a step."""
-        share, widths, most = self._share(layout, sequence=facts.sequence), self._widths, 0
-        for stage, makes in enumerate(facts.makes):
+        share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
+        for stage, makes in enumerate(facts.layer_makes):
             count, of_layers = facts.layers[stage], 0.0
             for make, part in makes.items():
-                experts = make != DENSE and bool(widths.experts)
-                plain, again = (sent_by_layer(widths, share, experts=experts, again=both) for both in (False, True))
+                experts = make is not LayerKind.DENSE and bool(widths.experts)
+                plain, again = (layer_sent_bytes(widths, share, experts=experts, again=both) for both in (False, True))
                 of_layers += (plain * (count - full[stage]) + again * full[stage]) * part / sum(makes.values())
-            handed = handed_on(widths, share) * layout.chunks if layout.pipeline > 1 else 0
+            handed = p2p_bytes(widths, share) * layout.chunks if layout.pipeline > 1 else 0
             most = max(most, round((of_layers + handed) * layout.micro_batches))
-        return most + sent_by_weights(weights, layout.data * layout.context)
+        return most + weight_sent_bytes(weights, layout.data * layout.context)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadLayout:
     """What a framework's own sizes say of each stage of a layout without chunks."""
 
-    lasting: tuple[int, ...]  # weights, gradients and optimizer state, bytes
+    persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
-    makes: tuple[Mapping[str, int], ...]  # what they are made of
+    layer_makes: tuple[Mapping[LayerKind, int], ...]  # what they are made of
     weights: int  # bytes of the first stage's weights
     sequence: bool  # whether activations between layers are split over the tensor-parallel ranks
 
 
-def _few(layout: Layout) -> int:
+def _few_micro_batches(layout: Layout) -> int:
     """So many micro-batches that the pipeline is full, and the first round is as long as it would be with all of them."""
     full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
     return min(layout.micro_batches, full)
 
 
-def _makes(kinds: Mapping[str, int], layers: int) -> Mapping[str, int]:
-    """What layers are made of."""
-    found: Counter[str] = Counter()
-    for kind, count in kinds.items():
-        found[DENSE if DENSE in kind else "experts"] += count
-    return dict(found) or {DENSE: max(layers, 1)}
+def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:
+    found: Counter[LayerKind] = Counter()
+    for kind, count in run.kinds.items():
+        found[kind.make] += count
+    return dict(found) or {LayerKind.DENSE: max(run.layers, 1)}
 
 
-def _recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
+def _fewest_recomputed(facts: LayoutFacts, stage: int, limit_bytes: int) -> int:
     """The fewest layers of a stage to recompute so that the estimate keeps within the limit; all where none does."""
     count = facts.layers[stage]
-    return next((full for full in range(count) if facts.peak(stage, count, full) <= limit_bytes), count)
+    return next((full for full in range(count) if facts.peak_bytes(stage, count, full) <= limit_bytes), count)

@@ -7,52 +7,49 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.dynamic import OWN_MODEL
-from ms_tune.dryrun.limits import limit_before
-from ms_tune.enums import RecomputeMode
+from ms_tune.dryrun.devices import limit_before
+from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
-from ms_tune.fit.check import Checked, check_probe, foretold
-from ms_tune.fit.costs import DENSE_UNITS, costs_of
-from ms_tune.fit.ends import emptied_probes, with_ends
-from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import check_plannable, check_writable, present_plan, read_job
-from ms_tune.fit.kept import keep_table
-from ms_tune.fit.lingering import telling_stage
-from ms_tune.fit.measure import measure
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import (
-    asked,
-    first_chunk_recomputed,
-    middle_of,
-    model_in,
-    some_of_first_chunk,
-    some_recomputed,
+from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.memory import RankShare, layer_activations
+from ms_tune.fit.calibration_runs import (
+    count_job_layers,
+    middle_stage,
+    plan_probes,
+    probes_of_first_chunk,
+    probes_with_some_of_first_chunk,
+    probes_with_some_recomputed,
 )
-from ms_tune.fit.remedies import with_remedies
-from ms_tune.fit.result import ConfigFit
-from ms_tune.fit.rounds import Rounds
-from ms_tune.fit.table import table_of
-from ms_tune.fit.verify import lists_of
+from ms_tune.fit.costs import DENSE_UNITS, relative_costs, table_without_sizes
+from ms_tune.fit.job import check_plannable, check_writable, read_job, read_present_plan
+from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
+from ms_tune.fit.measure import measure_probes
+from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.result import CheckRun, ConfigFit
+from ms_tune.fit.table import build_table, in_flight_micro_batches
+from ms_tune.fit.table_cache import write_cached_table
+from ms_tune.fit.table_corrections import choose_telling_stage, emptied_probes, with_ends
+from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge
-from ms_tune.planning.clock import timed
-from ms_tune.planning.link import swaps
+from ms_tune.planning.explain import PlanRemedy
 from ms_tune.planning.request import linked_by
-from ms_tune.planning.search import without
-from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import LayerCost, check
+from ms_tune.planning.search import without_kinds
+from ms_tune.planning.table import LayerCost, check_table
+from ms_tune.planning.time_scale import can_swap, with_layers, with_times
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.calibration_runs import JobLayers, ProbeRun
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.probes import ProbedModel, ProbeRun
-    from ms_tune.fit.request import ConfigFitRequest
-    from ms_tune.fit.result import Round
+    from ms_tune.fit.result import ConfigFitRequest, VerifyRound
+    from ms_tune.planning.fit import FitReport
     from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable
     from ms_tune.text import Message
@@ -77,31 +74,33 @@ def fit_config(
     """
     job = read_job(request.dryrun, loaded)
     check_plannable(job)
-    costs, source = costs_of(job), str(job.loaded.source.path)
+    costs, source = relative_costs(job), str(job.loaded.source.path)
     sizeless = table_without_sizes(job, costs)
     request = replace(request, clock=with_layers(request.clock, sizeless))
-    timed(sizeless, request.clock.times, source)  # before minutes of dryruns
+    with_times(sizeless, request.clock.times, source)  # before minutes of dryruns
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, emptied, check_run, notes = _measured(job, request, observer)
-    notes += [note for note in job.first.not_included if note.id == OWN_MODEL]
-    table = raw = with_ends(table_of(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
-    table, idle = _without_idle(replace(table, present=present_plan(job, table)))
-    table, told = _linked(timed(table, request.clock.times, source), request, costs, source)
+    measured, emptied, check_run, notes = _run_calibration(job, request, observer)
+    notes += [note for note in job.first.not_included if note in job.first.unproved]
+    table = raw = with_ends(build_table(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
+    table, idle = _without_idle(replace(table, present=read_present_plan(job, table)))
+    table, told = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
     notes += told
-    table = check(table, source)
-    checked = _checked(job, table, check_run)
+    table = check_table(table, source)
+    checked = _check_table(job, table, check_run)
     margin = checked.margin_bytes if checked is not None else 0
-    fragments = tuple(size + margin for size in measured.fragments(job.stages))
-    keep_table(job, without(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments)
+    fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
+    write_cached_table(
+        job, without_kinds(raw, [RecomputeMode.SWAP]) if RecomputeMode.SWAP in raw.kinds else raw, fragments
+    )
     made = time.monotonic()
-    rounds, chosen, lacking, lost = Rounds(job, request, observer, on_progress, reserve).of(table, fragments)
+    rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
     if lacking is not None:
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:
         rounds = (*rounds[:-1], replace(rounds[-1], report=with_remedies(rounds[-1].report, job)))
-    text, changed = _written(job, chosen)
+    text, changed = _write_plan(job, chosen)
     return ConfigFit(
         source=job.loaded.source,
         table=table,
@@ -122,19 +121,19 @@ def fit_config(
     )
 
 
-def _written(job: PlannedJob, chosen: Round | None) -> tuple[str, int]:
+def _write_plan(job: PlannedJob, chosen: VerifyRound | None) -> tuple[str, int]:
     """The config with the plan that was chosen, and how many of its values that changes."""
     if chosen is None or chosen.report.planned is None:
         return job.loaded.source.text, 0
-    merged = merge(job.loaded.job, lists_of(job, chosen.report.planned.plan))
+    merged = merge(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
     return merged.text, merged.count
 
 
-def _linked(
+def _with_swap_time(
     table: CostTable, request: ConfigFitRequest, costs: RelativeCosts, source: str
 ) -> tuple[CostTable, list[Message]]:
     """The table with the time of its copies to the host, where a bandwidth is told, and what to tell where that is far too little."""
-    if request.swap_bandwidth is None or not swaps(table):
+    if request.swap_bandwidth is None or not can_swap(table):
         return table, []
     shortest = None if costs.shortest is None else costs.shortest / DENSE_UNITS
     try:
@@ -142,12 +141,12 @@ def _linked(
     except ConfigError as error:  # what was measured is worth a plan without swap
         kept = table.present if table.present is None or not table.present.swap else None
         failed = msg("fitting.kind-fails", kind=RecomputeMode.SWAP.value, reason=error.message)
-        return replace(without(table, [RecomputeMode.SWAP]), present=kept), [failed]
+        return replace(without_kinds(table, [RecomputeMode.SWAP]), present=kept), [failed]
 
 
-def _measured(
+def _run_calibration(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
-) -> tuple[Measured, list[RunFigures], RunFigures | None, list[Message]]:
+) -> tuple[StageMeasurements, list[RunFigures], RunFigures | None, list[Message]]:
     """What small dryruns of the job hold; a kind of recompute that cannot be run is left out, and told.
 
     Returns:
@@ -156,53 +155,55 @@ def _measured(
     Raises:
         MsTuneError: A run of layers that recompute nothing or everything failed, or this machine cannot simulate.
     """
-    model = model_in(job)
-    probes, notes = asked(job, model, request.kinds)
+    model = count_job_layers(job)
+    probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    beside = _beside(job, model, request, full=any(one.kind is RecomputeMode.FULL for one in probes))
+    beside = _plan_further_probes(job, model, request, full=any(one.recompute is RecomputeMode.FULL for one in probes))
     observer.say(msg("fitting.table", count=len(probes) + sum(map(len, beside.values())) - len(beside["check"])))
     for run in beside["check"]:
         observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
     groups = [[one.probe for one in probes], *beside.values()]
-    every = iter(measure(job.request, [probe for group in groups for probe in group], observer))
+    every = iter(measure_probes(job.request, [probe for group in groups for probe in group], observer))
     found = [next(every) for _ in probes]
     runs = {name: [next(every) for _ in group] for name, group in beside.items()}
     if late:
         notes += _with_communication(job, probes, found, late, observer)
-    seen, failed = _seen(probes, found)
+    seen, failed = _pair_results(probes, found)
     notes += [msg("fitting.kind-fails", kind=kind.value, reason=error.message) for kind, error in failed.items()]
     lost = [one for group in runs.values() for one in group if isinstance(one, MsTuneError)]
     if lost and RecomputeMode.FULL not in failed:
         notes.append(msg("fitting.runs-fail", count=len(lost), reason=lost[0].message))
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
-    measured = Measured(seen, model)
-    measured.with_some(there["some"])
-    measured.with_first(there["first"])
+    measured = StageMeasurements(seen, model)
+    measured.add_partly_recomputed(there["some"])
+    measured.add_partly_of_first_chunk(there["first"])
     alone = there["alone"]
-    stages = None if measured.hidden else (telling_stage(job.stages),)
-    more = first_chunk_recomputed(job, model, stages) if measured.hidden or measured.freed else []
+    stages = None if measured.peaks_at_reduction else (choose_telling_stage(job.stages),)
+    more = probes_of_first_chunk(job, model, stages) if measured.peaks_at_reduction or measured.freed_by_stage else []
     if more:
-        alone = [one for one in measure(job.request, more, observer) if not isinstance(one, MsTuneError)]
-    measured.with_alone(alone)
+        alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
+    measured.add_first_chunk_alone(alone)
     return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
-def _beside(job: PlannedJob, model: ProbedModel, request: ConfigFitRequest, *, full: bool) -> dict[str, list[Probe]]:
+def _plan_further_probes(
+    job: PlannedJob, model: JobLayers, request: ConfigFitRequest, *, full: bool
+) -> dict[str, list[Probe]]:
     """The runs beside those of each kind of recompute, by what they are for; ``full``: layers may be recomputed in full."""
-    middle = [middle_of(job.stages - 1)] if model.alike else None
+    middle = [middle_stage(job.stages - 1)] if model.alike else None
     return {
-        "some": some_recomputed(job) if full else [],
-        "first": some_of_first_chunk(job) if full else [],
-        "alone": first_chunk_recomputed(job, model, middle) if full and job.compiled else [],
+        "some": probes_with_some_recomputed(job) if full else [],
+        "first": probes_with_some_of_first_chunk(job) if full else [],
+        "alone": probes_of_first_chunk(job, model, middle) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
         # In a static graph it takes as long as a dryrun of the plan's, which tells more.
         "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
     }
 
 
-def _seen(
+def _pair_results(
     probes: Sequence[ProbeRun], found: Sequence[RunFigures | MsTuneError]
-) -> tuple[list[Seen], dict[RecomputeMode, MsTuneError]]:
+) -> tuple[list[ProbeResult], dict[RecomputeMode, MsTuneError]]:
     """What runs of each kind of recompute hold, without kinds of which one cannot be run, and why those cannot.
 
     Raises:
@@ -212,24 +213,26 @@ def _seen(
     failed: dict[RecomputeMode, MsTuneError] = {}
     for one, figures in pairs:
         if isinstance(figures, MsTuneError):
-            if one.kind is RecomputeMode.NONE:
+            if one.recompute is RecomputeMode.NONE:
                 raise figures
-            failed.setdefault(one.kind, figures)
+            failed.setdefault(one.recompute, figures)
     return [
-        Seen(one, figures) for one, figures in pairs if not isinstance(figures, MsTuneError) and one.kind not in failed
+        ProbeResult(one, figures)
+        for one, figures in pairs
+        if not isinstance(figures, MsTuneError) and one.recompute not in failed
     ], failed
 
 
 def _communication_last(
-    job: PlannedJob, model: ProbedModel, probes: list[ProbeRun]
+    job: PlannedJob, model: JobLayers, probes: list[ProbeRun]
 ) -> tuple[list[ProbeRun], list[ProbeRun]]:
     """The probes, and apart from them those of recomputed communication that others may make needless."""
-    kinds = {one.kind for one in probes}
+    kinds = {one.recompute for one in probes}
     used = any(layer.comm_patterns for layer in job.now.layers)
     if not model.alike or used or not {RecomputeMode.SELECT, RecomputeMode.BOTH} <= kinds:
         return probes, []
-    late = [one for one in probes if one.kind is RecomputeMode.COMM]
-    return [one for one in probes if one.kind is not RecomputeMode.COMM], late
+    late = [one for one in probes if one.recompute is RecomputeMode.COMM]
+    return [one for one in probes if one.recompute is not RecomputeMode.COMM], late
 
 
 def _with_communication(
@@ -244,22 +247,22 @@ def _with_communication(
     Then communication alone frees no more than these operators do, and takes longer (:data:`ms_tune.fit.costs.EXTRA`): neither it nor
     both is of use, and that is told.
     """
-    seen = {one.kind: figures for one, figures in zip(probes, found, strict=True)}
+    seen = {one.recompute: figures for one, figures in zip(probes, found, strict=True)}
     select, both = seen[RecomputeMode.SELECT], seen[RecomputeMode.BOTH]
-    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.peaks != select.peaks:
+    if isinstance(select, MsTuneError) or isinstance(both, MsTuneError) or both.phase_peaks != select.phase_peaks:
         probes += late
-        found += measure(job.request, [one.probe for one in late], observer)
+        found += measure_probes(job.request, [one.probe for one in late], observer)
         return []
-    kept = [one.kind is not RecomputeMode.BOTH for one in probes]
+    kept = [one.recompute is not RecomputeMode.BOTH for one in probes]
     probes[:], found[:] = compress(probes, kept), compress(found, kept)
     return [msg("fitting.comm-no-more")]
 
 
-def _checked(job: PlannedJob, table: CostTable, run: RunFigures | None) -> Checked | None:
+def _check_table(job: PlannedJob, table: CostTable, run: RunFigures | None) -> CheckRun | None:
     """The table's check run; None where the framework does not run it, or no plan recomputes layers in full."""
     if run is None or RecomputeMode.FULL not in table.kinds:
         return None
-    return Checked(run.stage, run.layers, foretold(job, table, run.stage), run.peak)
+    return CheckRun(run.stage, predict_check_run(job, table, run.stage), run.peak, run.layers)
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
@@ -283,7 +286,7 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         for kind in table.kinds
         if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(_frees(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
+        and all(_freed_bytes(layer.recompute[RecomputeMode.NONE], layer.recompute[kind]) <= 0 for layer in table.layers)
     )
     layers = tuple(
         replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in idle})
@@ -292,5 +295,86 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
     return replace(table, layers=layers), idle
 
 
-def _frees(plain: LayerCost, kept: LayerCost) -> int:
+def _freed_bytes(plain: LayerCost, kept: LayerCost) -> int:
     return plain.activation_bytes + plain.once_bytes - kept.activation_bytes - kept.once_bytes
+
+
+def with_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int] = ()) -> FitReport:
+    """A report of nothing that fits, with what the job's config could do beside: what costs no computation comes first.
+
+    A table does not tell it: it knows no optimizer, no sequence parallelism, no swap.
+
+    Args:
+        report: The report.
+        job: The job.
+        fragments: What its table sets aside for each stage's fragments.
+    """
+    if report.shortage is None or report.nearest is None:
+        return report
+    over = report.shortage.over_bytes
+    found = [
+        PlanRemedy(name, size, size >= over) for name, size in _estimate_remedies(report, job, fragments) if size > 0
+    ]
+    free = [one for one in found if one.name != "swap"]
+    rest = [one for one in found if one.name == "swap"]
+    return replace(report, remedies=(*free, *report.remedies, *rest))
+
+
+def _estimate_remedies(report: FitReport, job: PlannedJob, fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """By name what each would free on the stage that is over the limit most, at most."""
+    assert report.shortage is not None  # noqa: S101 - the caller has looked
+    assert report.nearest is not None  # noqa: S101 - as above
+    stage = report.shortage.stage
+    run = prepare_run(replace(job.request, stage=stage, layers=None), job.loaded)
+    if fragments:
+        yield "vmm", fragments[stage]
+    dialect, ranks = job.loaded.dialect, run.split.data * run.split.context
+    key = layout_keys(dialect).sharded
+    if key is not None and ranks > 1 and job.loaded.source.get(key) is not True:
+        yield "optimizer", run.theory.get("optimizer_state", 0) * (ranks - 1) // ranks
+    cells = report.nearest.cells[stage :: job.stages]
+    held = [in_flight_micro_batches(job, stage, chunk) for chunk in range(job.chunks)]
+    kinds = {
+        kind: sum(cell.get(kind, 0) * count for cell, count in zip(cells, held, strict=True)) for kind in RecomputeMode
+    }
+    if run.split.tensor > 1 and not is_sequence_parallel(job.loaded):
+        yield (
+            "sequence",
+            _freed_by_sequence(
+                job, float(kinds[RecomputeMode.FULL]), float(sum(kinds.values()) - kinds[RecomputeMode.FULL])
+            ),
+        )
+    if _can_swap(report, job):
+        # What is kept of micro-batches that are not at their backward pass can wait on the host.
+        more = {
+            kind: sum(cell.get(kind, 0) * (count - 1) for cell, count in zip(cells, held, strict=True))
+            for kind in kinds
+        }
+        layer = max(report.table.layers, key=lambda one: one.count)
+        yield (
+            "swap",
+            round(sum(count * layer.recompute[kind].activation_bytes for kind, count in more.items() if count)),
+        )
+
+
+def _can_swap(report: FitReport, job: PlannedJob) -> bool:
+    """Whether swap is something that the plans of the table do not have: the dynamic graph refuses it with several stages."""
+    if RecomputeMode.SWAP in report.table.kinds:
+        return False
+    return job.loaded.dialect is Dialect.MINDFORMERS or (
+        job.loaded.dialect is Dialect.MINDFORMERS_PYNATIVE and job.stages == 1
+    )
+
+
+def _freed_by_sequence(job: PlannedJob, full: float, others: float) -> int:
+    """What splitting activations between layers over the tensor-parallel ranks frees, by closed forms."""
+    widths = widths_of(job.loaded.job.model)
+    if widths is None:
+        return 0
+    layout = read_layout(job.loaded, job.first)
+    tokens = widths.tokens * layout.size // layout.context
+    before, after = (
+        layer_activations(widths, RankShare(tokens, layout.tensor, sequence, layout.context), experts=False)
+        for sequence in (False, True)
+    )
+    return round(full * (before.full - after.full) + others * (before.none - after.none))

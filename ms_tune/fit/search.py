@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.dryrun.limits import limit_before
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.devices import limit_before
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
-from ms_tune.estimate.widths import widths_of
+from ms_tune.estimate.flops import widths_of
 from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
-from ms_tune.fit.layouts import layout_of, with_layout
-from ms_tune.fit.rank import rank
-from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.layouts import read_layout, with_layout
+from ms_tune.fit.rank import rank_layouts
+from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
-from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, layouts
+from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, list_layouts
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.rank import Candidate, Ranking
+    from ms_tune.fit.rank import LayoutCandidate, Ranking
     from ms_tune.fit.result import ConfigFit
     from ms_tune.planning.search import SearchProgress
     from ms_tune.source.yaml import SourceFile
@@ -44,7 +44,7 @@ class SearchRequest:
     node: int = 8  # devices of a machine, in which tensor parallelism stays
 
 
-class Hooks(NamedTuple):
+class SearchHooks(NamedTuple):
     """Who is told how far a search is, and who knows more of configs."""
 
     observer: Observer  # told what is simulated
@@ -55,10 +55,10 @@ class Hooks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tried:
+class TriedLayout:
     """A layout that was dry-run."""
 
-    candidate: Candidate  # the layout and its estimate
+    candidate: LayoutCandidate  # the layout and its estimate
     fit: ConfigFit | None  # its plan; None where there is none
     error: Message | None = None  # why there is none
     estimated_bytes: tuple[int, ...] = ()  # the closed form's peak of each stage of that plan
@@ -77,8 +77,8 @@ class SearchFit:
     limit: Limit  # what a stage may take of its device
     ranking: Ranking  # all layouts
     refused: Mapping[str, int]  # how many layouts arithmetic refused, by the reason's text id
-    tried: tuple[Tried, ...]  # those that were dry-run, in order
-    chosen: Tried | None  # the fastest that fits; None where none does
+    tried: tuple[TriedLayout, ...]  # those that were dry-run, in order
+    chosen: TriedLayout | None  # the fastest that fits; None where none does
     # The present layout's estimate of time, in the same unit; None where the present layout is not one of them.
     reference: float | None
     stopped: bool = False  # whether the user stopped it
@@ -91,13 +91,13 @@ class SearchFit:
             return None
         return replace(fit, source=self.source, changed=max(fit.changed, int(fit.text != self.source.text)))
 
-    def relative(self, time: float) -> float:
+    def relative_time(self, time: float) -> float:
         """A time where 100 is the present layout by its estimate; the best estimate where that is not known."""
         best = self.ranking.candidates[0].estimate.time if self.ranking.candidates else time
         return 100 * time / (self.reference or best)
 
 
-def search_layouts(request: SearchRequest, hooks: Hooks) -> SearchFit:
+def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     """The fastest layout of a config on as many devices that fits, with its plan.
 
     Args:
@@ -110,17 +110,17 @@ def search_layouts(request: SearchRequest, hooks: Hooks) -> SearchFit:
     asked = request.fit.dryrun
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
-    loaded = load(asked)
+    loaded = load_config(asked)
     job = read_job(replace(asked, devices=None), _with_own_devices(loaded))
-    now = layout_of(loaded, job.first)
+    now = read_layout(loaded, job.first)
     devices = asked.devices or now.devices
-    space = _space(job, now, devices, request)
-    possible = layouts(space)
+    space = _layout_space(job, now, devices, request)
+    possible = list_layouts(space)
     limit, _ = limit_before(job.request, job.first)
     # With other devices the sizes that follow from the config's own number are read anew.
     there = replace(job, loaded=replace(loaded, devices=replace(loaded.devices, count=devices)))
-    ranking = rank(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
-    tried, stopped = _tried(request, ranking, there, hooks)
+    ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
+    tried, stopped = _try_layouts(request, ranking, there, hooks)
     good = [one for one in tried if one.time is not None]
     reference = next((one.estimate.time for one in ranking.candidates if one.layout == now), None)
     return SearchFit(
@@ -144,7 +144,7 @@ def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
     return replace(loaded, devices=replace(loaded.devices, count=None)) if own else loaded
 
 
-def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
+def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
     widths = widths_of(job.loaded.job.model)
     if widths is None:
         raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
@@ -162,9 +162,11 @@ def _space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -
     )
 
 
-def _tried(request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: Hooks) -> tuple[list[Tried], bool]:
+def _try_layouts(
+    request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: SearchHooks
+) -> tuple[list[TriedLayout], bool]:
     """The best layouts with their plans, and whether the user stopped."""
-    found: list[Tried] = []
+    found: list[TriedLayout] = []
     runs = 0
     for candidate in ranking.candidates:
         if runs >= request.top:
@@ -177,33 +179,33 @@ def _tried(request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: Hoo
         except MsTuneError as error:
             refused = error.message
         if refused is not None:
-            found.append(Tried(candidate, None, refused))
+            found.append(TriedLayout(candidate, None, refused))
             continue
         runs += 1
         hooks.observer.say(msg("layouts.trying", number=runs, count=request.top, layout=str(layout)))
         try:
             fit = fit_config(asked, hooks.observer, hooks.on_progress, loaded)
         except MsTuneError as failed:
-            found.append(Tried(candidate, None, failed.message))
+            found.append(TriedLayout(candidate, None, failed.message))
             continue
         except KeyboardInterrupt:
             if not found:
                 raise
             return found, True
-        found.append(_judged(candidate, fit))
+        found.append(_judge_tried(candidate, fit))
         if fit.last.report.stopped:
             return found, True
     return found, False
 
 
-def _judged(candidate: Candidate, fit: ConfigFit) -> Tried:
+def _judge_tried(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:
     plan = fit.last.report.planned
     if plan is None:
-        return Tried(candidate, fit)
+        return TriedLayout(candidate, fit)
     layout = candidate.layout
     stages = [plan.cells[stage :: layout.pipeline] for stage in range(layout.pipeline)]
     estimated = tuple(
-        candidate.facts.peak(
+        candidate.facts.peak_bytes(
             stage,
             sum(sum(cell.values()) for cell in cells),
             sum(count for cell in cells for kind, count in cell.items() if kind.value == "full"),
@@ -211,4 +213,4 @@ def _judged(candidate: Candidate, fit: ConfigFit) -> Tried:
         for stage, cells in enumerate(stages)
     )
     time = plan.time * layout.size / (layout.tensor * layout.context) / DENSE_UNITS
-    return Tried(candidate, fit, None, estimated, time if fit.chosen is not None else None)
+    return TriedLayout(candidate, fit, None, estimated, time if fit.chosen is not None else None)

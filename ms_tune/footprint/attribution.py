@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.category import STATE_PREFIXES, operator_of
-from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, origin
+from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, origin_of
 from ms_tune.readers.scopes import SCOPE_LAYER
 
 if TYPE_CHECKING:
@@ -32,23 +32,23 @@ def without_layer(path: str) -> str:
 
 def is_named(table: Table, row: int) -> bool:
     """Whether the row's node name is the name of a parameter."""
-    return table.kind.at(row) == "Weight" and table.task.at(row) != EAGER
+    return table.kind.value_at(row) == "Weight" and table.task.value_at(row) != EAGER
 
 
 def operator_at(table: Table, row: int) -> str:
     """The operator that allocated the block; ``Parameter`` for a parameter of a graph; empty if unknown."""
-    return PARAMETER if is_named(table, row) else operator_of(table.node.at(row))
+    return PARAMETER if is_named(table, row) else operator_of(table.node.value_at(row))
 
 
-def where_at(table: Table, row: int) -> str:
+def location_at(table: Table, row: int) -> str:
     """``file:line`` of the script; in graph mode the scope path or the parameter's name without the layer's number."""
-    node = table.node.at(row)
+    node = table.node.value_at(row)
     if is_named(table, row):
         return without_layer(node)
     scope = node.rpartition("/")[0]
-    if scope and table.task.at(row) != EAGER:
+    if scope and table.task.value_at(row) != EAGER:
         return without_layer(scope)
-    return line_of(table.stack.at(row))
+    return line_of(table.stack.value_at(row))
 
 
 @lru_cache(maxsize=65536)
@@ -59,16 +59,10 @@ def line_of(stack: tuple[Frame, ...]) -> str:
 
 
 def layer_at(table: Table, row: int, name: str | None) -> str:
-    """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown.
-
-    Args:
-        table: The trace.
-        row: The block's row.
-        name: The parameter's name, if the block holds one.
-    """
+    """The model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
     if name is not None:
         return layer_of_name(name)
-    return "" if table.task.at(row) == EAGER else layer_of_scope(table.node.at(row))
+    return "" if table.task.value_at(row) == EAGER else layer_of_scope(table.node.value_at(row))
 
 
 def parameter_of(name: str) -> str:
@@ -110,6 +104,6 @@ def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
     for frames in (stack[called:], stack):
         for whose in (FrameOrigin.USER, FrameOrigin.LIBRARY):
             for frame in reversed(frames):
-                if origin(frame) is whose:
+                if origin_of(frame) is whose:
                     return frame
-    return next((frame for frame in reversed(stack) if origin(frame) is FrameOrigin.FRAMEWORK), None)
+    return next((frame for frame in reversed(stack) if origin_of(frame) is FrameOrigin.FRAMEWORK), None)

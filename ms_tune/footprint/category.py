@@ -10,32 +10,39 @@ allocated it (:mod:`ms_tune.footprint.phases`). Seen in MindSpore 2.10 and not f
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.megatron import lasting, received
-from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, number
+from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED, users_of
 from ms_tune.readers.table import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
+    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.table import Table
     from ms_tune.readers.tensor_list import TensorList
 
-
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # as long as no rule has spoken
-
-
-def code(content: MemoryCategory) -> int:
-    """A content's place in :data:`CONTENTS`: how arrays hold it."""
-    return CONTENTS.index(content)
-
-
+# Functions of Megatron-LM core_v0.12.1 that make what outlives a step: `get_model` of `megatron/training/training.py`, buffers of
+# `megatron/core/distributed/param_and_grad_buffer.py`, `megatron/core/optimizer`; and what a stage receives. MindSpeed
+# v2.2.0_core_r0.12.1 has optimizers of its own in files of the same folders.
+_TRAINING = re.compile(r"(?:^|/)megatron/training/training\.py$")
+_BUFFER = re.compile(r"(?:^|/)core/distributed/param_and_grad_buffer\.py$")
+_OPTIMIZER = re.compile(r"(?:^|/)core/optimizer/\w+\.py$")
+_EXCHANGE = re.compile(r"(?:^|/)pipeline_parallel/p2p_communication\.py$")
+_MODEL = "get_model"
+_RECEIVER = "create_tensor_recv_prev"
+# Behind the first: MindSpeed v2.3.0 with --param-and-grad-buffer-pad, MindSpeed-LLM v26.1.0.
+_BUFFER_MAKERS = frozenset({"__init__", "param_and_grad_buffer_init_pad", "param_and_grad_buffer_init"})
+_OPTIMIZER_MAKERS = frozenset({"get_megatron_optimizer", "step", "step_with_ready_grads"})
 # First components of the names that MindSpore's and MindFormers' optimizers give their state (`clone(prefix=...)`).
 _STATE = frozenset(
     {
@@ -70,6 +77,11 @@ _NOT_COLLECTIVE = frozenset({"Gather", "Scatter", "Reduce"})  # without the pref
 _NUMBER = re.compile(r"-(?:op)?\d+$")
 
 
+def category_code(content: MemoryCategory) -> int:
+    """A content's place in :data:`CONTENTS`: how arrays hold it."""
+    return CONTENTS.index(content)
+
+
 def operator_of(node_name: str) -> str:
     """The operator in a node name: ``MatMul`` in ``Default/net-Net/MatMul-op0``."""
     return _NUMBER.sub("", node_name.rpartition("/")[2])
@@ -79,6 +91,52 @@ def is_collective(node_name: str) -> bool:
     """Whether the operator is one of communication."""
     operator = operator_of(node_name)
     return operator not in _NOT_COLLECTIVE and _COMMUNICATION.match(operator) is not None
+
+
+def lasting_categories(stacks: Sequence[Sequence[Frame]]) -> list[MemoryCategory | None]:
+    """What a block of each stack holds if it is never freed; None where Megatron does not tell.
+
+    A buffer of parameters and gradients is one object with one or two tensors: the gradients', and before it, with the
+    distributed optimizer, the parameters', which the weights become parts of.
+    """
+    lines = [_line_of_buffer(stack) for stack in stacks]
+    made = sorted({line for line in lines if line is not None})
+    parameters = made[0] if len(made) > 1 else None
+    return [
+        _lasting_category(stack)
+        if line is None
+        else MemoryCategory.WEIGHTS
+        if line == parameters
+        else MemoryCategory.GRADIENTS
+        for stack, line in zip(stacks, lines, strict=True)
+    ]
+
+
+def is_received_input(stack: Iterable[Frame]) -> bool:
+    """Whether a block is what a stage gets from the one before: its input, which it keeps for its backward pass.
+
+    The last stage asks for that of the next micro-batch in its backward pass (``send_backward_recv_forward``), where what lives
+    on to the update is a gradient otherwise.
+    """
+    return any(frame.function == _RECEIVER and _EXCHANGE.search(frame.file.replace("\\", "/")) for frame in stack)
+
+
+def _lasting_category(stack: Iterable[Frame]) -> MemoryCategory | None:
+    found = None
+    for frame in stack:
+        path = frame.file.replace("\\", "/")
+        if frame.function in _OPTIMIZER_MAKERS and _OPTIMIZER.search(path):
+            return MemoryCategory.OPTIMIZER_STATE
+        if frame.function == _MODEL and _TRAINING.search(path):
+            found = MemoryCategory.WEIGHTS
+    return found
+
+
+def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
+    for frame in stack:
+        if frame.function in _BUFFER_MAKERS and _BUFFER.search(frame.file.replace("\\", "/")):
+            return frame.line
+    return None
 
 
 class Contents:
@@ -96,25 +154,23 @@ class Contents:
 
     def __init__(self, table: Table, tensors: TensorList | None) -> None:
         self._table = table
-        self._eager = table.task.where([EAGER])
+        self._eager = table.task.rows_in([EAGER])
         listed, self.tensors_missing = listed_rows(table, tensors) if tensors else ({}, 0)
-        self._weight = table.kind.where(["Weight"])
+        self._weight = table.kind.rows_in(["Weight"])
         self._named = self._weight & ~self._eager
-        self.names = {row: table.node.at(row) for row in np.flatnonzero(self._named).tolist()}
+        self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
         self.names |= {row: name for row, (_, name) in listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
         for row, (content, _) in listed.items():
-            self._listed[row] = code(content)
-        useful = np.array([is_useful(stack) for stack in table.stack.values], np.bool_)
-        self._useful = useful[table.stack.codes] if len(table) else np.empty(0, np.bool_)
+            self._listed[row] = category_code(content)
+        self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
-        named = self._by_name()
-        self.phases = Phases(table, named == code(MemoryCategory.OPTIMIZER_STATE))
-        self.codes = self._all(self._known(named))
+        named = self._named_contents()
+        self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
+        self.codes = self._classify_rest(self._lasting_contents(named))
 
-    def _by_name(self) -> NDArray[np.int8]:
-        """The contents of the parameters that a graph names."""
+    def _named_contents(self) -> NDArray[np.int8]:
         table = self._table
         weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
         # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device by then.
@@ -122,84 +178,75 @@ class Contents:
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
             if name in weights:
-                by_name[place] = code(_named_content(name, weights, unnamed=unnamed))
+                by_name[place] = category_code(_named_content(name, weights, unnamed=unnamed))
         found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
-    def _known(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
+    def _lasting_contents(self, named: NDArray[np.int8]) -> NDArray[np.int8]:
         """The contents that need no look at the phase: of what outlives a step, mostly."""
-        table, update = self._table, self.phases.is_(Phase.UPDATE)
+        table, update = self._table, self.phases.rows_of(Phase.UPDATE)
         known = named.copy()
-
-        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
-            known[rows & (known == _UNKNOWN)] = code(content)
-
+        settle = partial(_set_category, known)
         endless = self._eager & (table.end == NEVER_FREED)
-        by_megatron = np.array(
-            [_UNKNOWN if found is None else code(MemoryCategory(found.value)) for found in lasting(table.stack.values)]
-            or [0],
-            np.int8,
-        )[table.stack.codes]
+        by_stack = [
+            _UNKNOWN if content is None else category_code(content)
+            for content in lasting_categories(table.stack.values)
+        ]
+        by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # Where Megatron has a buffer for all gradients, what is left of a backward pass is none of a parameter's.
-        self._buffered = bool((endless & (by_megatron == code(MemoryCategory.GRADIENTS))).any())
+        self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
-            settle(endless & (by_megatron == code(content)), content)
+            settle(endless & (by_megatron == category_code(content)), content)
         for kind, content in _EMULATED.items():
-            settle(table.kind.where([kind]), content)
+            settle(table.kind.rows_in([kind]), content)
         # The optimizer is the first to use its state.
-        by_operator = np.array([bool(_STATE_OPERATOR.search(name)) for name in table.node.values] or [False])
-        state = np.where(self._useful, update, by_operator[table.node.codes])
+        by_operator = table.node.rows_matching(lambda name: _STATE_OPERATOR.search(name) is not None)
+        state = np.where(self._useful, update, by_operator)
         settle(self._weight & state, MemoryCategory.OPTIMIZER_STATE)
         settle(self._weight, MemoryCategory.WEIGHTS)
-        in_init = [any(frame.function == "__init__" for frame in stack) for stack in table.stack.values]
-        created = table.kind.where(["PyNativeOutput"]) & np.array(in_init or [False], np.bool_)[table.stack.codes]
+        in_init = table.stack.rows_matching(lambda stack: any(frame.function == "__init__" for frame in stack))
+        created = table.kind.rows_in(["PyNativeOutput"]) & in_init
         settle(created & update, MemoryCategory.OPTIMIZER_STATE)
         return known
 
-    def _all(self, known: NDArray[np.int8]) -> NDArray[np.int8]:
-        table = self._table
-        codes = known
+    def _classify_rest(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+        table, settle = self._table, partial(_set_category, codes)
 
-        def settle(rows: NDArray[np.bool_], content: MemoryCategory) -> None:
-            codes[rows & (codes == _UNKNOWN)] = code(content)
-
-        unbound = table.kind.where([""])
+        unbound = table.kind.rows_in([""])
         # aclnn kernels' scratch is unbound and lives for one tick
-        settle(table.kind.where(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
-        settle(table.kind.where(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
-        updates = self.updates = self._update_ticks(codes == code(MemoryCategory.OPTIMIZER_STATE))
-        phase = self._phase()
-        outputs = table.kind.where(_OUTPUTS)
-        forward = outputs & (phase == number(Phase.FORWARD)) & ~self._after_backward(updates)
+        settle(table.kind.rows_in(["WorkSpace"]) | (unbound & (table.end == table.start + 1)), MemoryCategory.WORKSPACE)
+        settle(table.kind.rows_in(["ContinuousMemory"]), MemoryCategory.COMMUNICATION)
+        updates = self.updates = self._update_ticks(codes == category_code(MemoryCategory.OPTIMIZER_STATE))
+        phase = self._guess_phases()
+        outputs = table.kind.rows_in(_OUTPUTS)
+        forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~self._after_backward(updates)
         settle(forward & self._meets_backward(), MemoryCategory.ACTIVATIONS)
-        stacks = np.array([received(stack) for stack in table.stack.values] or [False], np.bool_)
-        settle(outputs & self._eager & stacks[table.stack.codes], MemoryCategory.ACTIVATIONS)
-        passing = (phase == number(Phase.BACKWARD)) | (phase == number(Phase.STEP))
+        settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
+        passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
         if not self._buffered:
             settle(outputs & passing & self._lives_to(updates), MemoryCategory.GRADIENTS)
-        collective = np.array([is_collective(name) for name in table.node.values] or [False])[table.node.codes]
-        settle(table.kind.where(_TEMPORARY) & collective, MemoryCategory.COMMUNICATION)
-        settle(table.kind.where(_CONSTANTS), MemoryCategory.CONSTANTS)
+        settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
+        settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
         told = ~self._eager | self._useful | (phase > 0)
-        settle(table.kind.where(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
-        codes[codes == _UNKNOWN] = code(MemoryCategory.UNATTRIBUTED)
+        settle(table.kind.rows_in(_TEMPORARY) & told, MemoryCategory.TEMPORARIES)
+        codes[codes == _UNKNOWN] = category_code(MemoryCategory.UNATTRIBUTED)
         return codes
 
-    def _phase(self) -> NDArray[np.int8]:
+    def _guess_phases(self) -> NDArray[np.int8]:
         """The phase that made each block, guessed from those before it where it does not tell itself."""
-        own, around = self.phases.own, self.phases.around
+        own, around = self.phases.own_codes, self.phases.guessed_codes
         # Eager code between backward pass and update, such as clipping, belongs to the step.
         start = self._table.start
-        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         before_update = _last_before(start, self.updates) <= _last_before(start, backward)
-        step = self._eager & self._useful & (around == number(Phase.BACKWARD)) & before_update
-        untold = np.where(self._eager, np.where(step, number(Phase.STEP), 0), around)
+        step = self._eager & self._useful & (around == phase_code(Phase.BACKWARD)) & before_update
+        untold = np.where(self._eager, np.where(step, phase_code(Phase.STEP), 0), around)
         return np.where(own > 0, own, untold).astype(np.int8)
 
     def _update_ticks(self, state: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Ticks at which weights are updated: whenever a task touches optimizer state or the optimizer allocates."""
         table = self._table
-        ticks = [table.start[self.phases.is_(Phase.UPDATE) & (table.start >= 0)]]
+        ticks = [table.start[self.phases.rows_of(Phase.UPDATE) & (table.start >= 0)]]
         ticks += [table.last_user[state & (table.last_user != NONE)]]
         touched = [users_of(text) for row, text in table.users.items() if state[row]]
         ticks += [np.array(users, np.int64) for users in touched]
@@ -212,7 +259,7 @@ class Contents:
         MindSpore's common-subexpression elimination gives operators of the update the scope of a model's layer.
         """
         start = self._table.start
-        backward = np.sort(start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(start[self.phases.rows_of(Phase.BACKWARD)])
         endless = np.int64(NEVER_FREED)
         next_update = np.append(updates, endless)[np.searchsorted(updates, start, side="right")]
         next_backward = np.append(backward, endless)[np.searchsorted(backward, start, side="right")]
@@ -221,14 +268,13 @@ class Contents:
     def _meets_backward(self) -> NDArray[np.bool_]:
         """Whether a backward pass allocates during the life of each block; true where there is no backward pass."""
         table = self._table
-        backward = np.sort(table.start[self.phases.is_(Phase.BACKWARD)])
+        backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         if not len(backward):
             return np.ones(len(table), np.bool_)
         following = np.append(backward, NEVER_FREED)[np.searchsorted(backward, table.start, side="right")]
         return np.asarray(following < table.end, np.bool_)
 
     def _lives_to(self, updates: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each block is alive when weights are next updated."""
         table = self._table
         following = np.append(updates, NEVER_FREED)[np.searchsorted(updates, table.start, side="right")]
         return np.asarray(following < table.end, np.bool_)
@@ -239,14 +285,12 @@ def _last_before(ticks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray
     return np.append(np.int64(-1), events)[np.searchsorted(events, ticks, side="right")]
 
 
-def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
-    """The content of a parameter by its name.
+def _set_category(codes: NDArray[np.int8], rows: NDArray[np.bool_], content: MemoryCategory) -> None:
+    codes[rows & (codes == _UNKNOWN)] = category_code(content)
 
-    Args:
-        name: The name.
-        weights: The names of all parameters of graphs.
-        unnamed: Whether there are parameters without a name.
-    """
+
+def _named_content(name: str, weights: set[str], *, unnamed: bool) -> MemoryCategory:
+    """The content of a parameter by its name."""
     prefix, _, rest = name.partition(".")
     if prefix in _GRADIENTS:
         return MemoryCategory.GRADIENTS

@@ -1,8 +1,12 @@
-"""The memory curve of a trace: bytes in use and bytes of address space at every tick at which something happens.
+"""The memory of a trace over time, and its address space at one tick.
 
-The curve is the running sum of block sizes over ``[start, end)``. It equals the tracker's own ``actual_used_memory`` at
+Bytes in use are the running sum of block sizes over ``[start, end)``. It equals the tracker's own ``actual_used_memory`` at
 every allocation, ``ms.runtime.max_memory_allocated()`` at its peak, and, in whole MiB, the "Used peak memory usage" of
 MindSpore's log.
+
+MindSpore's pool takes memory from the device in units (1 GiB unless set otherwise; ``abstract_dynamic_mem_pool.cc``). What
+the footprint counts is, unit by unit, the stretch of addresses from the lowest to the highest that was ever used; free
+stretches in it are holes. In every real trace at hand the stretches add up to the tracker's footprint at every row.
 """
 
 from __future__ import annotations
@@ -53,7 +57,13 @@ class Curve:
         """The largest footprint."""
         return int(self.footprint.max()) if len(self.footprint) else 0
 
-    def at(self, tick: int) -> int:
+    def counted_rows(self, table: Table) -> NDArray[np.bool_]:
+        """Which rows of its trace take part."""
+        found = np.zeros(len(table), np.bool_)
+        found[self.rows] = True
+        return found
+
+    def bytes_at(self, tick: int) -> int:
         """Bytes in use at a tick."""
         place = int(np.searchsorted(self.tick, tick, side="right")) - 1
         return int(self.used[place]) if place >= 0 else 0
@@ -61,37 +71,42 @@ class Curve:
 
 def curve_of(table: Table) -> Curve:
     """The curve of a trace; empty if it holds no blocks (a run on the CPU)."""
-    rows = np.flatnonzero((table.start >= 0) & ~table.kind.where(_NOT_LIVE))
-    tick, change, row = _events(table, rows)
+    rows = np.flatnonzero((table.start >= 0) & ~table.kind.rows_in(_NOT_LIVE))
+    tick, change, row = _allocation_events(table, rows)
     used = np.cumsum(change)
     footprint = np.zeros(len(tick), np.int64)
     mismatches = [np.zeros(0, np.int64)]
     for pool in np.unique(table.pool.codes[rows]).tolist():
         mine = table.pool.codes[row] == pool
-        footprint += _footprint(table, row, mine & (tick == table.start[row]))
+        footprint += _pool_footprint(table, row, mine & (tick == table.start[row]))
         own = np.cumsum(change[mine])
         is_allocation = tick[mine] == table.start[row[mine]]
-        mismatches.append(_mismatches(table, row[mine][is_allocation], own[is_allocation]))
+        mismatches.append(_find_mismatches(table, row[mine][is_allocation], own[is_allocation]))
     return Curve(tick, used, footprint, rows, np.sort(np.concatenate(mismatches)))
 
 
-def peak_if(
-    curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64], start: NDArray[np.int64] | None = None
-) -> int:
-    """The peak that the rows of a curve would have with other releases, sizes and allocations; without what ends before it starts."""
-    start = table.start if start is None else start
-    rows = curve.rows[start[curve.rows] < end[curve.rows]]
+def peak_if(curve: Curve, table: Table, end: NDArray[np.int64], size: NDArray[np.int64]) -> int:
+    """The peak that the rows of a curve would have with other releases and sizes; without what ends before it starts."""
+    rows = curve.rows[table.start[curve.rows] < end[curve.rows]]
     freed = rows[end[rows] != NEVER_FREED]
-    return highest(np.concatenate([end[freed], start[rows]]), np.concatenate([-size[freed], size[rows]]))
+    return highest_moment(np.concatenate([end[freed], table.start[rows]]), np.concatenate([-size[freed], size[rows]]))[
+        0
+    ]
 
 
-def highest(tick: NDArray[np.int64], change: NDArray[np.int64]) -> int:
-    """The most in use, from what changes at ticks; of one tick, what stands first comes first."""
-    used = np.cumsum(change[np.argsort(tick, kind="stable")])
-    return max(int(used.max()), 0) if len(used) else 0
+def highest_moment(tick: NDArray[np.int64], change: NDArray[np.int64]) -> tuple[int, int]:
+    """The most in use and its tick, from what changes at ticks; of one tick, what stands first comes first."""
+    order = np.argsort(tick, kind="stable")
+    used = np.cumsum(change[order])
+    if not len(used):
+        return 0, 0
+    place = int(used.argmax())
+    return max(int(used[place]), 0), int(tick[order[place]])
 
 
-def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _allocation_events(
+    table: Table, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Tick, change and row of every allocation and release; what is freed at a tick comes before what is allocated."""
     freed = rows[table.end[rows] != NEVER_FREED]
     tick = np.concatenate([table.end[freed], table.start[rows]])
@@ -100,14 +115,13 @@ def _events(table: Table, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     return tick[order], change[order], np.concatenate([freed, rows])[order]
 
 
-def _footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One pool's footprint at every event: the last one told."""
+def _pool_footprint(table: Table, row: NDArray[np.int64], allocated: NDArray[np.bool_]) -> NDArray[np.int64]:
     told = allocated & (table.footprint_after[row] != NONE)
     last = np.maximum.accumulate(np.where(told, np.arange(len(row)), -1))
     return np.where(last >= 0, table.footprint_after[row[np.maximum(last, 0)]], 0)
 
 
-def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of one pool, in the order of their allocation, that disagree with the sum of live blocks.
 
     MindSpore allocates a batch of AllocContinuous at once, so that each of its rows shows the total after the whole batch
@@ -120,3 +134,118 @@ def _mismatches(table: Table, row: NDArray[np.int64], swept: NDArray[np.int64]) 
     last = ends[np.searchsorted(ends, np.arange(len(row)))]
     wrong: NDArray[np.int64] = row[(told != NONE) & (told != swept) & (swept[last] != told)]
     return wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Free addresses between used ones."""
+
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRange:
+    """A stretch of addresses that the pool has used without a gap up to a tick."""
+
+    address: int  # where it begins
+    bytes: int  # how long it is
+    used: int  # bytes of it in use
+    pool: str
+    stream: int | None  # the stream whose blocks are in it; None if there are those of several
+    rows: tuple[int, ...]  # the rows in use, by address
+    holes: tuple[Hole, ...]  # what is free, by address
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHoles:
+    """The holes that a stream can use: MindSpore's pool keeps the units of different streams apart."""
+
+    pool: str
+    stream: int | None  # the stream; None for stretches that several streams use
+    free: int  # all holes together
+    largest: int  # the largest one
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMap:
+    """The address space at a tick."""
+
+    tick: int
+    segments: tuple[AddressRange, ...]  # the stretches in use, the largest first
+    free_bytes: int  # all holes together
+    largest_hole: int  # the largest request that the pool could serve without growing
+    # How many live blocks lie on another one: other than 0, the trace is of a pool with virtual memory management, or
+    # damaged, and the map is not to be trusted.
+    overlaps: int
+
+    @property
+    def by_stream(self) -> tuple[StreamHoles, ...]:
+        """The holes by pool and stream."""
+        found: dict[tuple[str, int | None], list[int]] = {}
+        for segment in self.segments:
+            found.setdefault((segment.pool, segment.stream), []).extend(hole.bytes for hole in segment.holes)
+        ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] is None, item[0][1] or 0))
+        return tuple(StreamHoles(*key, sum(holes), max(holes, default=0)) for key, holes in ordered)
+
+
+def address_map(table: Table, curve: Curve, tick: int) -> AddressMap:
+    """The address space at a tick."""
+    counted = np.zeros(len(table), np.bool_)
+    counted[curve.rows] = True
+    used = counted & (table.start <= tick) & (table.address > 0) & (table.size > 0)
+    live = used & (tick < table.end)
+    segments: list[AddressRange] = []
+    overlaps = 0
+    for pool in np.unique(table.pool.codes[used]).tolist():
+        mine = np.flatnonzero(used & (table.pool.codes == pool))
+        found, crossed = _address_ranges(table, mine, live)
+        segments += found
+        overlaps += crossed
+    segments.sort(key=lambda segment: (-segment.bytes, segment.address))
+    holes = [hole.bytes for segment in segments for hole in segment.holes]
+    return AddressMap(tick, tuple(segments), sum(holes), max(holes, default=0), overlaps)
+
+
+def _address_ranges(table: Table, rows: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[list[AddressRange], int]:
+    rows = rows[np.argsort(table.address[rows], kind="stable")]
+    begin = table.address[rows]
+    end = begin + table.size[rows].astype(np.uint64)
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append([True], begin[1:] > reach[:-1]))
+    alive = rows[live[rows]]
+    alive_begin = table.address[alive]
+    segments, overlaps = [], 0
+    for place, start in enumerate(first.tolist()):
+        stop = int(first[place + 1]) if place + 1 < len(first) else len(rows)
+        low, high = int(begin[start]), int(reach[stop - 1])
+        inside = alive[np.searchsorted(alive_begin, np.uint64(low)) : np.searchsorted(alive_begin, np.uint64(high))]
+        holes, crossed = _find_holes(table, inside, low, high)
+        overlaps += crossed
+        streams = np.unique(table.stream[rows[start:stop]])
+        segments.append(
+            AddressRange(
+                address=low,
+                bytes=high - low,
+                used=int(table.size[inside].sum()),
+                pool=table.pool.value_at(int(rows[start])),
+                stream=int(streams[0]) if len(streams) == 1 else None,
+                rows=tuple(inside.tolist()),
+                holes=tuple(holes),
+            )
+        )
+    return segments, overlaps
+
+
+def _find_holes(table: Table, rows: NDArray[np.int64], low: int, high: int) -> tuple[list[Hole], int]:
+    holes, overlaps, at = [], 0, low
+    for row in rows.tolist():
+        address = int(table.address[row])
+        if address > at:
+            holes.append(Hole(at, address - at))
+        elif address < at:
+            overlaps += 1
+        at = max(at, address + int(table.size[row]))
+    if at < high:
+        holes.append(Hole(at, high - at))
+    return holes, overlaps

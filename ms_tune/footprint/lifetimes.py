@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ms_tune.enums import MemoryCategory
-from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS, code
+from ms_tune.footprint.attribution import location_at, operator_at
+from ms_tune.footprint.category import CONTENTS, category_code
 from ms_tune.footprint.curve import peak_if
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
@@ -33,7 +33,7 @@ class Waste:
     """Blocks that one operator at one place holds after their last use."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     count: int
     bytes: int
@@ -45,7 +45,7 @@ class BlockGrowth:
     """Blocks of which every step leaves some behind."""
 
     operator: str
-    where: str
+    location: str
     content: MemoryCategory
     bytes_per_step: int  # what each of the last steps added
     stack: tuple[Frame, ...]  # the Python stack, as far as there is one
@@ -69,27 +69,26 @@ class Lifetimes:
 
 def lifetimes_of(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
     """The lives of the blocks."""
-    counted = np.zeros(len(table), np.bool_)
-    counted[curve.rows] = True
-    wasted, late = _late(table, contents, counted)
+    counted = curve.counted_rows(table)
+    wasted, late = _late_frees(table, contents, counted)
     never = counted & (table.end == NEVER_FREED)
     by_content = np.zeros(len(CONTENTS), np.int64)
     np.add.at(by_content, contents.codes[never], table.size[never])
-    spikes = _spikes(table, contents, curve, counted)
+    spikes = _find_spikes(table, contents, curve, counted)
     return Lifetimes(
         late_free_bytes_ticks=wasted,
         late=late,
         peak_if_prompt=_peak_if_prompt(table, curve),
         never_freed_bytes=int(table.size[never].sum()),
         never_freed={content: int(size) for content, size in zip(CONTENTS, by_content, strict=True) if size},
-        growth=_growth(table, contents, counted, steps),
-        step_bytes=tuple(curve.at(end) for end in steps.ends),
+        growth=_find_growth(table, contents, counted, steps),
+        step_bytes=tuple(curve.bytes_at(end) for end in steps.ends),
         spike_bytes=int(table.size[spikes].sum()),
-        peak_without_spikes=_peak_without(table, curve, spikes),
+        peak_without_spikes=peak_if(curve, table, table.end, np.where(spikes, 0, table.size)),
     )
 
 
-def _late(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple[int, tuple[Waste, ...]]:
+def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple[int, tuple[Waste, ...]]:
     freed = counted & (table.end != NEVER_FREED) & (table.last_user >= table.start) & (table.last_user < table.end)
     rows = np.flatnonzero(freed)
     ticks = table.end[rows] - table.last_user[rows]
@@ -98,15 +97,15 @@ def _late(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple
         products = np.array([int(a) * int(b) for a, b in zip(size, ticks, strict=True)], object)
     else:
         products = size * ticks
-    keys, group = _groups(table, contents, rows)
+    keys, group = _group_rows(table, contents, rows)
     sums = np.zeros(len(keys), products.dtype)
     np.add.at(sums, group, products)
     sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
     np.add.at(sizes, group, size)
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
-    for place in _most(sums):
+    for place in _largest_sums(sums):
         row = int(keys[place])
-        key = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         total = merged.setdefault(key, [0, 0, 0])
         for at, value in enumerate((counts[place], sizes[place], sums[place])):
             total[at] += int(value)
@@ -114,14 +113,16 @@ def _late(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple
     return int(products.sum()), tuple(Waste(*key, *values) for key, values in largest)
 
 
-def _most(sums: NDArray[Any]) -> list[int]:
+def _largest_sums(sums: NDArray[Any]) -> list[int]:
     """The places of the largest sums that together make nearly all; names of thousands of small ones take their time."""
     order = np.argsort(sums, kind="stable")[::-1]
     enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
     return [int(place) for place in order[:enough]]
 
 
-def _groups(table: Table, contents: Contents, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _group_rows(
+    table: Table, contents: Contents, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A row of each group of equal operator name, stack and content, and the group of each row."""
     if not len(rows):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -131,27 +132,22 @@ def _groups(table: Table, contents: Contents, rows: NDArray[np.int64]) -> tuple[
 
 
 def _peak_if_prompt(table: Table, curve: Curve) -> int:
-    """The peak of the same blocks, each released one tick after its last use."""
     freed = (table.end != NEVER_FREED) & (table.last_user != NONE)
     prompt = np.maximum(table.last_user, table.start) + 1
     end = np.where(freed, np.minimum(table.end, prompt), table.end)
     return peak_if(curve, table, end, table.size)
 
 
-def _spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_spikes(table: Table, contents: Contents, curve: Curve, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if not curve.peak_bytes:
         return np.zeros(len(table), np.bool_)
     ticks = int(curve.tick[-1] - curve.tick[0])
     short = (table.end != NEVER_FREED) & ((table.end - table.start) < _SHORT * ticks)
-    kept = contents.codes == code(MemoryCategory.ACTIVATIONS)
-    return np.asarray(counted & table.live(curve.peak_tick) & short & ~kept, np.bool_)
+    kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
+    return np.asarray(counted & table.live_at(curve.peak_tick) & short & ~kept, np.bool_)
 
 
-def _peak_without(table: Table, curve: Curve, rows: NDArray[np.bool_]) -> int:
-    return peak_if(curve, table, table.end, np.where(rows, 0, table.size))
-
-
-def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[BlockGrowth, ...]:
+def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps: Steps) -> tuple[BlockGrowth, ...]:
     """Groups of blocks that are larger at the end of every one of the last steps.
 
     A step's end is the last tick of its update. What is replaced in every step (the loss, gradients that are held until
@@ -163,9 +159,9 @@ def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps:
         return ()
     at_an_end = np.zeros(len(table), np.bool_)
     for end in ends:
-        at_an_end |= table.live(end)
+        at_an_end |= table.live_at(end)
     rows = np.flatnonzero(counted & at_an_end)
-    keys, group = _groups(table, contents, rows)
+    keys, group = _group_rows(table, contents, rows)
     held = []
     for end in ends:
         sizes = np.zeros(len(keys), np.int64)
@@ -177,8 +173,8 @@ def _growth(table: Table, contents: Contents, counted: NDArray[np.bool_], steps:
     for place in np.flatnonzero((added > 0).all(axis=0)).tolist():
         row = int(keys[place])
         per_step = int(added[:, place].min())
-        stack = table.stack.at(row)
-        what = (operator_at(table, row), where_at(table, row), CONTENTS[contents.codes[row]])
+        stack = table.stack.value_at(row)
+        what = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
         found.append(BlockGrowth(*what, per_step, stack))
-    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
+    found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.location))
     return tuple(found[:_TOLD])

@@ -23,6 +23,27 @@ if TYPE_CHECKING:
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
 CALLS = frozenset({"construct", "forward"})  # torch-like front ends on MindSpore call `construct` `forward`
+_GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
+_GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
+_MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/ms_tune/"
+    r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
+)
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
+_OPTIMIZER_FILE = re.compile(
+    r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
+)
+# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
+_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
+_UPDATE_OPERATOR = re.compile(
+    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
+)
+_TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
+_UPDATE_SCOPE = re.compile(r"/optimizer-")
+_CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
+_GRAPH = re.compile(r"kernel_graph_?(\d+)")
+_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
 
 
 class Phase(Enum):
@@ -48,33 +69,8 @@ class FrameOrigin(Enum):
     )
 
 
-_GRAD_FORWARD = frozenset({"_pynative_forward_run", "_pynative_func_grad_forward"})
-_GRAD_BACKWARD = frozenset({"_pynative_func_grad_backward", "bprop", "backward", "run_backward"})
-
-_MINDSPORE = re.compile(r"(?:site|dist)-packages/mindspore/|/mindspore/python/mindspore/")
-_LIBRARY = re.compile(
-    r"(?:site|dist)-packages/|/ms_tune/"
-    r"|/mindformers/(?:core|models|modules|parallel_core|pynative|trainer|wrapper|tools|pet|utils)/"
-)
-_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/ms_tune/dryrun/child/hook/|^<|^$")
-_OPTIMIZER_FILE = re.compile(
-    r"(?:mindspore|mindformers)/(?:.*/)?optim(?:izer)?s?/|(?:^|/)(?:optimizers?|optim|adam\w*|muon|lamb|sgd)\.py$"
-)
-
-# Operators that only a backward pass or an optimizer runs, by MindSpore's names: what tells where nothing else does.
-_GRADIENT_OPERATOR = re.compile(r"(?:Grad|GradExt|GradV\d+|Backward)(?:-(?:op)?\d+)?$")
-_UPDATE_OPERATOR = re.compile(
-    r"(?:^|/)(?:(?:Fused|Sparse)*Apply[A-Z]\w*|(?:Fused)?Adam\w*|Lamb\w*|Momentum|SGD)(?:-(?:op)?\d+)?$"
-)
-
-_TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
-_UPDATE_SCOPE = re.compile(r"/optimizer-")
-_CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
-_GRAPH = re.compile(r"kernel_graph_?(\d+)")
-
-
 @lru_cache(maxsize=65536)
-def origin(frame: Frame) -> FrameOrigin:
+def origin_of(frame: Frame) -> FrameOrigin:
     """Whose code a frame is."""
     path = frame.file.replace("\\", "/")
     if _STANDARD.search(path):
@@ -89,7 +85,7 @@ def is_useful(stack: Sequence[Frame]) -> bool:
 
     Without launch blocking, the tracker runs in a thread of MindSpore's and sees only its own look at the stack.
     """
-    return any(origin(frame) is not FrameOrigin.NOISE for frame in stack)
+    return any(origin_of(frame) is not FrameOrigin.NOISE for frame in stack)
 
 
 class Phases:
@@ -99,9 +95,9 @@ class Phases:
     stack. Whether such a block lies within a phase is certain only where the blocks before and after it agree.
 
     Attributes:
-        own: The phase that allocated each block, by its own stack, scope or operator.
-        around: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
-        settled: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
+        own_codes: The phase that allocated each block, by its own stack, scope or operator.
+        guessed_codes: The phase that allocated it, by the last block before it that tells if it does not tell itself: a guess.
+        sure_codes: The phase that allocated it, if it tells itself or lies between two blocks of one phase; else none.
 
     Args:
         table: The trace.
@@ -109,52 +105,52 @@ class Phases:
     """
 
     def __init__(self, table: Table, state: NDArray[np.bool_]) -> None:
-        eager = table.task.where([EAGER])
+        eager = table.task.rows_in([EAGER])
         stacks = table.stack.values
         used = set(np.unique(table.stack.codes[eager]).tolist())
         # With value_and_grad, only what is under its forward run is forward: a training step may be a cell itself.
         self._grad_runs = any(_begins_forward(stacks[code]) for code in used)
         by_stack = [self._of_stack(stack) if code in used else None for code, stack in enumerate(stacks)]
-        in_graphs = ~eager & table.kind.where(_GRAPH_KINDS)
+        in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_of_scope(path) if code in scoped else None for code, path in enumerate(table.node.values)]
-        self.own: NDArray[np.int8] = np.where(eager, _numbers(by_stack)[table.stack.codes], 0).astype(np.int8)
-        self.own = np.where(in_graphs, _numbers(by_scope)[table.node.codes], self.own).astype(np.int8)
-        by_operator = _numbers([_of_operator(name) for name in table.node.values])[table.node.codes]
-        self.own = np.where((self.own == 0) & eager, by_operator, self.own).astype(np.int8)
+        self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
+        self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
+        by_operator = _phase_codes([_of_operator(name) for name in table.node.values])[table.node.codes]
+        self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
         self._compiled_optimizers(table, state & ~eager, in_graphs)
-        self.around = self._by_those_before(table)
-        self.settled = self._by_both_sides(table)
+        self.guessed_codes = self._by_those_before(table)
+        self.sure_codes = self._by_both_sides(table)
 
-    def is_(self, phase: Phase) -> NDArray[np.bool_]:
+    def rows_of(self, phase: Phase) -> NDArray[np.bool_]:
         """Which blocks tell themselves that they are of this phase."""
-        return np.asarray(self.own == number(phase), np.bool_)
+        return np.asarray(self.own_codes == phase_code(phase), np.bool_)
 
     def _compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:
         """MindSpore compiles nn.Adam in the dynamic graph, too: a graph that holds nothing but the optimizer."""
-        by_graph = [_graph(name) for name in table.graph.values]
-        by_task = [_graph(name) for name in table.task.values]
+        by_graph = [_graph_number(name) for name in table.graph.values]
+        by_task = [_graph_number(name) for name in table.task.values]
         names = {name: code for code, name in enumerate(sorted({*by_graph, *by_task, ""}))}
         graph = np.array([names[name] for name in by_graph] or [0], np.int32)[table.graph.codes]
         task = np.array([names[name] for name in by_task] or [0], np.int32)[table.task.codes]
         graph = np.where(graph == names[""], task, graph)
-        scoped = set(np.unique(graph[in_graphs & (self.own > 0)]).tolist())
+        scoped = set(np.unique(graph[in_graphs & (self.own_codes > 0)]).tolist())
         updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
-        self.own[in_graphs & np.isin(graph, list(updates))] = number(Phase.UPDATE)
+        self.own_codes[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
 
     def _by_those_before(self, table: Table) -> NDArray[np.int8]:
         order = np.argsort(table.start, kind="stable")
-        own = self.own[order]
+        own = self.own_codes[order]
         around = np.zeros(len(own), np.int8)
-        compiled = ~table.task.where([EAGER])[order]
-        around[order] = _without_strays(_last_told(own, (own > 0) & (own != number(Phase.STEP))), compiled)
+        compiled = ~table.task.rows_in([EAGER])[order]
+        around[order] = _without_strays(_last_told(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
         return around
 
     def _by_both_sides(self, table: Table) -> NDArray[np.int8]:
         """The step's own operators stand among those of the other phases, so that they count as sides only for their like."""
         order = np.argsort(table.start, kind="stable")
-        own = self.own[order]
-        for telling in (own > 0, (own > 0) & (own != number(Phase.STEP))):
+        own = self.own_codes[order]
+        for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):
             before, after = _last_told(own, telling), _last_told(own[::-1], telling[::-1])[::-1]
             own = np.where((own == 0) & (before == after), before, own)
         settled = np.zeros(len(own), np.int8)
@@ -165,7 +161,7 @@ class Phases:
         """The phase by the innermost telling frame: recompute runs forward code inside the backward pass."""
         called = False
         for frame in reversed(stack):
-            function, whose = frame.function, origin(frame)
+            function, whose = frame.function, origin_of(frame)
             if _OPTIMIZER_FILE.search(frame.file):
                 return Phase.UPDATE
             if function in _GRAD_FORWARD:
@@ -190,7 +186,7 @@ def _without_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> ND
     A compiler pass makes one of equal operators, which keeps the scope of one of them: an ``Add`` of AdamW stands under
     ``rotary_pos_emb`` in MindFormers 1.9's Qwen3 (MindSpore 2.9), where the update needs most.
     """
-    update, forward = number(Phase.UPDATE), number(Phase.FORWARD)
+    update, forward = phase_code(Phase.UPDATE), phase_code(Phase.FORWARD)
     other = around != forward
     before, after = _last_told(around, other), _last_told(around[::-1], other[::-1])[::-1]
     return np.where(compiled & ~other & (before == update) & (after == update), update, around).astype(np.int8)
@@ -206,19 +202,16 @@ def _begins_forward(stack: Sequence[Frame]) -> bool:
     return False
 
 
-_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
-
-
-def number(phase: Phase | None) -> int:
+def phase_code(phase: Phase | None) -> int:
     """How :class:`Phases` writes a phase."""
     return 0 if phase is None else ORDER.index(phase) + 1
 
 
-def _numbers(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
-    return np.array([number(phase) for phase in phases] or [0], np.int8)
+def _phase_codes(phases: Sequence[Phase | None]) -> NDArray[np.int8]:
+    return np.array([phase_code(phase) for phase in phases] or [0], np.int8)
 
 
-def _graph(name: str) -> str:
+def _graph_number(name: str) -> str:
     """The number of a graph: ``kernel_graph0`` and ``kernel_graph_0_DataPrepareActor`` are one."""
     match = _GRAPH.search(name)
     return match[1] if match else ""

@@ -16,14 +16,12 @@ import yaml
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
-from ms_tune.footprint.attribution import operator_at, where_at
-from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.in_flight import fewer_in_flight
-from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.footprint.attribution import location_at, operator_at
+from ms_tune.footprint.category import CONTENTS, category_code
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.scoped_layers import of_weights_alone
-from ms_tune.footprint.selective import selective_peak
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.footprint.swap import swap_peak
+from ms_tune.footprint.what_ifs import peak_if_cells_recomputed, peak_if_fewer_in_flight, peak_if_swapped
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
 from ms_tune.text import Language, Text
@@ -33,11 +31,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ms_tune.footprint.breakdown import Theory
     from ms_tune.footprint.category import Contents
     from ms_tune.footprint.curve import Curve
     from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.recompute import RecomputeSaving
-    from ms_tune.footprint.theory import Theory
+    from ms_tune.footprint.what_ifs import RecomputeSaving
     from ms_tune.readers.table import Table
 
 STATIC = ("mindformers",)  # dialects of the static graph
@@ -76,24 +74,24 @@ class Method:
     takes: tuple[tuple[Mapping[str, object], tuple[int, int]], ...]
     title: Text
     price: Text
-    at: Mapping[str, Text]
+    how_by_dialect: Mapping[str, Text]
     command: str
     rough: Text | None
     early: bool
 
-    def how(self, dialects: Sequence[str], language: Language) -> str:
+    def how_text(self, dialects: Sequence[str], language: Language) -> str:
         """How it is written in some dialects; empty where none of them has a way to do it."""
         texts: dict[str, list[str]] = {}
-        for dialect, text in self.written(language).items():
+        for dialect, text in self.texts_by_dialect(language).items():
             if dialect in dialects:
                 texts.setdefault(text, []).append(dialect)
         if len(texts) == 1:
             return next(iter(texts))
         return "; ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
 
-    def written(self, language: Language) -> dict[str, str]:
+    def texts_by_dialect(self, language: Language) -> dict[str, str]:
         """How it is written in each dialect."""
-        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.at.items()}
+        return {dialect: text[0 if language is Language.EN else 1] for dialect, text in self.how_by_dialect.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +112,15 @@ class MemoryRemedy:
     dynamic: bool
     rough: bool
 
-    def how(self, language: Language) -> str:
+    def how_text(self, language: Language) -> str:
         """How it is written, for each dialect of this kind of graph."""
-        return self.method.how(DYNAMIC if self.dynamic else STATIC, language)
+        return self.method.how_text(DYNAMIC if self.dynamic else STATIC, language)
 
-    def title(self, language: Language) -> str:
+    def title_text(self, language: Language) -> str:
         """What it is."""
         return self.method.title[0 if language is Language.EN else 1]
 
-    def price(self, language: Language) -> str:
+    def price_text(self, language: Language) -> str:
         """What it costs, and how far its figure is to be relied on."""
         place = 0 if language is Language.EN else 1
         price = self.method.price[place]
@@ -143,7 +141,7 @@ class Dead:
     """Blocks of one operator and place that are alive at a moment though their last use is past."""
 
     operator: str
-    where: str
+    location: str
     bytes: int
 
 
@@ -166,7 +164,7 @@ class PeakMoment:
 
 
 @cache
-def methods() -> tuple[Method, ...]:
+def load_methods() -> tuple[Method, ...]:
     """The methods, in the file's order."""
     content = yaml.safe_load((data_folder("checklists") / "findings" / "remedies.yaml").read_bytes())
     return tuple(
@@ -176,24 +174,23 @@ def methods() -> tuple[Method, ...]:
             within=entry.get("within", ""),
             beside=entry.get("beside", ""),
             unless=entry.get("unless", ""),
-            takes=tuple(_selection(selection) for selection in entry.get("takes", ())),
-            title=_text(entry["title"]),
-            price=_text(entry["price"]),
-            at={dialect: _text(value) for dialect, value in entry["at"].items()},
+            takes=tuple(_parse_selection(selection) for selection in entry.get("takes", ())),
+            title=_parse_text(entry["title"]),
+            price=_parse_text(entry["price"]),
+            how_by_dialect={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
-            rough=_text(entry["rough"]) if "rough" in entry else None,
+            rough=_parse_text(entry["rough"]) if "rough" in entry else None,
             early=entry.get("early", False),
         )
         for entry in content["remedies"]
     )
 
 
-def _selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
-    """What is selected, and the share that is left of it."""
+def _parse_selection(entry: Mapping[str, Any]) -> tuple[Mapping[str, object], tuple[int, int]]:
     return {key: value for key, value in entry.items() if key != "keeps"}, (entry["keeps"][0], entry["keeps"][1])
 
 
-def _text(value: str | Mapping[str, str]) -> Text:
+def _parse_text(value: str | Mapping[str, str]) -> Text:
     """A text in both languages, or what is the same in both: a key and its value."""
     return Text(value, value) if isinstance(value, str) else Text(value["en"], value["zh"])
 
@@ -218,20 +215,19 @@ def remedies_of(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     replayed = _Resized(table, curve)
     dynamic = _is_dynamic(known)
     found = []
-    for method in methods():
+    for method in load_methods():
         after = _peak_after(method, known, replayed)
         freed = curve.peak_bytes - after
-        if freed * _LEAST >= curve.peak_bytes and method.how(DYNAMIC if dynamic else STATIC, Language.EN):
+        if freed * _LEAST >= curve.peak_bytes and method.how_text(DYNAMIC if dynamic else STATIC, Language.EN):
             rough = not dynamic and (method.method != "recompute" or known.recompute.reordered)
             found.append(MemoryRemedy(method, freed, after, dynamic, rough))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 
 def _is_dynamic(known: RemedyFacts) -> bool:
-    """Whether most of forward and backward pass is eager."""
-    own = known.contents.phases.own
-    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
-    return 2 * int((passes & known.table.task.where([EAGER])).sum()) > int(passes.sum())
+    own = known.contents.phases.own_codes
+    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
+    return 2 * int((passes & known.table.task.rows_in([EAGER])).sum()) > int(passes.sum())
 
 
 def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
@@ -244,18 +240,18 @@ def _peak_after(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
         after = known.recompute.peak
     elif method.method == "swap":
         if known.recompute.one_graph:
-            after = swap_peak(table, known.contents, known.curve, method.within)
+            after = peak_if_swapped(table, known.contents, known.curve, method.within)
     elif method.method == "selective":
-        after = selective_peak(table, known.contents, known.curve, method.within)
+        after = peak_if_cells_recomputed(table, known.contents, known.curve, method.within)
     elif method.method == "in-flight":
-        after = fewer_in_flight(table, known.contents, known.curve)
+        after = peak_if_fewer_in_flight(table, known.contents, known.curve)
     elif method.method == "prompt":
         after = known.lifetimes.peak_if_prompt
     elif method.method == "second-gradients":
         ratio = _sets_of_gradients(known.theory)
         if ratio >= _TWICE:
-            gradients = _taken({"contents": [MemoryCategory.GRADIENTS.value]}, known)
-            after = replayed.peak(np.where(gradients, (size / ratio).astype(np.int64), size))
+            gradients = _select_blocks({"contents": [MemoryCategory.GRADIENTS.value]}, known)
+            after = replayed.peak_with(np.where(gradients, (size / ratio).astype(np.int64), size))
     else:
         after = _with_less(method, known, replayed)
     return min(peak, after)
@@ -270,44 +266,37 @@ def _sets_of_gradients(theory: Theory) -> float:
 
 
 def _with_less(method: Method, known: RemedyFacts, replayed: _Resized) -> int:
-    """The peak with the share of the selected blocks that the method keeps."""
-    left = known.table.size.copy()
-    open_ = replayed.counted.copy()
+    table, left = known.table, known.table.size.copy()
+    open_ = known.curve.counted_rows(table)
     for selection, keeps in method.takes:
-        taken = _taken(selection, known) & open_
+        taken = _select_blocks(selection, known) & open_
         open_ &= ~taken
         left[taken] = -(-left[taken] * keeps[0] // keeps[1])
-    return replayed.peak(left)
+    return replayed.peak_with(left)
 
 
-def _taken(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
-    """The blocks for which all of a selection holds."""
-    table, contents = known.table, known.contents
-    taken = np.ones(len(table), np.bool_)
+def _select_blocks(selection: Mapping[str, object], known: RemedyFacts) -> NDArray[np.bool_]:
+    taken = np.ones(len(known.table), np.bool_)
     for key, wanted in selection.items():
-        if key == "contents" and isinstance(wanted, list):
-            taken &= np.isin(contents.codes, [CONTENTS.index(MemoryCategory(name)) for name in wanted])
-        elif key == "phases" and isinstance(wanted, list):
-            taken &= np.isin(contents.phases.settled, [number(Phase(name)) for name in wanted])
-        elif key == "operators":
-            pattern = re.compile(str(wanted))
-            taken &= np.array([bool(pattern.search(name)) for name in table.node.values] or [False])[table.node.codes]
-        elif key == "of_weights_alone":
-            taken &= of_weights_alone(table) == wanted
-        else:
-            pattern = re.compile(str(wanted))
-            by_stack = [any(pattern.search(frame.file) for frame in stack) for stack in table.stack.values]
-            taken &= np.array(by_stack or [False])[table.stack.codes]
+        taken &= _rows_selected(key, wanted, known.table, known.contents)
     return taken
 
 
-class _Resized:
-    """The peak of the same allocations and releases with other sizes.
+def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -> NDArray[np.bool_]:
+    if key == "contents" and isinstance(wanted, list):
+        return np.isin(contents.codes, [category_code(MemoryCategory(name)) for name in wanted])
+    if key == "phases" and isinstance(wanted, list):
+        return np.isin(contents.phases.sure_codes, [phase_code(Phase(name)) for name in wanted])
+    if key == "of_weights_alone":
+        return np.asarray(of_weights_alone(table) == wanted, np.bool_)
+    pattern = re.compile(str(wanted))
+    if key == "operators":
+        return table.node.rows_matching(lambda name: pattern.search(name) is not None)
+    return table.stack.rows_matching(lambda stack: any(pattern.search(frame.file) for frame in stack))
 
-    Args:
-        table: The trace.
-        curve: Its curve.
-    """
+
+class _Resized:
+    """The peak of the same allocations and releases with other sizes."""
 
     def __init__(self, table: Table, curve: Curve) -> None:
         rows = curve.rows
@@ -315,10 +304,8 @@ class _Resized:
         order = np.argsort(np.concatenate([table.end[freed], table.start[rows]]), kind="stable")
         self._row = np.concatenate([freed, rows])[order]
         self._sign = np.where(order < len(freed), -1, 1)
-        self.counted = np.zeros(len(table), np.bool_)
-        self.counted[rows] = True
 
-    def peak(self, size: NDArray[np.int64]) -> int:
+    def peak_with(self, size: NDArray[np.int64]) -> int:
         """The peak with these sizes of the rows."""
         used = np.cumsum(self._sign * size[self._row])
         return max(int(used.max()), 0) if len(used) else 0
@@ -327,7 +314,7 @@ class _Resized:
 def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
     """What the peak is made of, by phase and content; it adds up to the peak."""
     table, contents = known.table, known.contents
-    key = contents.phases.settled[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
+    key = contents.phases.sure_codes[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]
     totals = np.zeros((len(ORDER) + 1) * len(CONTENTS), np.int64)
     np.add.at(totals, key, table.size[rows])
     found = [
@@ -342,13 +329,13 @@ def moments_of(known: RemedyFacts) -> tuple[PeakMoment, ...]:
     """The highest moment of each phase, and what is dead then."""
     table, curve = known.table, known.curve
     found = []
-    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.settled).items():
-        alive = curve.rows[table.live(tick)[curve.rows]]
+    for phase, (used, tick) in peaks_by_phase(curve, table, known.contents.phases.sure_codes).items():
+        alive = curve.rows[table.live_at(tick)[curve.rows]]
         last = table.last_user[alive]
         dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
         kinds: dict[tuple[str, str], int] = {}
         for row in dead.tolist():
-            kind = (operator_at(table, row), where_at(table, row))
+            kind = (operator_at(table, row), location_at(table, row))
             kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
         most: Sequence[tuple[tuple[str, str], int]] = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[
             :_DEAD

@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.errors import TraceError
+from ms_tune.footprint.breakdown import activations_by_layer, break_down_memory, theory_of
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.curve import address_map, curve_of
 from ms_tune.footprint.findings import findings_between, findings_of
-from ms_tune.footprint.fragments import address_map
-from ms_tune.footprint.groups import activations_by_layer, breakdown
-from ms_tune.footprint.joining import join
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.lifetimes import lifetimes_of
-from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import RemedyFacts, held_at_peak, moments_of, remedies_of
 from ms_tune.footprint.result import MemoryReport, RankReport, tensor_of, type_of
-from ms_tune.footprint.stages import stages_of
-from ms_tune.footprint.steps import spans_of, steps_of
-from ms_tune.footprint.theory import theory_of
-from ms_tune.memory.judgement import terms_of, verdict_of
+from ms_tune.footprint.steps import join_tasks, spans_of, steps_of
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.tracker_graph import read_tracker_graph
-from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.readers.tracker_graph import find_size_overflow, read_tracker_graph
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ms_tune.memory.request import MemoryRequest
+    from ms_tune.footprint.request import MemoryRequest
     from ms_tune.readers.folder import RankFiles
 
-Held = TypeVar("Held")
-
+_LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases than that nobody can see
 
 
-def analyse(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], None]) -> MemoryReport:
+def _layers_of(rank: RankReport) -> frozenset[int]:
+    found = (_LAYER_OF_PARAMETER.search(name) for name in rank.contents.names.values())
+    return frozenset(int(match[1]) for match in found if match)
+
+
+def stages_of(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
+    """The stage of each rank, counted among the stages that are present.
+
+    Ranks of one stage hold the same layers, those of another stage other ones. None for ranks whose parameters have no
+    names (the dynamic graph), and where all hold the same layers: there is no pipeline, or one stage of it only.
+    """
+    held = [_layers_of(rank) for rank in ranks]
+    different = sorted({layers for layers in held if layers}, key=min)
+    if len(different) < 2:  # noqa: PLR2004 - one stage is no pipeline
+        return tuple(None for _ in ranks)
+    return tuple(different.index(layers) if layers else None for layers in held)
+
+
+Held = TypeVar("Held")
+
+
+def analyse_run(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], None]) -> MemoryReport:
     """Everything about the trace at a place.
 
     Args:
@@ -59,7 +75,7 @@ def analyse(path: Path, request: MemoryRequest, on_bytes: Callable[[int, int], N
         present = ", ".join(str(files.rank) for files in found.ranks if files.rank is not None)
         hint = msg("memory.no-such-rank.hint")
         raise TraceError(msg("memory.no-such-rank", ranks=present or "–"), hint, path=path)
-    total = sum(_bytes(files, request) for files in chosen)
+    total = sum(_bytes_to_read(files, request) for files in chosen)
     progress = _Counter(total, on_bytes)
     ranks = tuple(analyse_rank(files, request, progress.add) for files in chosen)
     return MemoryReport(path, ranks, stages_of(ranks), findings_between(ranks, stale=found.stale))
@@ -69,21 +85,21 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     """Everything about one rank."""
     everything = read_block_table(files.blocks, on_bytes)
     on_device = everything.on_device()
-    table = everything if on_device.all() else everything.only(on_device)
+    table = everything if on_device.all() else everything.select_rows(on_device)
     unread: list[TraceError] = []
-    tasks = _optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
-    graph = _optional(
+    tasks = _read_optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
+    graph = _read_optional(
         lambda path: read_tracker_graph(path, on_bytes), files.graph if request.with_graph else None, unread
     )
-    log = _optional(read_runtime_log, files.log, unread)
-    contents = Contents(table, _optional(read_tensor_list, files.tensors, unread))
+    log = _read_optional(read_runtime_log, files.log, unread)
+    contents = Contents(table, _read_optional(read_tensor_list, files.tensors, unread))
     curve = curve_of(table)
     steps = steps_of(table, contents, tasks)
-    parts = breakdown(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
+    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda row: tensor_of(table, graph, row))
     activations = activations_by_layer(table, contents, parts)
-    uncountable = _optional(find_uncountable, files.graph, unread)
-    order = _optional(read_communication_order, files.collectives, unread)
-    terms = terms_of(files, log, order, request, request.limit_bytes)
+    overflow = _read_optional(find_size_overflow, files.graph, unread)
+    order = _read_optional(read_communication_order, files.collectives, unread)
+    terms = verdict_terms(files, log, order, request, request.limit_bytes)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -94,34 +110,33 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         graph=graph,
         collectives=order,
         log=log,
-        join=join(table, tasks) if tasks is not None else None,
+        join=join_tasks(table, tasks) if tasks is not None else None,
         steps=steps,
         spans=spans_of(table, contents, _MOST_SPANS),
         lifetimes=lifetimes_of(table, contents, curve, steps),
         map=address_map(table, curve, curve.peak_tick),
         peak=parts,
         activations=activations,
-        recompute=recompute_of(table, contents, curve),
+        recompute=recompute_all_layers(table, contents, curve),
         theory=theory_of(table, contents, parts, lambda row: type_of(table, graph, row)),
-        verdict=verdict_of(terms, table, curve, log, uncountable),
-        uncountable=uncountable,
+        verdict=judge_trace(terms, table, curve, log, overflow),
+        overflow=overflow,
         host_rows=len(everything) - len(table),
-        host_bytes=0 if table is everything else curve_of(everything.only(~on_device)).peak_bytes,
+        host_bytes=0 if table is everything else curve_of(everything.select_rows(~on_device)).peak_bytes,
         host_moved_bytes=int(everything.size[~on_device].sum()),
         unread=tuple(unread),
     )
-    return _advised(report)
+    return _add_advice(report)
 
 
-def _advised(report: RankReport) -> RankReport:
-    """The report with what the rest of it is asked for: what holds the peak, what would lower it, what is wrong."""
+def _add_advice(report: RankReport) -> RankReport:
     known = RemedyFacts(report.table, report.contents, report.curve, report.recompute, report.lifetimes, report.theory)
     held = held_at_peak(known, report.peak.rows)
-    report = replace(report, held=held, moments=moments_of(known), remedies=remedies_of(known))
+    report = replace(report, held_at_peak=held, moments=moments_of(known), remedies=remedies_of(known))
     return replace(report, findings=findings_of(report))
 
 
-def _optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
+def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
     """What a file holds; None if there is none, or if it cannot be read: then that is told and the analysis goes on."""
     if path is None:
         return None
@@ -132,7 +147,7 @@ def _optional(read: Callable[[Path], Held], path: Path | None, unread: list[Trac
         return None
 
 
-def _bytes(files: RankFiles, request: MemoryRequest) -> int:
+def _bytes_to_read(files: RankFiles, request: MemoryRequest) -> int:
     wanted: Sequence[Path | None] = (files.blocks, files.tasks, files.graph if request.with_graph else None)
     return sum(path.stat().st_size for path in wanted if path is not None)
 

@@ -3,90 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.attribution import layer_at, operator_at, where_at
+from ms_tune.footprint.attribution import layer_at, location_at, operator_at
+from ms_tune.footprint.breakdown import break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
-from ms_tune.footprint.fragments import address_map
-from ms_tune.footprint.groups import alike, breakdown
+from ms_tune.footprint.curve import address_map
 from ms_tune.footprint.steps import peaks_by_phase, phase_at
-from ms_tune.text import Language, Message, Text, filled, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.fragments import AddressMap
-    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
-    from ms_tune.footprint.joining import Join
+    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory
+    from ms_tune.footprint.curve import AddressMap, Curve
     from ms_tune.footprint.lifetimes import Lifetimes
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.recompute import RecomputeSaving
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
-    from ms_tune.footprint.steps import Steps, StepSpan
-    from ms_tune.footprint.theory import Theory
-    from ms_tune.readers.comm_order import CommunicationOrder
+    from ms_tune.footprint.steps import Join, Steps, StepSpan
+    from ms_tune.footprint.what_ifs import RecomputeSaving
+    from ms_tune.readers.communicators import CommunicationOrder
     from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.memory_block import DroppedRow, Frame
+    from ms_tune.readers.memory_block import DroppedRow
     from ms_tune.readers.runtime_log import RuntimeLog
     from ms_tune.readers.table import Table
     from ms_tune.readers.task import Tasks
-    from ms_tune.readers.tracker_graph import TensorType, TrackerGraph
-    from ms_tune.readers.uncountable import Uncountable
+    from ms_tune.readers.tracker_graph import SizeOverflow, TensorType, TrackerGraph
     from ms_tune.verdict.outcome import Verdict
-
-
-class Severity(str, Enum):
-    """How much a finding matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """What a checklist says about one kind of finding."""
-
-    id: str
-    name: str
-    severity: Severity
-    limit: float
-    title: Text
-    message: Text
-    help: Text
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFinding:
-    """One thing that is found in a trace."""
-
-    check: MemoryCheck  # what kind of thing
-    params: Mapping[str, object]  # what the message says about it
-    bytes: int  # how much memory it is about
-    rank: int | None  # the rank, if one
-    stack: tuple[Frame, ...] = ()  # the Python stack that allocates what it is about, if there is one
-
-    def message(self, language: Language) -> str:
-        """The finding in one sentence."""
-        template = self.check.message[0 if language is Language.EN else 1]
-        values = {
-            name: render(value, language) if isinstance(value, Message) else value
-            for name, value in self.params.items()
-        }
-        return filled(template, values)
-
-    def title(self, language: Language) -> str:
-        """What kind of thing it is."""
-        return self.check.title[0 if language is Language.EN else 1]
-
-    def help(self, language: Language) -> str:
-        """What to do about it."""
-        return self.check.help[0 if language is Language.EN else 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,16 +58,16 @@ class RankReport:
     recompute: RecomputeSaving  # what full recompute of all layers would save of them
     theory: Theory  # what weights, gradients and optimizer state should need
     verdict: Verdict  # whether it fits, where something tells the device
-    uncountable: Uncountable | None = None  # a tensor whose block is too small for it
+    overflow: SizeOverflow | None = None  # a tensor whose block is too small for it
     host_rows: int = 0  # blocks in the pool of host memory, which no other figure counts
     host_bytes: int = 0  # the most bytes that they take at once
     host_moved_bytes: int = 0  # all of them together: what went to the host during the whole trace
     # Why files that help the analysis, but that it can do without, could not be read.
     unread: tuple[TraceError, ...] = ()
-    held: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
+    held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
     remedies: tuple[MemoryRemedy, ...] = ()  # what would lower the peak, what frees most first
-    findings: tuple[MemoryFinding, ...] = ()  # what is worth saying
+    findings: tuple[Diagnostic, ...] = ()  # what is worth saying
 
     @property
     def limit_bytes(self) -> int | None:
@@ -140,9 +86,9 @@ class RankReport:
         """The operator that allocated a row."""
         return operator_at(self.table, row)
 
-    def where_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """Where in the script or the model a row was allocated."""
-        return where_at(self.table, row)
+        return location_at(self.table, row)
 
     def content_of(self, row: int) -> MemoryCategory:
         """What a row holds."""
@@ -153,7 +99,7 @@ class RankReport:
         last = int(self.curve.tick[-1]) if len(self.curve.tick) else 0
         return address_map(self.table, self.curve, last)
 
-    def refused(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
+    def refused_rows(self) -> dict[str, tuple[int, Sequence[DroppedRow]]]:
         """How many rows of each file were refused, and some of them; without the files of which none was."""
         read = (
             (self.files.tasks, self.tasks),
@@ -164,21 +110,21 @@ class RankReport:
         counts |= {path.name: (held.dropped_count, held.dropped) for path, held in read if path and held}
         return {name: (count, rows) for name, (count, rows) in counts.items() if count}
 
-    def at(self, tick: int) -> PeakBreakdown:
+    def breakdown_at(self, tick: int) -> PeakBreakdown:
         """The memory at a tick, taken apart."""
-        return breakdown(self.table, self.contents, self.curve, tick, self.tensor_of)
+        return break_down_memory(self.table, self.contents, self.curve, tick, self.tensor_of)
 
     def alike_layers(self) -> tuple[tuple[LayerActivations, ...], ...]:
         """The layers that keep activations; those that follow each other and keep as much are together."""
-        return alike(self.activations)
+        return group_alike_layers(self.activations)
 
     def phase_at_peak(self) -> Phase | None:
         """The phase that allocates at the peak; None if nothing tells."""
-        return phase_at(self.table, self.contents.phases.settled, self.curve.peak_tick)
+        return phase_at(self.table, self.contents.phases.sure_codes, self.curve.peak_tick)
 
     def peak_by_phase(self) -> dict[Phase | None, int]:
         """The most bytes in use while each phase of a training step allocates; under None while nothing tells which."""
-        found = peaks_by_phase(self.curve, self.table, self.contents.phases.settled)
+        found = peaks_by_phase(self.curve, self.table, self.contents.phases.sure_codes)
         return {phase: used for phase, (used, _) in found.items()}
 
     def padding_at_peak(self) -> int | None:
@@ -207,7 +153,7 @@ class MemoryReport:
     source: Path
     ranks: tuple[RankReport, ...]
     stages: tuple[int | None, ...]
-    findings: tuple[MemoryFinding, ...]
+    findings: tuple[Diagnostic, ...]
 
     @property
     def worst(self) -> RankReport:
@@ -215,7 +161,7 @@ class MemoryReport:
         return max(self.ranks, key=lambda rank: (rank.verdict.severity, rank.curve.peak_bytes))
 
     @property
-    def all_findings(self) -> tuple[MemoryFinding, ...]:
+    def all_findings(self) -> tuple[Diagnostic, ...]:
         """The findings that compare ranks, then those of every rank."""
         return (*self.findings, *(finding for rank in self.ranks for finding in rank.findings))
 

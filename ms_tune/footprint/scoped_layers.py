@@ -14,7 +14,7 @@ import numpy as np
 
 from ms_tune.footprint.attribution import layer_of_scope, without_layer
 from ms_tune.footprint.category import is_collective, operator_of
-from ms_tune.footprint.phases import EAGER, Phase, number
+from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import users_of
 from ms_tune.readers.scopes import ScopePass, pass_of
 
@@ -49,34 +49,34 @@ def layers_of(table: Table, contents: Contents) -> list[ScopedLayer]:
     MindFormers 1.9 on MindSpore 2.9).
     """
     phases = contents.phases
-    forward = np.where(phases.own > 0, phases.own, phases.around) == number(Phase.FORWARD)
-    forward &= ~table.task.where([EAGER]) & table.kind.where(KINDS) & ~_once_more(table, contents)
+    forward = np.where(phases.own_codes > 0, phases.own_codes, phases.guessed_codes) == phase_code(Phase.FORWARD)
+    forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_once_more(table, contents)
     rows = np.flatnonzero(forward)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    found = _layers(table, rows[~of_weights_alone(table)[rows]])
-    return _layers(table, rows) if are_one_graph(table, found) else found
+    found = _find_layers(table, rows[~of_weights_alone(table)[rows]])
+    return _find_layers(table, rows) if are_one_graph(table, found) else found
 
 
 def _once_more(table: Table, contents: Contents) -> NDArray[np.bool_]:
     """Which blocks are of a second run: what is recomputed, between operators of the backward pass."""
-    told = np.array([pass_of(path) is ScopePass.RECOMPUTE for path in table.node.values] or [False])[table.node.codes]
+    told = table.node.rows_matching(lambda path: pass_of(path) is ScopePass.RECOMPUTE)
     order = np.argsort(table.start, kind="stable")
-    own = np.where(told, 0, contents.phases.own)[order]
+    own = np.where(told, 0, contents.phases.own_codes)[order]
     before = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), 0))
     found = np.zeros(len(table), np.bool_)
-    found[order] = own[before] == number(Phase.BACKWARD)
+    found[order] = own[before] == phase_code(Phase.BACKWARD)
     return told & found
 
 
 def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
     """Whether ``lazy_inline`` made one graph of all layers: each has operators that bring its weights into it."""
-    brings = np.array([path.startswith(_BRINGS) for path in table.node.values] or [False])
-    return any(brings[table.node.codes[layer.rows]].any() for layer in layers)
+    brings = table.node.rows_matching(lambda path: path.startswith(_BRINGS))
+    return any(brings[layer.rows].any() for layer in layers)
 
 
-def _layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
+def _find_layers(table: Table, rows: NDArray[np.int64]) -> list[ScopedLayer]:
     label, shared, bare = _told_by_scopes(table, rows)
-    runs = list(_runs(table, rows, label))
+    runs = list(_find_runs(table, rows, label))
     followers = [first for first, _ in runs[1:]] + [len(rows)] * bool(runs)
     found, free = [], 0
     for (first, last), following in zip(runs, followers, strict=True):
@@ -103,7 +103,7 @@ def _told_by_scopes(
     """
     nodes = np.unique(table.node.codes[rows]).tolist()
     names = {node: table.node.values[node] for node in nodes}
-    layers = {node: _numbered(path) for node, path in names.items()}
+    layers = {node: _numbered_layer(path) for node, path in names.items()}
     in_list = Counter(layer.rpartition(".")[0] for layer in set(layers.values()))
     paths = {node: path.rpartition("-")[0] for node, path in names.items()}
     often = Counter(paths.values())
@@ -123,38 +123,36 @@ def _told_by_scopes(
 
 def of_weights_alone(table: Table) -> NDArray[np.bool_]:
     """Which blocks are a weight in another format: nothing of a layer's input goes into them."""
-    casts = np.array([operator_of(path) == "Cast" for path in table.node.values] or [False])[table.node.codes]
-    weights = np.flatnonzero(table.kind.where(["Weight"]))
+    casts = table.node.rows_matching(lambda path: operator_of(path) == "Cast")
+    weights = np.flatnonzero(table.kind.rows_in(["Weight"]))
     used = [np.array(users_of(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]
     return np.asarray(casts & np.isin(table.start, np.concatenate(used)) if used else np.zeros(len(table), np.bool_))
 
 
-def _numbered(path: str) -> str:
+def _numbered_layer(path: str) -> str:
     layer = layer_of_scope(path)
     return layer if layer.rpartition(".")[2].isdigit() else ""
 
 
-def _runs(table: Table, rows: NDArray[np.int64], label: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """The places of the first and the last block of each layer's runs."""
+def _find_runs(table: Table, rows: NDArray[np.int64], label: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     places = np.flatnonzero(label >= 0)
     counts = Counter[int]()
-    pieces = _pieces(label, places)
+    pieces = _split_by_label(label, places)
     for piece in pieces:
         counts[int(label[piece[0]])] = max(counts[int(label[piece[0]])], len(piece))
     kept = [piece for piece in pieces if len(piece) * _PART >= counts[int(label[piece[0]])]]
-    for piece in _pieces(label, np.concatenate(kept)) if kept else ():
-        begins = _begins(table, rows[piece])
+    for piece in _split_by_label(label, np.concatenate(kept)) if kept else ():
+        begins = _find_run_starts(table, rows[piece])
         for begin, end in zip(begins, [*begins[1:], len(piece)], strict=True):
             if end - begin > 1:
                 yield int(piece[begin]), int(piece[end - 1])
 
 
-def _pieces(label: NDArray[np.int64], places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The places in stretches of one label."""
+def _split_by_label(label: NDArray[np.int64], places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return np.split(places, np.flatnonzero(np.diff(label[places])) + 1) if len(places) else []
 
 
-def _begins(table: Table, rows: NDArray[np.int64]) -> list[int]:
+def _find_run_starts(table: Table, rows: NDArray[np.int64]) -> list[int]:
     """Where the runs of one layer's scope begin, which follow each other: at the operator that comes once in each."""
     nodes = table.node.codes[rows]
     first = np.flatnonzero(np.append(True, nodes[1:] != nodes[:-1]))  # outputs of one operator stand side by side

@@ -1,4 +1,4 @@
-"""Where training steps begin and end, and the phases within them."""
+"""Where training steps begin and end, the phases within them, and which launch made each block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.footprint.phases import EAGER, ORDER, Phase, number
+from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from ms_tune.footprint.curve import Curve
     from ms_tune.readers.table import Table
     from ms_tune.readers.task import Tasks
+
+# What operators allocate; weights, constants, inputs and outputs of actors have no launch.
+_LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})
+_LAUNCHED_EAGERLY = frozenset({"PyNativeOutput", "WorkSpace"})
+SOMAS = "SomasMemory"  # the arena is allocated before any launch
+_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
 
 
 class StepEvidence(str, Enum):
@@ -47,22 +54,19 @@ class StepSpan:
     end: int
 
 
-_OUTPUTS = frozenset({"Kernel", "PyNativeOutput", "SomasOutput"})
-
-
 def steps_of(table: Table, contents: Contents, tasks: Tasks | None) -> Steps:
     """The steps of a trace; none if nothing tells."""
-    eager = table.task.where([EAGER]) & table.kind.where(["PyNativeOutput"])
-    in_graph = ~table.task.where([EAGER]) & table.kind.where(_OUTPUTS)
+    eager = table.task.rows_in([EAGER]) & table.kind.rows_in(["PyNativeOutput"])
+    in_graph = ~table.task.rows_in([EAGER]) & table.kind.rows_in(_OUTPUTS)
     if _is_dynamic(table, contents, eager, in_graph):
         ends = _after_updates(table, contents, eager)
         if ends:
             return Steps(tuple(ends), StepEvidence.UPDATE)
     if tasks is not None:
-        ends = _actors(tasks)
+        ends = _output_actor_stamps(tasks)
         if ends:
             return Steps(tuple(ends), StepEvidence.ACTOR)
-    ends = _repeated(table, np.flatnonzero(in_graph))
+    ends = _ends_of_rounds(table, np.flatnonzero(in_graph))
     return Steps(tuple(ends), StepEvidence.REPETITION) if ends else Steps((), StepEvidence.NONE)
 
 
@@ -74,12 +78,12 @@ def _is_dynamic(table: Table, contents: Contents, eager: NDArray[np.bool_], in_g
     """
     if not eager.any():
         return False
-    own = contents.phases.own
-    passes = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD))
+    own = contents.phases.own_codes
+    passes = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD))
     compiled = in_graph & passes
     if not compiled.any():
         return True
-    updates = eager & (own == number(Phase.UPDATE))
+    updates = eager & (own == phase_code(Phase.UPDATE))
     return bool((table.start[updates] > table.start[compiled].min()).any())
 
 
@@ -88,9 +92,9 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
 
     An optimizer that works in place allocates nothing once its state exists, but it touches that state.
     """
-    own = contents.phases.own
-    update = own == number(Phase.UPDATE)
-    other = (own == number(Phase.FORWARD)) | (own == number(Phase.BACKWARD)) | (eager & ~update & (own == 0))
+    own = contents.phases.own_codes
+    update = own == phase_code(Phase.UPDATE)
+    other = (own == phase_code(Phase.FORWARD)) | (own == phase_code(Phase.BACKWARD)) | (eager & ~update & (own == 0))
     others = table.start[other & (table.start >= 0)]
     ticks = np.concatenate([contents.updates, others])
     order = np.argsort(ticks, kind="stable")
@@ -105,7 +109,7 @@ def _after_updates(table: Table, contents: Contents, eager: NDArray[np.bool_]) -
     return [end for end, count in zip(ends, between.tolist(), strict=True) if 4 * count > most]
 
 
-def _actors(tasks: Tasks) -> list[int]:
+def _output_actor_stamps(tasks: Tasks) -> list[int]:
     """The stamps of the OutputActor that is last to run; another graph's may run before it in every step."""
     actors = [code for code, name in enumerate(tasks.name.values) if name.endswith("_OutputActor")]
     stamps = {code: tasks.stamp[tasks.name.codes == code] for code in actors}
@@ -113,7 +117,7 @@ def _actors(tasks: Tasks) -> list[int]:
     return [] if last is None else [int(stamp) for stamp in stamps[last]]
 
 
-def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
+def _ends_of_rounds(table: Table, rows: NDArray[np.int64]) -> list[int]:
     """The ends of the rounds in which most of a graph's operators are launched once each.
 
     The outputs of one launch share its time stamp, so that each counts once.
@@ -136,13 +140,7 @@ def _repeated(table: Table, rows: NDArray[np.int64]) -> list[int]:
 
 
 def phase_at(table: Table, phase: NDArray[np.int8], tick: int) -> Phase | None:
-    """The phase of the last block that was allocated up to a tick; None if nothing tells.
-
-    Args:
-        table: The trace.
-        phase: The phases of its rows, as :class:`Phases` writes them.
-        tick: The tick.
-    """
+    """The phase of the last block that was allocated up to a tick; None if nothing tells."""
     started = np.flatnonzero((table.start >= 0) & (table.start <= tick))
     if not len(started):
         return None
@@ -155,11 +153,6 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
     """The most bytes in use while each phase allocates, and their first tick; under None while nothing tells.
 
     A release counts for the phase that allocated last.
-
-    Args:
-        curve: The curve of the trace.
-        table: The trace.
-        phase: The phases of its rows, as :class:`Phases` writes them.
     """
     rows = np.flatnonzero(table.start >= 0)
     rows = rows[np.argsort(table.start[rows], kind="stable")]
@@ -175,7 +168,7 @@ def peaks_by_phase(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dict[
 
 def spans_of(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """The phases over time for a picture, at most so many; shorter ones are taken into what is around them."""
-    settled = contents.phases.settled
+    settled = contents.phases.sure_codes
     rows = np.flatnonzero(table.start >= 0)
     if not (settled[rows] > 0).any():
         return ()
@@ -200,3 +193,61 @@ def spans_of(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...
         StepSpan(ORDER[phase[at] - 1] if phase[at] else None, int(tick[at]), int(stop))
         for at, stop in zip(first.tolist(), ends, strict=True)
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """The launches of the blocks."""
+
+    launch: NDArray[np.int64]  # each row's place in the tasks, or `ms_tune.readers.table.NONE`
+    joinable: NDArray[np.bool_]  # which rows should have one
+
+    @property
+    def joined_rows(self) -> int:
+        """How many of the rows that should have a launch have one."""
+        return int(((self.launch != NONE) & self.joinable).sum())
+
+    @property
+    def joinable_rows(self) -> int:
+        """How many rows should have one."""
+        return int(self.joinable.sum())
+
+
+def join_tasks(table: Table, tasks: Tasks) -> Join:
+    """The launch of every block: the join of ``memory_block.csv`` with ``task.csv``.
+
+    In the dynamic graph ``producer_task`` is the launch's time stamp. In graph mode it is not: the allocating actor takes the
+    counter's value without advancing it (``memory_manager_actor.cc``, ``AddTask(..., to_graph=false)``), so that the number
+    is usually that of an unrelated launch. The launch is the first one of the same task name at that number or later.
+    """
+    eager = table.task.rows_in([EAGER])
+    in_graph = ~eager & table.kind.rows_in(_LAUNCHED) & ~table.node.rows_in([SOMAS])
+    launch = np.full(len(table), NONE, np.int64)
+    launch[in_graph] = _by_name(table, tasks, np.flatnonzero(in_graph))
+    launch[eager] = _by_number(table, tasks, np.flatnonzero(eager))
+    return Join(launch, in_graph | (eager & table.kind.rows_in(_LAUNCHED_EAGERLY)))
+
+
+def _by_number(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    wanted = table.producer[rows]
+    place = np.searchsorted(tasks.stamp, wanted)
+    hit = (place < len(tasks)) & (wanted != NONE)
+    hit[hit] = tasks.stamp[place[hit]] == wanted[hit]
+    return np.where(hit, place, NONE)
+
+
+def _by_name(table: Table, tasks: Tasks, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    known = {name: code for code, name in enumerate(tasks.name.values)}
+    translate = np.array([known.get(name, NONE) for name in table.task.values] or [NONE], np.int64)
+    name = translate[table.task.codes[rows]]
+    # Stamps may be as large as a word; ranks among all stamps are small enough to share one with the name.
+    stamps = np.unique(np.concatenate([tasks.stamp, table.producer[rows]]))
+    width = len(stamps) + 1
+    keys = tasks.name.codes.astype(np.int64) * width + np.searchsorted(stamps, tasks.stamp)
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys[order], name * width + np.searchsorted(stamps, table.producer[rows]))
+    hit = (place < len(tasks)) & (name != NONE) & (table.producer[rows] != NONE)
+    found = np.full(len(rows), NONE, np.int64)
+    found[hit] = order[place[hit]]
+    hit[hit] = tasks.name.codes[found[hit]] == name[hit]
+    return np.where(hit, found, NONE)

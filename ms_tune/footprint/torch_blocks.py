@@ -5,21 +5,33 @@ Ticks are the places of events; what was there before the recording is allocated
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.footprint.phases import FrameOrigin, origin_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_events import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ms_tune.pools.torch_replay import TorchReplay
+    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.torch_snapshot import DeviceTrace
+
+
+_TORCH = re.compile(
+    r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"
+)
+_OPTIMIZER = re.compile(r"/optim(?:izer|izers)?/|optimizer\w*\.py$")
+_LEAST_ENDS = 3  # in the first step the optimizer makes its state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,37 +45,32 @@ class TorchBlocks:
     stack: NDArray[np.int64]  # the place of its Python stack in the snapshot's stacks
     category: NDArray[np.int64]  # what PyTorch says it holds, as a place in the events' categories
 
-    def live(self, event: int) -> NDArray[np.bool_]:
+    def live_after(self, event: int) -> NDArray[np.bool_]:
         """Which are in use after an event."""
         return (self.start <= event) & (event < self.end)
 
 
 def blocks_of(device: DeviceTrace, replayed: TorchReplay) -> TorchBlocks:
-    """The blocks of a device.
-
-    Args:
-        device: The device.
-        replayed: Its replay.
-    """
+    """The blocks of a device."""
     events = device.events
-    before = replayed.start.live if replayed.exact else before_recording(device)
+    before = replayed.start.live if replayed.is_exact else before_recording(device)
     old = sorted(before)
     first = {address: place for address, place, _ in events.first_turns()}
     final = {block.address: block.stack for segment in device.segments for block in segment.blocks if block.active}
-    new = events.places(Action.ALLOC)
-    sizes = replayed.sizes if replayed.exact else events.size
+    new = events.places_with(Action.ALLOC)
+    sizes = replayed.sizes if replayed.is_exact else events.size
     return TorchBlocks(
-        start=_joined([-1] * len(old), new),
-        end=_joined([first.get(address, NEVER_FREED) for address in old], events.ends()[new]),
-        size=_joined([before[address] for address in old], sizes[new]),
-        address=_joined(old, events.address[new]),
+        start=_concatenate([-1] * len(old), new),
+        end=_concatenate([first.get(address, NEVER_FREED) for address in old], events.release_events()[new]),
+        size=_concatenate([before[address] for address in old], sizes[new]),
+        address=_concatenate(old, events.address[new]),
         # What is there at the end at an address is another block where the first one was released.
-        stack=_joined([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
-        category=_joined([0] * len(old), events.category[new]),
+        stack=_concatenate([0 if address in first else final.get(address, 0) for address in old], events.stack[new]),
+        category=_concatenate([0] * len(old), events.category[new]),
     )
 
 
-def _joined(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
+def _concatenate(old: list[int], new: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
     return np.concatenate([np.array(old, np.int64), new.astype(np.int64)])
 
 
@@ -80,7 +87,7 @@ def before_recording(device: DeviceTrace) -> Mapping[int, int]:
 
 def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
     """Bytes that were asked for and are not free again: before the first event, and after each."""
-    events, turns, live = device.events, device.events.turns, before_recording(device)
+    events, turns, live = device.events, device.events.turns_by_address, before_recording(device)
     size = np.where(turns.allocates, events.size[turns.place], 0)
     previous = np.append(np.zeros(1, np.int64), size[:-1])[: len(size)]
     previous[turns.first] = [live.get(address, 0) for address in turns.address[turns.first].tolist()]
@@ -93,9 +100,87 @@ def requested_curve(device: DeviceTrace) -> NDArray[np.int64]:
 def held_curve(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
     """Bytes taken from the device, likewise; None where the events tell of blocks and never of segments that hold them."""
     events = device.events
-    more = events.are(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-    less = events.are(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+    more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+    less = events.rows_with(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
     change = np.where(more, events.size, 0) - np.where(less, events.size, 0)
     total = sum(segment.size for segment in device.segments)
     curve = np.cumsum(np.append([total - int(change.sum())], change))
     return curve if curve.min() >= 0 and (exact or change.any()) else None
+
+
+@lru_cache(maxsize=65536)
+def script_location(stack: tuple[Frame, ...]) -> str:
+    """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
+    python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
+    own = (frame for frame in python if origin_of(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
+    libraries = (
+        frame for frame in python if not _TORCH.search(frame.file) and origin_of(frame) is not FrameOrigin.NOISE
+    )
+    frame = next(own, None) or next(libraries, None) or next(iter(python), None)
+    return f"{frame.file}:{frame.line}" if frame is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepGrowth:
+    """A line of the script that holds more after each step."""
+
+    location: str  # `file:line`; empty for blocks without a frame of Python
+    bytes_per_step: int  # what it holds more after a step, on average, from the second step to the last
+    bytes_after_steps: tuple[int, ...]  # what it holds of the blocks made while it was recorded, after each step
+
+
+def step_ends(device: DeviceTrace, stacks: Sequence[tuple[Frame, ...]]) -> tuple[int, ...]:
+    """The last event of each step; empty where nothing tells.
+
+    A step is a backward pass and the optimizer after it: blocks that the backward pass makes have no frame of Python, those
+    of the optimizer have its ``step`` in their stacks. The step ends before the first block that neither of them makes.
+    """
+    kinds = np.array(
+        [2 * _is_optimizer(stack) + (not any(frame.file.endswith(".py") for frame in stack)) for stack in stacks]
+    )
+    places = device.events.places_with(Action.ALLOC)
+    kind = kinds[device.events.stack[places]]
+    telling = np.ones(len(places), np.bool_)  # the third of a row of blocks of one kind tells nothing new
+    telling[2:] = (kind[2:] != kind[1:-1]) | (kind[1:-1] != kind[:-2])
+    ends, backward, optimizer = [], False, False
+    for place, what in zip(places[telling].tolist(), kind[telling].tolist(), strict=True):
+        if what & 2:
+            optimizer = backward
+        elif optimizer:
+            ends.append(place - 1)
+            backward = optimizer = False
+        backward |= bool(what & 1)
+    return (*ends, len(device.events) - 1) if optimizer else tuple(ends)
+
+
+def _is_optimizer(stack: tuple[Frame, ...]) -> bool:
+    return any("step" in frame.function and _OPTIMIZER.search(frame.file) for frame in stack)
+
+
+def grown_by_step(blocks: TorchBlocks, lines: Sequence[str], ends: Sequence[int]) -> tuple[StepGrowth, ...]:
+    """The lines that hold more after each step than after the one before, from the second step on; most first.
+
+    Args:
+        blocks: The blocks of the device.
+        lines: ``file:line`` by stack of the snapshot.
+        ends: The last event of each step.
+    """
+    if len(ends) < _LEAST_ENDS:
+        return ()
+    known = {line: number for number, line in enumerate(dict.fromkeys(lines))}
+    counted = np.flatnonzero((blocks.start >= 0) & (blocks.start <= ends[-1]))
+    line = np.array([known[each] for each in lines])[blocks.stack[counted]]
+    # What holds more after each step makes a block in each.
+    often = np.flatnonzero(np.bincount(line, minlength=len(known)) >= len(ends) - 2)
+    row = np.full(len(known), -1)
+    row[often] = np.arange(len(often))
+    counted, line = counted[row[line] >= 0], row[line[row[line] >= 0]]
+    change = np.zeros((len(often), len(ends) + 1), np.int64)
+    for place, sign in ((blocks.start[counted], 1), (blocks.end[counted], -1)):
+        np.add.at(change, (line, np.searchsorted(ends, place)), sign * blocks.size[counted])
+    names = list(known)
+    found = []
+    for number, held in zip(often.tolist(), np.cumsum(change, axis=1)[:, :-1].tolist(), strict=True):
+        if all(after > before for before, after in pairwise(held[1:])):
+            found.append(StepGrowth(names[number], (held[-1] - held[1]) // (len(held) - 2), tuple(held)))
+    return tuple(sorted(found, key=lambda growth: (-growth.bytes_per_step, growth.location)))

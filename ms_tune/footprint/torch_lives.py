@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.footprint.curve import Curve
-from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_report import where_of
+from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve, script_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +46,7 @@ class TorchLives:
     contents: tuple[str, ...]
     curve: Curve  # bytes in use and bytes held of the device (as its footprint)
 
-    def live(self, event: int) -> NDArray[np.bool_]:
+    def live_after(self, event: int) -> NDArray[np.bool_]:
         """Which are in use after an event."""
         return (self.start <= event) & (event < self.end)
 
@@ -59,8 +58,8 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
     used = list(dict.fromkeys(blocks.category.tolist()))  # by the first block of each
     again = np.zeros(len(names), np.int64)
     again[used] = np.arange(len(used))
-    lines = tuple(where_of(each) for each in report.snapshot.stacks)
-    contents, content = _contents(report, lines, blocks.start, blocks.stack)
+    lines = tuple(script_location(each) for each in report.snapshot.stacks)
+    contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     return TorchLives(
         report=report,
         lines=lines,
@@ -73,17 +72,16 @@ def lives_of_snapshot(report: TorchReport) -> TorchLives:
         categories=tuple(names[code] for code in used),
         content=content,
         contents=contents,
-        curve=_curve(report),
+        curve=_curve_of(report),
     )
 
 
-def _contents(
+def _list_contents(
     report: TorchReport, wheres: Sequence[str], start: NDArray[np.int64], stack: NDArray[np.int64]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The contents, and by block its place among them."""
     held: dict[str, int] = defaultdict(int)
     for place in report.contents:
-        held[place.where] += place.bytes
+        held[place.location] += place.bytes
     lines = sorted((where for where in held if where), key=lambda where: (-held[where], where))[:MOST_LINES]
     names = [*lines, OTHER_LINES, NO_FRAMES, BEFORE]
     code = {name: place for place, name in enumerate(names)}
@@ -98,8 +96,8 @@ def _contents(
     return tuple(names[place] for place in used), again[found]
 
 
-def _curve(report: TorchReport) -> Curve:
-    exact = report.replay.exact
+def _curve_of(report: TorchReport) -> Curve:
+    exact = report.replay.is_exact
     used = requested_curve(report.device)
     if exact:
         used = np.append([sum(report.replay.start.live.values())], report.replay.used)

@@ -6,21 +6,26 @@ for is known, and the allocator's figures are left out.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.footprint.phases import FrameOrigin, origin
-from ms_tune.footprint.torch_blocks import blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_steps import StepGrowth, grown_by_step, step_ends
+from ms_tune.footprint.torch_blocks import (
+    StepGrowth,
+    blocks_of,
+    grown_by_step,
+    held_curve,
+    requested_curve,
+    script_location,
+    step_ends,
+)
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_what_if import Cache, Recording, outcome_of, with_segments
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_events import Action
@@ -35,23 +40,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.footprint.torch_blocks import TorchBlocks
-    from ms_tune.readers.memory_block import Frame
     from ms_tune.readers.torch_snapshot import DeviceTrace, TorchSnapshot
     from ms_tune.text import Message
 
-_TORCH = re.compile(
-    r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"
-)
 _SURVIVORS, _SPREAD = 3, 0.5  # so many blocks of one stack, over so much of the trace, look like a leak
 _LEAST_LEAK = MIB
 _NAMED = 5  # actions
+_LEAST = 1000  # a remedy that frees less than this part of the peak is none
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
     """Blocks that one line of the script allocated."""
 
-    where: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
+    location: str  # `file:line` of its first frame of the user's; empty where no frame of Python was recorded
     before: bool  # whether they were there before the recording began, so that nobody recorded who allocated them
     bytes: int  # their sizes
     count: int  # how many they are
@@ -63,22 +65,22 @@ class GrowthCause:
     """Why memory was taken from the device."""
 
     event: int  # the event that asked
-    taken: int  # bytes taken
-    wanted: int  # bytes asked for, rounded
-    free: int  # free bytes of the same pool
-    largest: int  # the largest free block there
+    taken_bytes: int  # bytes taken
+    wanted_bytes: int  # bytes asked for, rounded
+    free_bytes: int  # free bytes of the same pool
+    largest_hole: int  # the largest free block there
 
     @property
-    def fragments(self) -> bool:
+    def is_fragmentation(self) -> bool:
         """Whether enough was free, and no hole was large enough."""
-        return self.free >= self.wanted
+        return self.free_bytes >= self.wanted_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """Blocks of one Python stack that are alive at the end, though they were allocated while it was recorded."""
 
-    where: str  # `file:line`
+    location: str  # `file:line`
     bytes: int  # their sizes
     count: int  # how many they are
     events: tuple[int, ...]  # the events that allocated them
@@ -90,7 +92,7 @@ class OomReport:
     """The allocator's report of an OOM."""
 
     event: int  # its place
-    wanted: int  # bytes asked of the device
+    wanted_bytes: int  # bytes asked of the device
     device_free: int  # what the device still had; 0 if the file does not tell
     reserved: int | None  # what the allocator held; None if the replay is not exact
     used: int | None  # what of it was in use; None likewise
@@ -124,6 +126,11 @@ class TorchReport:
     step_growth: tuple[StepGrowth, ...]  # lines of the script that hold more after each step
 
     @property
+    def recording(self) -> Recording:
+        """What can be replayed under other settings."""
+        return Recording(self.device.events, self.replay.start, self.step_ends)
+
+    @property
     def passed_over(self) -> Message | None:
         """What is said of events of actions that are not known here; None if there are none."""
         unknown = self.device.events.unknown
@@ -140,9 +147,9 @@ class TorchReport:
         return len(self.device.events) > 0 and self.event == peak
 
     @property
-    def measure(self) -> str:
+    def content_measure(self) -> str:
         """What the bytes of `contents` are: of the allocator or as asked for, at the peak or at another moment."""
-        return f"{'used' if self.replay.exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
+        return f"{'used' if self.replay.is_exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
 
     @property
     def content_bytes(self) -> int:
@@ -207,10 +214,10 @@ def analyse_snapshot(
     """
     on_progress(msg("snapshot.progress.read"), 0.0)
     with no_collection():
-        return _analysed(path, device, at, on_progress)
+        return _read_and_replay(path, device, at, on_progress)
 
 
-def _analysed(
+def _read_and_replay(
     path: Path, device: int | None, at: int | None, on_progress: Callable[[Message, float], None]
 ) -> TorchReport:
     snapshot = read_torch_snapshot(path)
@@ -219,16 +226,16 @@ def _analysed(
         raise UsageError(msg("snapshot.no-event", event=at, events=len(chosen.events)))
     told = settings_of(snapshot)
     replayed = replay_recording(chosen, told, lambda share: on_progress(msg("snapshot.progress.replay"), share))
-    return _report(snapshot, chosen, replayed, at)
+    return _make_report(snapshot, chosen, replayed, at)
 
 
-def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
-    exact, recorded = replayed.exact, len(device.events) > 0
+def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
+    exact, recorded = replayed.is_exact, len(device.events) > 0
     asked = requested_curve(device)
     used = np.append([sum(replayed.start.live.values())], replayed.used) if exact else asked
     reserved = held_curve(device, exact=exact)
     event = int(used.argmax()) - 1 if at is None else at
-    lines = [where_of(stack) for stack in snapshot.stacks]
+    lines = [script_location(stack) for stack in snapshot.stacks]
     blocks = blocks_of(device, replayed)
     ends = step_ends(device, snapshot.stacks)
     return TorchReport(
@@ -242,17 +249,17 @@ def _report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay,
         reserved_peak_bytes=int(reserved.max()) if reserved is not None and recorded else None,
         reserved_peak_event=int(reserved.argmax()) - 1 if reserved is not None and recorded else None,
         event=event,
-        contents=_contents(device, blocks, lines, event),
-        cached_bytes=_cached(replayed, reserved, used, event) if exact and reserved is not None else None,
-        survivors=_survivors(device, blocks, lines),
-        causes=_causes(replayed) if exact else (),
-        shortages=_shortages(device, replayed),
+        contents=_contents_by_line(device, blocks, lines, event),
+        cached_bytes=_cached_bytes(replayed, reserved, used, event) if exact and reserved is not None else None,
+        survivors=_find_survivors(device, blocks, lines),
+        causes=_growth_causes(replayed) if exact else (),
+        shortages=_oom_reports(device, replayed),
         step_ends=ends,
         step_growth=grown_by_step(blocks, lines, ends),
     )
 
 
-def _causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
+def _growth_causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
     """One for each request that took memory, in however many steps."""
     found: dict[int, GrowthCause] = {}
     for growth in replayed.growths:
@@ -263,22 +270,22 @@ def _causes(replayed: TorchReplay) -> tuple[GrowthCause, ...]:
         if first is None:
             cause = GrowthCause(event, growth.unit_bytes, growth.request_bytes, growth.free_bytes, growth.largest_hole)
         else:
-            cause = replace(first, taken=first.taken + growth.unit_bytes)
+            cause = replace(first, taken_bytes=first.taken_bytes + growth.unit_bytes)
         found[event] = cause
     return tuple(found.values())
 
 
-def _cached(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
-    """What is held after an event, and not used."""
+def _cached_bytes(replayed: TorchReplay, held: NDArray[np.int64], used: NDArray[np.int64], event: int) -> int:
     return int(replayed.reserved[event] if event >= 0 else held[0]) - int(used[event + 1])
 
 
-def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int) -> tuple[CodeLocation, ...]:
-    """What is alive after an event, by line of the script; its bytes add up to the peak."""
-    live = np.flatnonzero(blocks.live(last))
+def _contents_by_line(
+    device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], last: int
+) -> tuple[CodeLocation, ...]:
+    live = np.flatnonzero(blocks.live_after(last))
     kinds = np.stack([blocks.stack[live], blocks.start[live] < 0, blocks.category[live]])
     unique, kind = np.unique(kinds, axis=1, return_inverse=True)
-    size, count = _totals(blocks.size[live], kind.reshape(-1), unique.shape[1])
+    size, count = _sum_by_kind(blocks.size[live], kind.reshape(-1), unique.shape[1])
     found: dict[tuple[str, bool, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for (stack, before, category), more, blocks_more in zip(unique.T.tolist(), size, count, strict=True):
         key = (lines[stack], bool(before) and not lines[stack], device.events.categories[category])
@@ -287,17 +294,16 @@ def _contents(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str], la
     places = [
         CodeLocation(where, before, size, count, category) for (where, before, category), (size, count) in found.items()
     ]
-    return tuple(sorted(places, key=lambda place: (-place.bytes, place.where, place.category)))
+    return tuple(sorted(places, key=lambda place: (-place.bytes, place.location, place.category)))
 
 
-def _totals(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
-    """Bytes and number of the blocks of each kind."""
+def _sum_by_kind(size: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[list[int], list[int]]:
     total = np.zeros(kinds, np.int64)
     np.add.at(total, kind, size)
     return total.tolist(), np.bincount(kind, minlength=kinds).tolist()
 
 
-def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
+def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -> tuple[Survivors, ...]:
     by_stack: dict[tuple[int, int], list[int]] = defaultdict(list)
     for block in np.flatnonzero((blocks.start >= 0) & (blocks.end == NEVER_FREED)).tolist():
         event = int(blocks.start[block])
@@ -308,43 +314,33 @@ def _survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[str]) -
         spread = (places[-1] - places[0]) / len(device.events)
         leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
         found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
-    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
+    return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.location)))
 
 
-def _shortages(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
+def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport, ...]:
     return tuple(
         OomReport(
             place,
             size,
             free,
-            int(replayed.reserved[place]) if replayed.exact else None,
-            int(replayed.used[place]) if replayed.exact else None,
+            int(replayed.reserved[place]) if replayed.is_exact else None,
+            int(replayed.used[place]) if replayed.is_exact else None,
         )
-        for place, _, free, size, _ in device.events.rows(device.events.places(Action.OOM))
+        for place, _, free, size, _ in device.events.iterate_rows(device.events.places_with(Action.OOM))
     )
-
-
-@lru_cache(maxsize=65536)
-def where_of(stack: tuple[Frame, ...]) -> str:
-    """``file:line`` of the innermost frame of the user's code, else of a library's but PyTorch, else any of Python's."""
-    python = [frame for frame in reversed(stack) if frame.file.endswith(".py")]
-    own = (frame for frame in python if origin(frame) is FrameOrigin.USER and not _TORCH.search(frame.file))
-    libraries = (frame for frame in python if not _TORCH.search(frame.file) and origin(frame) is not FrameOrigin.NOISE)
-    frame = next(own, None) or next(libraries, None) or next(iter(python), None)
-    return f"{frame.file}:{frame.line}" if frame is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
     """What one line of the script holds at the moments that two reports are about."""
 
-    where: str
+    location: str
     earlier: bool  # as `before` of `Place`
     before: int
     after: int
 
     @property
-    def bytes(self) -> int:
+    def change_bytes(self) -> int:
         """How much more it is."""
         return self.after - self.before
 
@@ -354,6 +350,63 @@ def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceCha
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
-            totals[place.where, place.before][number] += place.bytes
+            totals[place.location, place.before][number] += place.bytes
     found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
-    return tuple(sorted(found, key=lambda change: (-abs(change.bytes), change.where)))
+    return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.location)))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRemedy:
+    """A way to need less."""
+
+    name: str  # how scripts know it
+    lowers_reserved: bool  # whether it is about what is held of the device; else about live blocks
+    bytes_freed: int  # by how much the peak is lower
+    peak_after: int  # the peak that is left, wherever it is then
+    # What it is, what it costs.
+    title: Message
+    price: Message
+    how: str  # how it is written
+
+
+def torch_remedies(report: TorchReport) -> tuple[TorchRemedy, ...]:
+    """What lowers a peak, what frees most first; nothing where the replay is not exact."""
+    peak, held = report.peak_bytes, report.reserved_peak_bytes
+    if peak is None or held is None:
+        return ()
+    found = [*_without_leaks(report, peak), *_other_segments(report, held)]
+    found = [remedy for remedy in found if remedy.bytes_freed * _LEAST >= (held if remedy.lowers_reserved else peak)]
+    return tuple(sorted(found, key=lambda remedy: (-remedy.bytes_freed, remedy.title.params.get("where", ""))))
+
+
+def _without_leaks(report: TorchReport, peak: int) -> list[TorchRemedy]:
+    """Of each line that leaks all blocks but the newest are gone once the next one is made."""
+    used, found = report.replay.used, []
+    for each in report.survivors:
+        if not each.leak:
+            continue
+        gone = np.zeros(len(used), np.int64)
+        gone[list(each.events[1:])] = report.replay.sizes[list(each.events[:-1])]
+        after = int((used - np.cumsum(gone)).max())
+        texts = (msg("snapshot.remedy.leak", where=each.location), msg("snapshot.remedy.leak.price"))
+        found.append(_make_remedy("release-leak", (peak, after), texts, f"del, detach(): {each.location}", held=False))
+    return found
+
+
+def _other_segments(report: TorchReport, held: int) -> list[TorchRemedy]:
+    """The other kind of segments, replayed, where fragments made the allocator grow."""
+    recorded = report.replay.settings
+    if recorded.expandable or not any(cause.is_fragmentation for cause in report.causes):
+        return []
+    after = outcome_of(
+        report.recording, with_segments(recorded, expandable=True), Cache.AS_RECORDED, recorded=False
+    ).peak_bytes
+    how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
+    texts = (msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price"))
+    return [_make_remedy("expandable-segments", (held, after), texts, how, held=True)]
+
+
+def _make_remedy(
+    name: str, peaks: tuple[int, int], texts: tuple[Message, Message], how: str, *, held: bool
+) -> TorchRemedy:
+    return TorchRemedy(name, held, peaks[0] - peaks[1], peaks[1], *texts, how)

@@ -7,12 +7,13 @@ files of other programs are told by fingerprints of their own (:mod:`ms_tune.fac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import foreign, open_sections, types_by_section
 from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SURELY = 3  # so many strong keys in a file that is nearly all known are believ
 _NEARLY_ALL = 0.9
 
 
-class Recognition(NamedTuple):
+class Recognition(Record):
     """What a config looks like."""
 
     dialect: Dialect | None  # the dialect, or None: no training config, or as much of one dialect as of another
@@ -164,7 +165,7 @@ def _has(data: object, path: KeyPath) -> bool:
     return True
 
 
-class DialectChoice(NamedTuple):
+class DialectChoice(Record):
     """What a config is checked as."""
 
     dialect: Dialect | None  # the dialect; None if it is not checked

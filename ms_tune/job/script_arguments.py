@@ -9,19 +9,26 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 
+from ms_tune.dialects.megatron.detect import release_taking
+from ms_tune.dialects.megatron.read import SERVED
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.releases import release_for
+from ms_tune.job.checkout import find_checkout
+from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
-from ms_tune.source.shell.read import MAX_BYTES
+from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
 from ms_tune.source.shell.values import Argument, text_of
 from ms_tune.source.yaml import load_source
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ms_tune.source.shell.outcome import Started
     from ms_tune.source.shell.read import Launch, Launches
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 
 _LAUNCHER = "msrun_launcher.sh"
 _PROCESSES = 8  # what msrun_launcher.sh starts if nobody says another number
-_PARENTS = 6
 _RUNNER = ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode", "num_samples")
 _TOP = (
     *("run_mode", "do_eval", "load_checkpoint", "src_strategy_path_or_dir", "auto_trans_ckpt", "transform_process_num"),
@@ -122,7 +128,7 @@ def _text(word: Argument) -> str:
     )
 
 
-class _Around(NamedTuple):
+class _Around(Record):
     """What is around a command: the script, its variables, its place."""
 
     script: File
@@ -142,8 +148,8 @@ def _job(
     unknown = ""
     if _UNKNOWN in text:
         unknown = next((piece.unknown.name for piece in word.pieces if piece.unknown is not None), "?")
-    path = None if unknown else found_above(around.script.path, text)
-    if path is None and not (unknown or is_to_be_filled_in(text) or stands_somewhere(around.script.path, text)):
+    path = None if unknown else find_above(around.script.path, text)
+    if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(around.script.path, text)):
         unknown = text  # not even its folder is here: the script stands alone
     overrides = dict(_overrides(given))
     environment, place = around.environment, around.place
@@ -193,21 +199,27 @@ def _value(text: str) -> object:
         return text
 
 
-def is_to_be_filled_in(text: str) -> bool:
-    """Whether a path is one that its reader is to write: ``/path/to/config.yaml``, ``your_model.json``."""
-    return any(mark in text.lower() for mark in ("your", "xxx", "<", "path/to", "path to", " "))
+def release_of_scripts(script: Launches, version: str | None) -> str:
+    """The release of MindSpeed-LLM that a script is read for.
 
+    Args:
+        script: What the script starts.
+        version: The release that was asked for; without one, it is that of the sources in which the script lies, or else the
+            one that takes the most of the arguments.
 
-def found_above(script: Path, name: str) -> Path | None:
-    """Where a file is that a script names: in the script's folder, or in one of those above it."""
-    return next((path for path in _candidates(script, name) if path.is_file()), None)
-
-
-def stands_somewhere(script: Path, name: str) -> bool:
-    """Whether at least the folder of such a file is there: of a script that was copied alone nothing is missed."""
-    return any(path.parent.is_dir() for path in _candidates(script, name))
-
-
-def _candidates(script: Path, name: str) -> list[Path]:
-    folder = script.absolute().parent
-    return [Path(name)] if name.startswith("/") else [one / name for one in [folder, *folder.parents][:_PARENTS]]
+    Raises:
+        ConfigError: What it does with layers is not known.
+        UnsupportedError: There is none.
+    """
+    path = script.file.path
+    checkout = find_checkout(path)
+    if checkout is not None and checkout.own_parser is not None:
+        raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
+    if version is None:
+        around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
+        release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
+    else:
+        release = release_for(Dialect.MEGATRON, version).version
+    if release not in SERVED:
+        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
+    return release

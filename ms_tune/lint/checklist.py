@@ -1,8 +1,11 @@
-"""The values of a YAML file that never changes, kept as JSON: YAML is twenty times as slow to read.
+"""Checklists: the checks of the linter, as data.
 
-An installed ms-tune has the JSON beside the file (``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``,
-else into ``ms-tune`` in the user's own cache folder. It counts only if it was made of the very bytes of the file. Without a
-folder that can be written everything works, and starts a little later.
+A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
+schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
+
+YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the JSON beside the file
+(``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. It
+counts only if it was made of the very bytes of the file. Without a folder that can be written everything works, and starts a little later.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import re
 import zlib
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -21,7 +24,8 @@ from ms_tune.diagnostics import Category, Consequence, Family, Severity
 from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.expressions import parse_expression
+from ms_tune.lint.expressions import keep_expressions, parse_expression
+from ms_tune.records import Record
 from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.source.yaml_nodes import Loader
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.lint.expressions import Expression
 
-_FORM = 2  # of the JSON
+_FORM = 3  # of the JSON
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -48,6 +52,7 @@ def read_values(path: Path) -> Any:  # noqa: ANN401 - whatever YAML holds
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
                 found = json.loads(file.read())
                 if found["key"] == key:
+                    keep_expressions(found["expressions"])
                     return found["values"]
     values = _read(content)
     if kept is not None:
@@ -92,8 +97,19 @@ def _kept_in(path: Path) -> str | None:
 
 
 def _as_json(key: list[int], values: object) -> str | None:
-    text = json.dumps({"key": key, "values": values}, ensure_ascii=False, default=str)
+    expressions = {text: parse_expression(text) for text in sorted(set(_expressions_in(values)))}
+    text = json.dumps({"key": key, "expressions": expressions, "values": values}, ensure_ascii=False, default=str)
     return text if json.loads(text)["values"] == values else None
+
+
+def _expressions_in(values: object) -> Iterator[str]:
+    """The expressions of a checklist, wherever they stand."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if key in ("refuse", "given", "holds") and isinstance(value, str):
+            yield value
+        yield from _expressions_in(value)
+    for value in values if isinstance(values, list) else ():
+        yield from _expressions_in(value)
 
 
 def _keep(kept: str, key: list[int], values: object) -> None:
@@ -116,20 +132,21 @@ def _keep(kept: str, key: list[int], values: object) -> None:
 
 _FOLDER = "checklists"
 _SHARED = "common"
+_NOT_OF_KEYS = re.compile(r"\b(?:network|degree|written)\.")
 _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
 
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
 
 
-class Condition(NamedTuple):
+class Condition(Record):
     """What a value has to be."""
 
     kind: str  # one of `CONDITIONS`; of a precondition also `legacy` or `holds`
     operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
 
 
-class When(NamedTuple):
+class When(Record):
     """A check is only made if the value at a path (or the framework's default for it) is like this, or an expression holds."""
 
     path: KeyPath
@@ -137,14 +154,14 @@ class When(NamedTuple):
     default: Any
 
 
-class Expectation(NamedTuple):
+class Expectation(Record):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
     condition: Condition
 
 
-class Refusal(NamedTuple):
+class Refusal(Record):
     """A declared check of settings together: what is refused, as an expression."""
 
     refuse: Expression
@@ -154,7 +171,7 @@ class Refusal(NamedTuple):
     related: str | None  # the message for the other settings, which are not pointed at without it
 
 
-class FunctionTest(NamedTuple):
+class FunctionTest(Record):
     """A check in code: a function below :mod:`ms_tune`, and what to pass to it."""
 
     module: str
@@ -166,7 +183,7 @@ class FunctionTest(NamedTuple):
     )
 
 
-class Evidence(NamedTuple):
+class Evidence(Record):
     """Where a check's claim can be read in the framework's own source."""
 
     framework: str  # whose source it is
@@ -222,7 +239,7 @@ class Check:
             return frozenset(test["about"])
         if "refuse" in test:
             text = f"{test['refuse']} {test.get('given', '')}"
-            return frozenset(() if "network." in text else _LAST_PART.findall(text))
+            return frozenset(() if _NOT_OF_KEYS.search(text) else _LAST_PART.findall(text))
         if "function" in test or "required" in test:
             return frozenset()
         last = {parse_path(path)[-1] for path in _paths(test)}
@@ -325,7 +342,7 @@ def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(shared | member, dialects, family)
 
 
-class Checklist(NamedTuple):
+class Checklist(Record):
     """A user's own checklist: checks that are added or take the place of others, and checks that are turned off."""
 
     checks: tuple[Check, ...]

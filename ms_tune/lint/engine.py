@@ -119,10 +119,12 @@ def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> li
 def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
     test = check.test
     if isinstance(test, FunctionTest):
-        # A dialect's own checks are in its folder, all others beside the linter.
+        # A dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter.
         room, _, part = test.module.rpartition(".")
-        if room == "lint.checks":
-            module = import_module(f"ms_tune.lint.checks.{part}")
+        if room == "lint":
+            module = import_module(f"ms_tune.lint.check_{part.removeprefix('check_')}")
+        elif room == "dialects":
+            module = import_module(f"ms_tune.dialects.{part}")
         else:
             module = dialect_module(room.removeprefix("dialects."), part)
         function = cast("CheckFunction", getattr(module, test.name))
@@ -174,12 +176,12 @@ def _meets(value: object, condition: Condition) -> bool:
 def _refused_together(context: CheckContext, test: Refusal) -> Iterator[Violation]:
     """Settings that are refused together. Where something is not known that decides it, nothing is said."""
     refuse, given, defaults, at, related = test
-    names = tuple(dict.fromkeys(refuse.names + (given.names if given else ())))
+    names = tuple(dict.fromkeys((*refuse.names, *(given.names if given else ()))))
     values = {name: context.value(name) for name in names}
     values |= {name: value for name, value in defaults.items() if values.get(name) is UNKNOWN}
     if not all(_is_true(one.value(values.__getitem__)) for one in (given, refuse) if one is not None):
         return
-    at = at or refuse.names
+    at = at or tuple(refuse.names)
     places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
     # What of a network is refused is told at its own settings, or else at the section.
     first = next((name for name in (at if at[0].startswith("network.") else places) if name in places), None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UsageError
 from ms_tune.facts.releases import default_release
 from ms_tune.lint.result import Skipped
 from ms_tune.lint.settings import path_matches
+from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 
@@ -97,7 +98,7 @@ def _is_pytorch(source: SourceFile) -> bool:
     """Whether a file is a script that starts PyTorch programs."""
     if source.path.suffix not in SCRIPTS:
         return False
-    from ms_tune.lint.launched import is_pytorch  # noqa: PLC0415 - as above
+    from ms_tune.dialects.megatron.detect import is_pytorch  # noqa: PLC0415 - as above
 
     return is_pytorch(source.path, source.text)
 
@@ -145,7 +146,7 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-LLM that a script starts, in the form that checks look at; nothing for other files."""
     if source.path.suffix not in SCRIPTS:
         return ()
-    from ms_tune.lint.launched import commands_in  # noqa: PLC0415 - as above
+    from ms_tune.dialects.megatron.commands import commands_in  # noqa: PLC0415 - as above
 
     return commands_in(source.path, source.text, release)
 
@@ -153,8 +154,8 @@ def commands_of(source: SourceFile, release: str) -> tuple[SourceFile, ...]:
 def findings_of(
     commands: tuple[SourceFile, ...], found_in: Callable[[SourceFile], Iterable[Diagnostic]]
 ) -> Iterator[Diagnostic]:
-    """What is found in what a script starts (:func:`ms_tune.lint.launched.findings_of`)."""
-    from ms_tune.lint.launched import findings_of as found_of_commands  # noqa: PLC0415 - as above
+    """What is found in what a script starts (:func:`ms_tune.dialects.megatron.commands.findings_of`)."""
+    from ms_tune.dialects.megatron.commands import findings_of as found_of_commands  # noqa: PLC0415 - as above
 
     return found_of_commands(commands, found_in)
 
@@ -182,7 +183,7 @@ def multimodal_commands_of(source: SourceFile) -> tuple[SourceFile, ...]:
     """The programs of MindSpeed-MM that a script starts, likewise."""
     if source.path.suffix not in SCRIPTS:
         return ()
-    from ms_tune.lint.multimodal import multimodal_commands  # noqa: PLC0415 - as above
+    from ms_tune.dialects.mindspeed_mm.read import multimodal_commands  # noqa: PLC0415 - as above
 
     return multimodal_commands(source.path, source.text)
 
@@ -195,14 +196,14 @@ _MAGIC = frozenset("*?[")  # what makes a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
-class LintTarget(NamedTuple):
+class LintTarget(Record):
     """A file to check, and whether the user named it (or else a folder or a glob)."""
 
     path: Path
     named: bool
 
 
-class LintTargets(NamedTuple):
+class LintTargets(Record):
     """The files to check, and those that were left out."""
 
     targets: tuple[LintTarget, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
 from ms_tune.dialects.check_context import CodeSource
@@ -12,6 +12,7 @@ from ms_tune.enums import YAML_DIALECTS
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.job.detect import unknown_keys
 from ms_tune.lint.checklist import FunctionTest, Refusal
+from ms_tune.records import Record
 from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
@@ -31,7 +32,7 @@ _ROUNDS = 20  # fixes that uncover other findings; more than this is a circle
 _ONE_BY_ONE = 50  # fixes that are tried each on its own where all at once are refused
 
 
-class Fixed(NamedTuple):
+class Fixed(Record):
     """What became of a config's text."""
 
     text: str  # the text after all fixes
@@ -316,7 +317,7 @@ def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
     return TextEdit(start, rest.end(), ""), key.start - start, rest.end()
 
 
-class Gate(NamedTuple):
+class Gate(Record):
     """What fixes of one file have to pass."""
 
     job_of: Callable[[SourceFile], Job]  # the job of the file with another text

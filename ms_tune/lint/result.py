@@ -6,10 +6,11 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.lint.settings import ProjectSettings, Selection, settings_for
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def _starts(text: str) -> list[int]:
     return [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
 
 
-class FileReport(NamedTuple):
+class FileReport(Record):
     """The findings in one file, and what it was checked as."""
 
     path: Path  # the file, as the user named it
@@ -64,14 +65,14 @@ class FileReport(NamedTuple):
         return fingerprints(self.text, self.findings)
 
 
-class Skipped(NamedTuple):
+class Skipped(Record):
     """A file of a folder that was not checked, and why."""
 
     path: Path
     reason: Message
 
 
-class LintReport(NamedTuple):
+class LintReport(Record):
     """The findings in all files.
 
     Args:
@@ -149,7 +150,7 @@ class LintReport(NamedTuple):
         return [(example[id_], counts[id_], files[id_]) for id_ in order]
 
 
-class LintRequest(NamedTuple):
+class LintRequest(Record):
     """How files are to be checked.
 
     Args:
@@ -183,7 +184,7 @@ class LintRequest(NamedTuple):
     processes: int | None = None
 
 
-class LintRun(NamedTuple):
+class LintRun(Record):
     """What holds for all files of one run: the request, and what its files hold."""
 
     request: LintRequest = LintRequest()  # what is asked for
@@ -195,7 +196,7 @@ class LintRun(NamedTuple):
         return self.settings or settings_for(folder)
 
 
-class FileOutcome(NamedTuple):
+class FileOutcome(Record):
     """What became of one file: a report, or why there is none."""
 
     report: FileReport | None = None  # what was found (after the fixes, if there were any)

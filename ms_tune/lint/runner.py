@@ -7,7 +7,7 @@ import os
 from functools import cache, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -31,6 +31,7 @@ from ms_tune.lint.settings import (
     load_settings,
     settings_for,
 )
+from ms_tune.records import Record
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.source.yaml_nodes import Loader, offsets
 from ms_tune.text import Message, msg
@@ -81,9 +82,10 @@ def lint_files(files: Sequence[str], request: LintRequest) -> LintReport:
         baseline = load_baseline(old)
     run = LintRun(request, given, baseline)
     found = discover(files, run.settings_in, trusted=not request.skip_unknown)
-    outcomes = list(check_files(found.targets, run))
+    outcomes = check_files(found.targets, run)
     if request.environment:
-        outcomes.append(_check_code(file_types.process_environment(), file_types.ENVIRONMENT, run, Path.cwd()))
+        variables = file_types.process_environment()
+        outcomes.append(FileOutcome(_file_of_code(variables, file_types.ENVIRONMENT, run, Path.cwd()).report()))
     unreadable = tuple(outcome.error for outcome in outcomes if outcome.error)
     unwritten = tuple(_write_files(outcomes, found.targets, run)) if request.write else ()
     return LintReport(
@@ -109,7 +111,7 @@ def _write_files(outcomes: list[FileOutcome], targets: Sequence[LintTarget], run
                 outcomes[position] = check_file(targets[position], run._replace(request=run.request._replace(fix=None)))
 
 
-def check_files(targets: Sequence[LintTarget], run: LintRun) -> Iterator[FileOutcome]:
+def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileOutcome]:
     """Check every file, in order, with several processes if that is worth it.
 
     No rubbish is looked for while a file is checked: nearly all that is made is in use until then, and a look through it takes a
@@ -119,16 +121,16 @@ def check_files(targets: Sequence[LintTarget], run: LintRun) -> Iterator[FileOut
     if processes > 1 and len(targets) >= _POOL_FROM:
         from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
 
+        alone = run._replace(request=run.request._replace(processes=1))
         chunks = [targets[start : start + _CHUNK] for start in range(0, len(targets), _CHUNK)]
         with ProcessPoolExecutor(min(processes, len(chunks))) as pool:
-            for outcomes in pool.map(_check_chunk, chunks, [run] * len(chunks)):
-                yield from outcomes
-        return
+            return [one for outcomes in pool.map(check_files, chunks, [alone] * len(chunks)) for one in outcomes]
     collecting = gc.isenabled()
     gc.disable()
+    outcomes = []
     try:
         for number, target in enumerate(targets):
-            yield check_file(target, run)
+            outcomes.append(check_file(target, run))
             if number % _LOOKED_AFTER == _LOOKED_AFTER - 1:
                 gc.collect()
                 gc.freeze()  # what stays need not be looked through once more
@@ -137,10 +139,7 @@ def check_files(targets: Sequence[LintTarget], run: LintRun) -> Iterator[FileOut
             gc.unfreeze()
         if collecting:
             gc.enable()
-
-
-def _check_chunk(targets: Sequence[LintTarget], run: LintRun) -> list[FileOutcome]:
-    return list(check_files(targets, run._replace(request=run.request._replace(processes=1))))
+    return outcomes
 
 
 def default_processes(files: int) -> int:
@@ -151,35 +150,36 @@ def default_processes(files: int) -> int:
 def check_file(target: LintTarget, run: LintRun) -> FileOutcome:
     """Check one file; what cannot be read is told, or left out where the user did not name it."""
     path = (run.request.stdin_filename or STDIN) if target.path == STDIN else target.path
-    folder = Path.cwd() if path == STDIN else Path(os.path.abspath(path)).parent  # noqa: PTH100 - fast
-    kind = file_types.kind_of(path)
     try:
         text = decode(run.request.stdin or b"", path) if target.path == STDIN else None
-        if kind is None:
-            source = load_source(path) if text is None else parse_source(text, path)
-            return _check_config(source, target, run, folder)
-        code = file_types.read(path, kind, named=target.named, text=text)
-        if not isinstance(code, Message):
-            return _check_code(code, kind, run, folder)
-        if target.named:
-            return FileOutcome(error=ConfigError(code, msg("lint.named-hint"), path=target.path))
-        return FileOutcome(skipped=Skipped(target.path, code))
+        kind = file_types.kind_of(path)
+        file = _load_config(path, text, target, run) if kind is None else _load_code(path, text, kind, target, run)
+        if isinstance(file, FileOutcome):
+            return file
+        return FileOutcome(file.report() if run.request.fix is None else file.fix())
     except MsTuneError as error:
-        broken = isinstance(error, ConfigError) and error.path == target.path and not _looks_like_a_config(target.path)
-        if target.named or not broken:
+        other = isinstance(error, ConfigError) and error.path == target.path and not target.named
+        if not other or _looks_like_a_config(target.path):
             return FileOutcome(error=error)
         return FileOutcome(skipped=Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message)))
 
 
-def _check_config(source: SourceFile, target: LintTarget, run: LintRun, folder: Path) -> FileOutcome:
+def _folder_of(path: Path) -> Path:
+    return Path.cwd() if path == STDIN else Path(os.path.abspath(path)).parent  # noqa: PTH100 - fast
+
+
+def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun) -> CheckedFile | FileOutcome:
+    """A config's job with the checks that are made for it; the outcome where none are."""
+    folder = _folder_of(path)
     settings = run.settings_in(folder)
+    source = load_source(path) if text is None else parse_source(text, path)
     job = Job(source, version=run.request.framework_version or settings.version)
     notes = [_not_followed(source.path, *one) for one in job.follow_bases()]
     firmly = run.request.dialect is not None or target.named
     asked = run.request.dialect or settings.dialect
     chosen = choose_dialect(job.recognition, job.whole.data, source.path, asked, firmly=firmly)
     if chosen.dialect is None:
-        return _not_recognised(target, chosen.reason or msg("lint.not-a-config"))
+        return _not_ours(target, chosen.reason or msg("lint.not-a-config"), as_config=True)
     job.dialect = chosen.dialect
     notes += chosen.notes
     try:
@@ -189,15 +189,18 @@ def _check_config(source: SourceFile, target: LintTarget, run: LintRun, folder: 
             raise
         return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     notes += [_not_followed(source.path, *one) for one in job.follow_model()]
-    file = CheckedFile(job, release, run, settings, folder, fragment=chosen.fragment)
-    fix = run.request.fix
-    if fix is not None and is_mostly_unknown(job.whole.data, job.dialect):
-        notes.append(msg("lint.never-fixed", file=source.path, dialect=job.dialect.value))
-        fix = None
-    return file.outcome(notes, fix)
+    return CheckedFile(job, release, run, settings, folder, tuple(notes), fragment=chosen.fragment)
 
 
-def _check_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> FileOutcome:
+def _load_code(path: Path, text: str | None, kind: str, target: LintTarget, run: LintRun) -> CheckedFile | FileOutcome:
+    """Environment settings or Python code with the checks that are made for it; the outcome where it is none of ours."""
+    source = file_types.read(path, kind, named=target.named, text=text)
+    if isinstance(source, Message):
+        return _not_ours(target, source)
+    return _file_of_code(source, kind, run, _folder_of(path))
+
+
+def _file_of_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> CheckedFile:
     # These checks are about MindSpore itself and hold whatever is trained with it, so any dialect will do.
     checks = file_types.checks_of(source, kind, built_in_code().get(kind, ()))
     settings = run.settings_in(folder)
@@ -205,12 +208,12 @@ def _check_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> Fi
     named = run.request.framework_version or settings.version
     job = job_of(source, Dialect.MINDFORMERS, file_types.VERSION)
     commands, about, notes = _programs(job, named) if kind == file_types.ENVIRONMENT else ((), release, ())
-    file = CheckedFile(job, about if commands else release, run, settings, folder, checks, commands)
+    file = CheckedFile(job, about if commands else release, run, settings, folder, notes, checks, commands)
     multimodal = () if commands else file_types.multimodal_commands_of(source)
-    if multimodal:
-        about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
-        file = file._replace(about=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
-    return file.outcome(notes, run.request.fix)
+    if not multimodal:
+        return file
+    about = _release_of_scripts(named, Dialect.MINDSPEED_MM) or release_for(Dialect.MINDSPEED_MM)
+    return file._replace(about=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
 
 
 def _programs(job: Job, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
@@ -251,11 +254,14 @@ def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
     return msg(f"lint.{what}", file=file, where=where, reason=error.message)
 
 
-def _not_recognised(target: LintTarget, message: Message) -> FileOutcome:
+def _not_ours(target: LintTarget, message: Message, *, as_config: bool = False) -> FileOutcome:
+    """What becomes of a file that MindSpore has nothing to do with."""
     if not target.named:
         return FileOutcome(skipped=Skipped(target.path, message))
-    dialects = "|".join(dialect.value for dialect in YAML_DIALECTS)
-    hint = msg("lint.dialect-hint", command=f"ms-tune lint {quote(str(target.path))}", dialects=dialects)
+    hint = msg("lint.named-hint")
+    if as_config:
+        dialects = "|".join(dialect.value for dialect in YAML_DIALECTS)
+        hint = msg("lint.dialect-hint", command=f"ms-tune lint {quote(str(target.path))}", dialects=dialects)
     return FileOutcome(error=ConfigError(message, hint, path=target.path))
 
 
@@ -270,7 +276,7 @@ def _looks_like_a_config(path: Path) -> bool:
 _MARK = "ms-tune:"  # in every comment that ignores something
 
 
-class CheckedFile(NamedTuple):
+class CheckedFile(Record):
     """One config (or what is read like one) in front of the checks that are selected for it.
 
     ``code`` are the built-in checks of a file that is no config, ``commands`` what a launch script starts; of a
@@ -282,6 +288,7 @@ class CheckedFile(NamedTuple):
     run: LintRun
     settings: ProjectSettings
     folder: Path
+    notes: tuple[Message, ...] = ()
     code: tuple[Check, ...] | None = None
     commands: tuple[SourceFile, ...] = ()
     of_commands: Dialect = Dialect.MEGATRON
@@ -292,20 +299,24 @@ class CheckedFile(NamedTuple):
         """The file itself."""
         return self.job.alone.source
 
-    def outcome(self, notes: Iterable[Message], fix: str | None) -> FileOutcome:
-        """What is found in a file, after the fixes that are asked for."""
-        if fix is None:
-            return FileOutcome(self.report(notes))
+    def fix(self) -> FileReport:
+        """What is found in the file after the fixes that are asked for."""
         from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
 
+        if self.code is None and is_mostly_unknown(self.job.whole.data, self.job.dialect):
+            never = msg("lint.never-fixed", file=self.source.path, dialect=self.job.dialect.value)
+            return self._replace(notes=(*self.notes, never)).report()
         gate = Gate(lambda source: self.with_source(source).job, self.fixable)
-        source, fixed = apply_fixes(self.source, self.fixable, unsafe=fix == "unsafe", admits=gate.admits)
+        unsafe = self.run.request.fix == "unsafe"
+        source, fixed = apply_fixes(self.source, self.fixable, unsafe=unsafe, admits=gate.admits)
+        after = self.with_source(source)
         if fixed.refused:
-            notes = (*notes, msg("lint.refused-fixes", file=self.source.path, count=fixed.refused))
-        report = self.with_source(source).report(notes)
-        if fixed.made:
-            report = report._replace(text=source.text, original=self.source.text, fixed=fixed.made)
-        return FileOutcome(report)
+            refused = msg("lint.refused-fixes", file=self.source.path, count=fixed.refused)
+            after = after._replace(notes=(*self.notes, refused))
+        report = after.report()
+        if not fixed.made:
+            return report
+        return report._replace(text=source.text, original=self.source.text, fixed=fixed.made)
 
     def with_source(self, source: SourceFile) -> CheckedFile:
         """The file with another text."""
@@ -320,47 +331,59 @@ class CheckedFile(NamedTuple):
 
     def fixable(self, source: SourceFile) -> tuple[Diagnostic, ...]:
         """What is wrong with the file with another text and not old or ignored: what may be fixed."""
-        return self.with_source(source).report(()).findings
+        return self.with_source(source).report().findings
 
-    def report(self, notes: Iterable[Message]) -> FileReport:
+    def report(self) -> FileReport:
         """What is found, and how it was checked."""
-        findings, ignored = self._find()
-        baselined = 0
+        selection, lists = self._selection(), (*self.settings.checklists, *self.run.request.checklists)
+        profile, version = selection.profile or PROFILES[0], self.job.release.version
+        if self.code is None:
+            chosen = _choose_checks(lists, self.job.dialect, selection, version, profile)
+        else:
+            checks = _combined(self.code, lists)
+            chosen = tuple(one for one in checks if _is_made(one, selection, self.job.dialect, version, profile))
+        found = run_checks(chosen, self.job)
+        if self.fragment:
+            found = tuple(one for one in found if self.source.position(one.path) is not None)
+        if self.code is None and any(one.fix and one.fix.safe for one in found) and not self._is_certain():
+            found = self._where_certain(found, chosen, profile)
+        if self.code is not None:
+            found, chosen = self._with_parts(found, chosen, selection, profile)
+        # That a check crashed is told, whatever is selected, ignored or old.
+        broken = tuple(one for one in found if one.trace)
+        findings, ignored = tuple(one for one in found if not one.trace), 0
+        if _MARK in self.source.text:
+            findings, ignored = self._without_ignored(findings, chosen, lists)
+        if selection.severities:
+            findings = tuple(one._replace(severity=selection.severity(one)) for one in findings)
+        findings, baselined = tuple(one for one in findings if selection.takes(one)), 0
         if self.run.baseline is not None:
-            broken = tuple(one for one in findings if one.trace)
             findings, baselined = self.run.baseline.without(self.source.path, self.source.text, findings)
-            findings += tuple(one for one in broken if one not in findings)
         return FileReport(
             path=self.source.path,
-            text=self.source.text if findings else "",
+            text=self.source.text if findings or broken else "",
             release=self.about,
-            findings=findings,
+            findings=findings + broken,
             read_from=self.source.read_from,
             ignored=ignored,
             baselined=baselined,
-            notes=tuple(notes),
+            notes=self.notes,
         )
 
-    def _find(self) -> tuple[tuple[Diagnostic, ...], int]:
-        """What is found and not ignored, and how much is ignored."""
-        job, dialect, source = self.job, self.job.dialect, self.source
-        relative = Path(os.path.relpath(self.folder / source.path.name, self.settings.folder))
-        selection = self.settings.selections.for_path(relative).and_then(self.run.request.selection)
+    def _selection(self) -> Selection:
+        """Which checks are made, by the settings of the folder and the command line."""
         lists = (*self.settings.checklists, *self.run.request.checklists)
         _check_names(tuple(self.settings.selections.names()), lists, str(self.settings.file))
         _check_names(tuple(self.run.request.selection.names()), lists, "--select, --ignore")
-        profile, version = selection.profile or PROFILES[0], job.release.version
-        if self.code is None:
-            chosen = _choose_checks(lists, dialect, selection, version, profile)
-        else:
-            chosen = tuple(
-                one for one in _combined(self.code, lists) if _is_made(one, selection, dialect, version, profile)
-            )
-        found = run_checks(chosen, job)
-        if self.fragment:
-            found = tuple(one for one in found if source.position(one.path) is not None)
-        if self.code is None and any(one.fix and one.fix.safe for one in found) and not self._is_certain():
-            found = self._where_certain(found, chosen, profile)
+        relative = Path(os.path.relpath(self.folder / self.source.path.name, self.settings.folder))
+        return self.settings.selections.for_path(relative).and_then(self.run.request.selection)
+
+    def _with_parts(
+        self, found: tuple[Diagnostic, ...], chosen: tuple[Check, ...], selection: Selection, profile: str
+    ) -> tuple[tuple[Diagnostic, ...], tuple[Check, ...]]:
+        """What is found in code, with what is found in the programs that it starts and the variables that it sets; and the checks."""
+        lists = (*self.settings.checklists, *self.run.request.checklists)
+        dialect, version = self.job.dialect, self.job.release.version
         further: list[Iterable[Diagnostic]] = []
         if self.commands:
             made = _choose_checks(lists, self.of_commands, selection, self.about.version, profile)
@@ -369,32 +392,30 @@ class CheckedFile(NamedTuple):
                 lint, dialect=self.of_commands, checks=made, version=self.about.version, profile=profile
             )
             further.append(file_types.findings_of(self.commands, of_command))
-        variables = file_types.variables_of(source) if self.code is not None else None
+        variables = file_types.variables_of(self.source)
         if variables is not None:
             settings = _combined(built_in_code()[file_types.ENVIRONMENT], lists)
             made = tuple(one for one in settings if _is_made(one, selection, dialect, version, profile))
             made = tuple(one for one in made if one.name not in file_types.TOLD_IN_CODE)
             chosen += made
             further.append(lint(variables, dialect, made, version, profile))
-        if further:
-            found = _together(found, further)
-        # That a check crashed is told, whatever is selected or ignored.
-        broken = tuple(one for one in found if one.trace)
-        found = tuple(one for one in found if not one.trace)
-        ignored = 0
-        if _MARK in source.text:
-            from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment
+        return (_together(found, further) if further else found), chosen
 
-            surroundings = Surroundings(
-                names=known_names(_checks(lists, None)),
-                made={check.id for check in chosen},
-                region=lambda path: _region(source, path),
-                quoted=source.quoted() if isinstance(source, CodeSource) else _quoted(source.text),
-            )
-            left = suppress(source.text, found, surroundings)
-            found, ignored = left.findings, left.ignored
-        rated = (one._replace(severity=selection.severity(one)) for one in found if selection.takes(one))
-        return (*rated, *broken), ignored
+    def _without_ignored(
+        self, findings: tuple[Diagnostic, ...], chosen: Iterable[Check], lists: tuple[Path, ...]
+    ) -> tuple[tuple[Diagnostic, ...], int]:
+        """What comments in the file do not ignore, and how much they do."""
+        from ms_tune.lint.suppress import Surroundings, suppress  # noqa: PLC0415 - most files have no such comment
+
+        source = self.source
+        surroundings = Surroundings(
+            names=known_names(_checks(lists, None)),
+            made={check.id for check in chosen},
+            region=lambda path: _region(source, path),
+            quoted=source.quoted() if isinstance(source, CodeSource) else _quoted(source.text),
+        )
+        left = suppress(source.text, findings, surroundings)
+        return left.findings, left.ignored
 
     def _is_certain(self) -> bool:
         """Whether the release is one that was named, or is installed."""

@@ -7,12 +7,13 @@ import sys
 from collections import defaultdict
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
 from ms_tune.facts.releases import release_of
+from ms_tune.records import Record
 from ms_tune.text import lookup, msg
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class SelectableRule(Protocol):
         """The family that it is of, if it is of one."""
 
 
-class Selection(NamedTuple):
+class Selection(Record):
     """Which checks are made. A selector is an id, the beginning of ids (``MST4``), a name, a category or ``all``.
 
     The id and the name of a family mean all its checks.
@@ -94,14 +95,14 @@ class Selection(NamedTuple):
         yield from (selector for selector, _ in self.severities)
 
 
-class PathRule(NamedTuple):
+class PathRule(Record):
     """A selection for some files: glob patterns relative to the settings file."""
 
     paths: tuple[str, ...]
     selection: Selection
 
 
-class Selections(NamedTuple):
+class Selections(Record):
     """A selection for every file, and more for some."""
 
     base: Selection = Selection()
@@ -171,7 +172,7 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], o
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)
 
 
-class OwnRule(NamedTuple):
+class OwnRule(Record):
     """A rule about ms-tune's own working. Its texts are in :mod:`ms_tune.text.rule`."""
 
     id: str
@@ -219,7 +220,7 @@ _TABLE = "ms-tune"
 _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
 
-class ProjectSettings(NamedTuple):
+class ProjectSettings(Record):
     """What a project says about linting."""
 
     file: Path | None  # where it says so; None if nowhere

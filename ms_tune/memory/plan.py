@@ -2,33 +2,160 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ms_tune.errors import TraceError
 from ms_tune.memory.what_if import largest_pool, read_rank
-from ms_tune.packing import native
-from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.placement import PackingProblem
-from ms_tune.packing.plan import plan
-from ms_tune.pools import memlog_plan, memlog_report
+from ms_tune.packing import engine as native
+from ms_tune.packing.placement import PackingProblem, Placed, faults_of
+from ms_tune.packing.plan import plan_addresses
+from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.memlog import read_memlog
-from ms_tune.readers.placement_csv import capacity_in_name, is_placement_csv, read_placement_csv
+from ms_tune.readers.reading import reading
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import TextIO
 
     from ms_tune.memory.request import PlanRequest
-    from ms_tune.packing.checker import PackingFault
-    from ms_tune.packing.placement import PackingPlan
+    from ms_tune.packing.placement import PackingFault, PackingPlan
     from ms_tune.packing.plan import PackingProgress
     from ms_tune.readers.memlog import MemLog
     from ms_tune.text import Message
+
+_ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
+_NUMBERS = ("lower", "upper", "size", "alignment")
+_MOST = {"lower": 2**62, "upper": 2**62, "size": 2**50, "alignment": 2**40}
+_MOST_TOTAL = 2**61
+_MOST_ROWS = 5_000_000
+_MOST_LINE = 1 << 16
+_MOST_DIGITS = 20
+_HEADER_BYTES = 4096
+
+
+class PlacementRow(NamedTuple):
+    """One block: lives in ``[lower, upper)``; bytes; its address is a multiple of the alignment."""
+
+    id: str
+    lower: int
+    upper: int
+    size: int
+    alignment: int
+
+
+def is_placement_csv(path: Path) -> bool:
+    """Whether the first line of a file names the columns of a placement problem."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_HEADER_BYTES).decode("utf-8-sig", "replace")
+    except OSError:
+        return False
+    names = _column_places(first)
+    return {"lower", "size"} <= names.keys() and bool({"upper", "end"} & names.keys())
+
+
+def read_placement_csv(path: Path) -> list[PlacementRow]:
+    """The blocks of a placement problem, a CSV file of minimalloc's kind: ``id,lower,upper,size``, one block a row.
+
+    Columns are found by their names, as in minimalloc's ``src/converter.cc``: ``begin`` and ``start`` mean ``lower``, ``end``
+    means ``upper`` but is inclusive, ``buffer`` and ``buffer_id`` mean ``id``. ``alignment`` is optional; ``hint`` and
+    ``offset`` are ignored. ``gaps`` is refused, because then a block would not live all the time between its ticks.
+
+    Raises:
+        TraceError: The file cannot be read, or a row is broken; with its line.
+    """
+    try:
+        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+            return list(_placement_rows(path, file))
+    except UnicodeDecodeError as error:
+        raise TraceError(msg("placement.not-text"), path=path) from error
+
+
+def capacity_in_name(path: Path) -> int | None:
+    """The capacity that a name such as ``A.1048576.csv`` states, as those of minimalloc's benchmarks do."""
+    parts = path.name.split(".")
+    if len(parts) == 3 and parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < _MOST_DIGITS:  # noqa: PLR2004
+        return int(parts[1]) or None
+    return None
+
+
+def _column_places(header: str) -> dict[str, int]:
+    names = [name.strip().strip('"').lower() for name in header.strip().split(",")]
+    return {_ALIASES.get(name, name): position for position, name in enumerate(names)}
+
+
+def _numbered_lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
+    number = 0
+    while line := file.readline(_MOST_LINE):
+        number += 1
+        if len(line) == _MOST_LINE:
+            raise TraceError(msg("placement.long-line"), path=path, line=number)
+        if line.strip():
+            yield number, line
+
+
+def _placement_rows(path: Path, file: TextIO) -> Iterator[PlacementRow]:
+    lines = _numbered_lines(path, file)
+    _, header = next(lines, (1, ""))
+    columns = _column_places(header)
+    missing = [name for name in ("lower", "size") if name not in columns]
+    missing += [] if {"upper", "end"} & columns.keys() else ["upper"]
+    if missing:
+        raise TraceError(msg("placement.columns", columns=", ".join(missing)), path=path, line=1)
+    seen: set[str] = set()
+    total = 0
+    for number, line in lines:
+        fields = _split_quoted(path, number, line) if '"' in line else line.rstrip("\r\n").split(",")
+        row = _parse_row(path, number, fields, columns, str(len(seen)))
+        total += row.size
+        if row.id in seen:
+            raise TraceError(msg("placement.twice", id=row.id), path=path, line=number)
+        if total > _MOST_TOTAL or len(seen) >= _MOST_ROWS:
+            raise TraceError(msg("placement.too-large"), path=path, line=number)
+        seen.add(row.id)
+        yield row
+    if not seen:
+        raise TraceError(msg("placement.no-rows"), path=path)
+
+
+def _split_quoted(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise TraceError(msg("placement.row", detail=str(error)), path=path, line=number) from error
+
+
+def _parse_row(path: Path, line: int, fields: list[str], columns: dict[str, int], position: str) -> PlacementRow:
+    if len(fields) != max(columns.values()) + 1:
+        raise TraceError(
+            msg("placement.fields", found=len(fields), wanted=max(columns.values()) + 1), path=path, line=line
+        )
+    texts = {name: fields[at].strip() for name, at in columns.items()}
+    if texts.get("gaps"):
+        raise TraceError(msg("placement.gaps"), path=path, line=line)
+    inclusive = "upper" not in texts
+    texts.setdefault("upper", texts.get("end", ""))
+    texts["alignment"] = texts.get("alignment") or "1"
+    values = {name: _parse_number(path, line, name, texts[name]) for name in _NUMBERS}
+    upper = values["upper"] + inclusive
+    if values["lower"] >= upper:
+        raise TraceError(msg("placement.life", lower=values["lower"], upper=upper), path=path, line=line)
+    if values["alignment"] < 1:
+        raise TraceError(msg("placement.alignment"), path=path, line=line)
+    return PlacementRow(texts.get("id", position), values["lower"], upper, values["size"], values["alignment"])
+
+
+def _parse_number(path: Path, line: int, name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS) or int(text) > _MOST[name]:
+        raise TraceError(msg("placement.number", column=name, text=text[:40], most=_MOST[name]), path=path, line=line)
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,18 +167,18 @@ class PlanReport:
     faults: tuple[PackingFault, ...]  # what the independent check found; empty if the plan is valid
     recorded: int | None = None  # bytes of the footprint that the run had; None if nothing tells
     rank: int | None = None  # the rank of the run; None if there is none
-    asked: int | None = None  # the capacity that the user asked for; None if they did not
+    asked_capacity: int | None = None  # the capacity that the user asked for; None if they did not
     slow: Message | None = None  # why the compiled engine could not be used; None if it was
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether no two live blocks overlap."""
         return not self.faults
 
     @property
-    def fits(self) -> bool | None:
+    def fits_capacity(self) -> bool | None:
         """Whether the plan is within the capacity that was asked for; None if none was."""
-        return None if self.asked is None else self.plan.height <= self.asked
+        return None if self.asked_capacity is None else self.plan.height <= self.asked_capacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +186,7 @@ class MemLogAnalysis:
     """A trace that STAlloc recorded."""
 
     log: MemLog  # the trace
-    report: memlog_report.MemLogReport  # what STAlloc's own analysis says about it
+    report: memlog.MemLogReport  # what STAlloc's own analysis says about it
     plan: PlanReport  # how low its blocks could lie
     stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if none was asked for
 
@@ -68,11 +195,11 @@ class MemLogAnalysis:
 class StallocPlan:
     """A plan that STAlloc's allocator can serve a run by."""
 
-    blocks: memlog_plan.StaticBlocks  # what it has lines for
+    blocks: memlog.StaticBlocks  # what it has lines for
     plan: PlanReport  # the places of those that get one
 
 
-def planned(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
+def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
     """A plan for the largest pool of one rank of a run, or for a placement problem.
 
     Args:
@@ -88,11 +215,11 @@ def planned(path: Path, request: PlanRequest, on_progress: Callable[[PackingProg
         problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
     else:
         problem, recorded, rank = problem_of_trace(path, request.rank, request.capacity)
-    made = _plan(problem, path, request, on_progress)
-    return replace(made, recorded=recorded, rank=rank, asked=request.capacity)
+    made = _plan_problem(problem, path, request, on_progress)
+    return replace(made, recorded=recorded, rank=rank, asked_capacity=request.capacity)
 
 
-def analysed(
+def analyse_memlog(
     path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
 ) -> MemLogAnalysis:
     """STAlloc's report about a trace of its own, and a plan.
@@ -109,8 +236,8 @@ def analysed(
     """
     log = read_memlog(path)
     served = planned_for_stalloc(log, path, request) if stalloc else None
-    report = memlog_report.analyse(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan(memlog_report.problem_of(log), path, request, on_progress), served)
+    report = memlog.analyse_log(log, npu=npu)
+    return MemLogAnalysis(log, report, _plan_problem(memlog.problem_of(log), path, request, on_progress), served)
 
 
 def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> StallocPlan:
@@ -121,18 +248,18 @@ def planned_for_stalloc(log: MemLog, path: Path, request: PlanRequest) -> Stallo
     """
     if log.layers:
         raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
-    blocks = memlog_plan.static_blocks(log)
+    blocks = memlog.static_blocks(log)
     if blocks is None:
         raise TraceError(msg("memlog.stalloc.iterations"), path=path)
-    return StallocPlan(blocks, _plan(blocks.problem, path, request, lambda _progress: None))
+    return StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
 
 
-def _plan(
+def _plan_problem(
     problem: PackingProblem, path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]
 ) -> PlanReport:
     engine, slow = native.best_engine()
-    result = plan(problem, engine, request.seconds, on_progress)
-    return PlanReport(result, str(path), _faults(result), slow=slow)
+    result = plan_addresses(problem, engine, request.seconds, on_progress)
+    return PlanReport(result, str(path), _check_plan(result), slow=slow)
 
 
 def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
@@ -159,8 +286,7 @@ def problem_of_trace(
     return problem, footprint or None, trace.files.rank
 
 
-def _faults(result: PackingPlan) -> tuple[PackingFault, ...]:
-    """What an independent check finds wrong with a plan."""
+def _check_plan(result: PackingPlan) -> tuple[PackingFault, ...]:
     problem = result.problem
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
     return tuple(faults_of(list(map(Placed, *(column.tolist() for column in columns)))))

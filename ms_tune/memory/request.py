@@ -4,40 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedRequest:
-    """What a run is judged by.
-
-    Attributes:
-        chip: The device's name.
-        device_bytes: The device's memory as sold.
-        reserve_bytes: What to set aside beside what is known; None for what was set aside in the run.
-    """
-
-    chip: str | None = None
-    device_bytes: int | None = None
-    reserve_bytes: int | None = None
-
-    @property
-    def names_device(self) -> bool:
-        """Whether the user names a device."""
-        return self.chip is not None or self.device_bytes is not None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRequest(JudgedRequest):
-    """How closely to look at which ranks, judged by what :class:`JudgedRequest` says.
-
-    Attributes:
-        ranks: The ranks to look at; empty for all.
-        limit_bytes: What the pool may take, whatever the device.
-        with_graph: Whether to read ``tracker_graph.ir``, which takes longest.
-    """
-
-    ranks: frozenset[int] = frozenset()
-    limit_bytes: int | None = None
-    with_graph: bool = True
+from ms_tune.footprint.request import JudgedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +41,23 @@ class PlanRequest:
     rank: int | None = None
     capacity: int | None = None
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIfRequest:
+    """What to replay."""
+
+    device: int | None = None  # the device's number; None for the one with the most events
+    expandable: bool | None = None  # `expandable_segments`; None as recorded
+    max_split: int | None = None  # `max_split_size_mb` in bytes; None as recorded
+    roundup: int | None = None  # `roundup_power2_divisions`; None as recorded
+    keep_cache: bool = False  # whether the script's calls of `empty_cache` are left out
+    empty_each_step: bool = False  # whether it is called after each training step
+    collect_above: float | None = None  # `garbage_collection_threshold`, a share of `limit`; None: not set
+    limit: int | None = None  # bytes of the device that the allocator may take; None: no limit
+
+    @property
+    def names_settings(self) -> bool:
+        """Whether a setting is asked for."""
+        named = (self.expandable, self.max_split, self.roundup, self.collect_above)
+        return self.keep_cache or self.empty_each_step or any(each is not None for each in named)

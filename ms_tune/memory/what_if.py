@@ -1,40 +1,52 @@
-"""The allocations of a run replayed in MindSpore's pool under other settings, and without some of them."""
+"""The allocations of a run replayed in MindSpore's pool, or those of a snapshot in PyTorch's, under other settings and without some of them."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import UsageError
+from ms_tune.diagnostics import Category, Diagnostic, Severity
+from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.attribution import is_named, layer_at, layer_of_scope, operator_at
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
+from ms_tune.footprint.judgement import judge_trace, verdict_terms
 from ms_tune.footprint.phases import Phase
-from ms_tune.memory.judgement import terms_of, verdict_of
-from ms_tune.pools.scenarios import TraceFacts, freed_after_last_use, layers_with, outcome_of, recomputed, sharded
-from ms_tune.pools.settings import infer
-from ms_tune.pools.whatif import what_if
+from ms_tune.footprint.torch_report import analyse_snapshot
+from ms_tune.pools.scenarios import (
+    TraceFacts,
+    free_after_last_use,
+    layers_with,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
+)
+from ms_tune.pools.settings import infer_settings
+from ms_tune.pools.torch_what_if import Cache, TorchOutcome, outcome_of, with_segments
+from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import pools_of
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.table import HOST_POOL
 from ms_tune.readers.tensor_list import read_tensor_list
-from ms_tune.readers.uncountable import find_uncountable
+from ms_tune.readers.tracker_graph import find_size_overflow
 from ms_tune.text import msg
-from ms_tune.units import MIB
+from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ms_tune.memory.judgement import Terms
-    from ms_tune.memory.request import WhatIfRequest
+    from ms_tune.footprint.judgement import VerdictTerms
+    from ms_tune.footprint.torch_report import TorchReport
+    from ms_tune.memory.request import TorchWhatIfRequest, WhatIfRequest
     from ms_tune.pools.scenarios import Scenario, TraceChange
-    from ms_tune.pools.whatif import WhatIf
+    from ms_tune.pools.torch_settings import TorchSettings
+    from ms_tune.pools.what_if import WhatIf
     from ms_tune.pools.workload import Workload
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.runtime_log import RuntimeLog
@@ -43,6 +55,8 @@ if TYPE_CHECKING:
     from ms_tune.verdict.outcome import Verdict
 
 _SHARDS = (2, 4, 8)
+_SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried where nobody names one
+_COLLECT = 0.8  # the threshold of PyTorch's own notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,7 @@ class RankTrace:
     log: RuntimeLog | None  # what the log says; None if there is none
 
     @property
-    def limit(self) -> int | None:
+    def limit_bytes(self) -> int | None:
         """Bytes that MindSpore could take of the device in the run; None if no log tells."""
         statistics = self.log.statistics if self.log is not None else None
         return statistics.used_mib * MIB if statistics and statistics.used_mib else None
@@ -78,12 +92,30 @@ class WhatIfReport:
     seconds: float  # time of all replays
 
     @property
-    def rows(self) -> int:
+    def finding(self) -> Diagnostic | None:
+        """That the run's setting wastes much of what it reserves; None where it does not."""
+        recorded = self.result.recorded_outcome
+        if not self.result.is_wasteful:
+            return None
+        sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
+        return Diagnostic(
+            "MSM301",
+            Severity.WARNING,
+            msg("allocator.finding.waste", waste=f"{recorded.waste_share:.1%}", **sizes),
+            msg("allocator.finding.waste.help"),
+            "pool-waste",
+            Category.MEMORY,
+            bytes=recorded.reserved - recorded.used,
+            rank=self.rank,
+        )
+
+    @property
+    def allocation_count(self) -> int:
         """Allocations that were replayed."""
         return len(self.result.inferred.work.requests)
 
 
-def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
+def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Message, float], None]) -> WhatIfReport:
     """All replays of one rank of a run.
 
     Args:
@@ -99,20 +131,20 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
     start = time.perf_counter()
     pool, work, rows = largest_pool(trace.table)
     on_progress(msg("allocator.progress.infer"), 0)
-    inferred = infer(work, pool, trace.limit)
+    inferred = infer_settings(work, pool, trace.limit_bytes)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
-    terms = terms_of(trace.files, trace.log, order, request, request.max_memory)
+    terms = verdict_terms(trace.files, trace.log, order, request, request.max_memory)
     result = what_if(
         pool,
         inferred,
         terms.limit.bytes,
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
-    uncountable = find_uncountable(trace.files.graph) if trace.files.graph else None
-    changes = _changes(request, inferred.work, _facts(trace, rows))
-    scenarios = tuple(outcome_of(change, inferred, result.total) for change in changes)
-    verdict = verdict_of(terms, trace.table, curve_of(trace.table), trace.log, uncountable)
-    others = [_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
+    overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
+    changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
+    scenarios = tuple(replay_change(change, inferred, result.total) for change in changes)
+    verdict = judge_trace(terms, trace.table, curve_of(trace.table), trace.log, overflow)
+    others = [_judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in result.outcomes[1:]]
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
@@ -121,19 +153,21 @@ def replayed(path: Path, request: WhatIfRequest, on_progress: Callable[[Message,
         result=result,
         verdicts=(None if terms.is_part else verdict, *others),
         scenarios=scenarios,
-        scenario_verdicts=tuple(_judged(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios),
-        names=tuple(_names(trace.table, rows)),
+        scenario_verdicts=tuple(
+            _judge_replay(one.used, one.actual, one.reserved, terms, fits=one.fits) for one in scenarios
+        ),
+        names=tuple(_request_names(trace.table, rows)),
         seconds=time.perf_counter() - start,
     )
 
 
-def _judged(used: int, actual: int, reserved: int, terms: Terms, *, fits: bool) -> Verdict | None:
+def _judge_replay(used: int, actual: int, reserved: int, terms: VerdictTerms, *, fits: bool) -> Verdict | None:
     """The verdict about a replay: a pool that needs more than there is needs all that it reserved."""
     if terms.is_part:
         return None
     footprint = actual if fits else max(actual, reserved)
     doubts = [] if terms.doubt is None else [terms.doubt]
-    return judge(Need.simulated(used, footprint), terms.limit, terms.outside, doubts)
+    return judge(Need.of_trace(used, footprint), terms.limit, terms.outside, doubts)
 
 
 def read_rank(path: Path, rank: int | None) -> RankTrace:
@@ -175,42 +209,40 @@ def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
     return name, *pools[name]
 
 
-def _names(table: Table, rows: list[int]) -> Iterator[str]:
-    """What holds each row, in a few words: the parameter's name, or layer and operator."""
+def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
     for row in rows:
-        node = table.node.at(row)
+        node = table.node.value_at(row)
         if is_named(table, row):
             yield node
         else:
             yield " ".join(part for part in (layer_of_scope(node), operator_at(table, row)) if part) or "-"
 
 
-def _facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
-    """What the analysis of the trace knows about the requests."""
+def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
     table = trace.table
     contents = Contents(table, read_tensor_list(trace.files.tensors) if trace.files.tensors else None)
     return TraceFacts(
         last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
         content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
-        name=[table.node.at(row) for row in rows],
+        name=[table.node.value_at(row) for row in rows],
         layer=[layer_at(table, row, contents.names.get(row)) for row in rows],
-        forward=contents.phases.is_(Phase.FORWARD)[rows].tolist(),
-        backward=contents.phases.is_(Phase.BACKWARD)[rows].tolist(),
+        forward=contents.phases.rows_of(Phase.FORWARD)[rows].tolist(),
+        backward=contents.phases.rows_of(Phase.BACKWARD)[rows].tolist(),
     )
 
 
-def _changes(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
+def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
     """What the user asks for; else what is most often tried."""
     asked = request.remove or request.shard or request.recompute_layers
     if not asked:
-        yield freed_after_last_use(work, facts)
+        yield free_after_last_use(work, facts)
     wanted = [(request.remove, 0)] if request.remove else []
     if request.shard:
         wanted.append((request.shard, request.parts or 2))
     if not asked and "optimizer_state" in facts.content:
         wanted = [("optimizer_state", parts) for parts in _SHARDS]
     for group, parts in wanted:
-        change = sharded(work, facts, group, parts)
+        change = shard_blocks(work, facts, group, parts)
         if not change.changed:
             raise UsageError(msg("allocator.no-group", group=group), msg("allocator.no-group.hint"))
         yield change
@@ -219,4 +251,84 @@ def _changes(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Itera
         raise UsageError(msg("allocator.no-layers"))
     counts = [request.recompute_layers] if request.recompute_layers else [] if asked else [1, len(layers)]
     for count in dict.fromkeys(min(count, len(layers)) for count in counts if layers):
-        yield recomputed(work, facts, "activations", set(layers[:count]))
+        yield recompute_layers(work, facts, "activations", set(layers[:count]))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWhatIf:
+    """A recording under several settings."""
+
+    report: TorchReport  # the recording
+    # The recorded setting first, replayed like the others, so that its distance from the recording shows the error of a
+    # start that is allocated again.
+    outcomes: tuple[TorchOutcome, ...]
+    limit: int | None  # bytes that the allocator may take; None: no limit
+    error_bytes: int  # how far the replay of the recorded setting, without a limit, is from the recording at the peak
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether what is asked for, or else the best of all, is over the limit."""
+        asked = [one for one in self.outcomes if not one.recorded] or list(self.outcomes)
+        return all(one.is_over for one in asked)
+
+
+def replay_snapshot(
+    path: Path, request: TorchWhatIfRequest, on_progress: Callable[[Message, float], None]
+) -> TorchWhatIf:
+    """Replay a snapshot under other settings.
+
+    Args:
+        path: The file.
+        request: Which ones; where it names none, those that people try.
+        on_progress: Told what is being done, and how much of it.
+
+    Raises:
+        TraceError: The file cannot be read, or its recording cannot be replayed exactly.
+        UsageError: There is no such device, no limit for a share of it, or nothing tells where steps end.
+    """
+    if request.collect_above is not None and request.limit is None:
+        raise UsageError(msg("snapshot.no-limit"), msg("snapshot.no-limit.hint"))
+    report = analyse_snapshot(path, request.device, None, on_progress)
+    reason = report.refused_because
+    if reason is not None:
+        raise TraceError(msg("snapshot.refused", reason=reason), msg("snapshot.refused.hint"), path=path)
+    if request.empty_each_step and not report.step_ends:
+        raise UsageError(msg("snapshot.no-steps"), msg("snapshot.no-steps.hint"))
+    recorded = report.replay.settings
+    tried = [(recorded, Cache.AS_RECORDED), *_settings_to_try(request, recorded, steps=bool(report.step_ends))]
+    outcomes = []
+    for number, (settings, cache) in enumerate(tried):
+        on_progress(msg("snapshot.progress.what-if"), number / len(tried))
+        limited = replace(settings, total=request.limit)
+        found = outcome_of(report.recording, limited, cache, recorded=not number)
+        outcomes.append(found)
+    plain = outcomes[0]
+    if request.limit is not None:
+        plain = outcome_of(report.recording, recorded, Cache.AS_RECORDED, recorded=True)
+    error = plain.peak_bytes - (report.reserved_peak_bytes or 0)
+    return TorchWhatIf(report, tuple(outcomes), request.limit, error)
+
+
+def _settings_to_try(
+    request: TorchWhatIfRequest, recorded: TorchSettings, *, steps: bool
+) -> list[tuple[TorchSettings, Cache]]:
+    if request.names_settings:
+        settings = recorded
+        if request.expandable is not None and request.expandable is not recorded.expandable:
+            settings = with_segments(settings, expandable=request.expandable)
+        if request.max_split is not None:
+            settings = replace(settings, max_split=request.max_split)
+        if request.roundup is not None:
+            settings = replace(settings, roundup=(request.roundup,))
+        settings = replace(settings, collect_above=request.collect_above)
+        each_step = Cache.EMPTIED_EACH_STEP if request.empty_each_step else Cache.AS_RECORDED
+        return [(settings, Cache.KEPT if request.keep_cache else each_step)]
+    classic = with_segments(recorded, expandable=False)
+    other = classic if recorded.expandable else with_segments(recorded, expandable=True)
+    found = [(other, Cache.AS_RECORDED)]
+    found += [(replace(classic, max_split=limit), Cache.AS_RECORDED) for limit in _SPLITS]
+    if request.limit is not None:
+        found.append((replace(recorded, collect_above=_COLLECT), Cache.AS_RECORDED))
+    if steps:
+        found.append((recorded, Cache.EMPTIED_EACH_STEP))
+    return found

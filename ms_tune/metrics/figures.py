@@ -1,4 +1,4 @@
-"""Throughput and utilisation of a run, from its median step: what they take, and where each input came from."""
+"""Throughput and utilisation of a run, from its median step: what they take, where each input came from, and what makes them doubtful."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.result import Figure
+from ms_tune.readers.step_lines import Form
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.request import MetricsRequest
+    from ms_tune.metrics.result import MetricsRequest
+    from ms_tune.metrics.steps import StepTimes
     from ms_tune.metrics.work import Convention
-    from ms_tune.readers.logged_steps import RankSteps
+    from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
     from ms_tune.text import Message
 
 _EXACT = 1e15  # below, whole numbers are whole as floats too
 _LARGE = 100_000  # from which nothing behind the point is worth its place
+_SAME_WORK = 0.01  # of the operations of a step, that its figures may differ by
+_ENOUGH = 6  # steps behind the first: with fewer, no interval of 95 % holds the median
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +35,11 @@ class KnownInput:
     value: float | None  # the number; None where nobody tells
     source: Message | None = None  # where it came from
     option: str = ""  # what would tell it
+    by_user: bool = False  # whether the user said it, which comes before what a log counts
 
-    def told(self) -> Message:
+    def describe_input(self) -> Message:
         """As a line for the user."""
-        return msg(f"metrics.input.{self.name}", value=shown(self.value), source=self.source or "")
+        return msg(f"metrics.input.{self.name}", value=format_number(self.value), source=self.source or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Inputs:
     hardware_flops: KnownInput
 
 
-def shown(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """A number as people write it."""
     if value is None:
         return "-"
@@ -87,7 +93,7 @@ def inputs_of(
     ) -> KnownInput:
         told = ((said, option), (logged, log), (written, config))
         value, source = next(((value, source) for value, source in told if value is not None), (None, None))
-        return KnownInput(name, value, source, option_name)
+        return KnownInput(name, value, source, option_name, said is not None)
 
     count = request.convention
     model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
@@ -99,37 +105,40 @@ def inputs_of(
         step_tokens=first("step-tokens", "", None, _tokens_of_a_step(steps)),
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
         peak=KnownInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
-        rate=first("rate", "", None, _middle(steps.rate)),
-        logged=first("logged", "", None, _middle(steps.tflops)),
-        counted=first("counted", "", None, _middle(steps.counted)),
-        hardware=first("hardware", "", None, _middle(steps.hardware)),
+        rate=first("rate", "", None, _median_logged(steps.rate)),
+        logged=first("logged", "", None, _median_logged(steps.tflops)),
+        counted=first("counted", "", None, _median_logged(steps.counted)),
+        hardware=first("hardware", "", None, _median_logged(steps.hardware)),
         model_flops=first("model-flops", "--config", None, None, model),
         hardware_flops=first("hardware-flops", "--config", None, None, hardware),
     )
 
 
-def throughput(inputs: Inputs) -> Iterator[Figure]:
+def throughput_figures(inputs: Inputs) -> Iterator[Figure]:
     """Samples and tokens a second, of all cards and of one."""
     step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
-    yield _quotient("samples_per_second", "metrics.formula.samples", [batch], [step])
+    yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
     if inputs.rate.value is not None and (batch.value is None or cards.value is None):
         yield Figure(
-            "samples_per_second_per_card", inputs.rate.value, msg("metrics.formula.rate"), (inputs.rate.told(),)
+            "samples_per_second_per_card",
+            inputs.rate.value,
+            msg("metrics.formula.rate"),
+            (inputs.rate.describe_input(),),
         )
     else:
-        yield _quotient("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
-    if inputs.step_tokens.value is not None and tokens.option and not _said(tokens):
+        yield _quotient_figure("samples_per_second_per_card", "metrics.formula.samples-card", [batch], [cards, step])
+    if inputs.step_tokens.value is not None and tokens.option and not tokens.by_user:
         top, formula = [inputs.step_tokens], "metrics.formula.step-tokens"
     else:
         top, formula = [batch, tokens], "metrics.formula.tokens"
-    yield _quotient("tokens_per_second", formula, top, [step])
+    yield _quotient_figure("tokens_per_second", formula, top, [step])
     if inputs.rate.value is not None and tokens.value is not None and (batch.value is None or cards.value is None):
-        yield _quotient("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
+        yield _quotient_figure("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
     else:
-        yield _quotient("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
+        yield _quotient_figure("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
 
 
-def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
+def utilisation_figures(inputs: Inputs, convention: Convention, fastest: float) -> Iterator[Figure]:
     """Operations a second and card, and their share of the peak.
 
     By the config's model where there is one; else by what the framework counted, or by its formula. Above the peak there is
@@ -142,31 +151,31 @@ def utilisation(inputs: Inputs, convention: Convention, fastest: float) -> Itera
     """
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
-        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.told(),))
-    model = _rate(inputs, inputs.model_flops)
-    hardware = _rate(inputs, inputs.hardware_flops)
+        yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.describe_input(),))
+    model = _card_rate(inputs, inputs.model_flops)
+    hardware = _card_rate(inputs, inputs.hardware_flops)
     if inputs.model_flops.value is None:
         model, hardware = logged, inputs.hardware
         inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
     else:
         inner = msg("metrics.formula.model", convention=msg(f"metrics.convention.{convention.value}"))
         made_of = [inputs.model_flops, *_of_rate(inputs)]
-    parts = tuple(part.told() for part in made_of if part.value is not None)
-    missing = _missing(inputs, model)
+    parts = tuple(part.describe_input() for part in made_of if part.value is not None)
+    missing = _missing_options(inputs, model)
     limit = inputs.peak.value or fastest
     possible = model.value if model.value is not None and model.value <= limit else None
     yield Figure("tflops_per_card", possible, inner, parts, missing)
-    yield _share("mfu", model, inputs.peak, missing)
+    yield _share_of_peak("mfu", model, inputs.peak, missing)
     if hardware.value is not None:
-        yield _share("hfu", hardware, inputs.peak, ())
+        yield _share_of_peak("hfu", hardware, inputs.peak, ())
 
 
 def model_rate(inputs: Inputs) -> float | None:
     """TFLOP/s of a card by the config's model; None without a config, or where an input is missing."""
-    return _rate(inputs, inputs.model_flops).value
+    return _card_rate(inputs, inputs.model_flops).value
 
 
-def _missing(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
+def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
     if rate.value is not None:
         return ()
     if inputs.model_flops.value is None:
@@ -176,13 +185,12 @@ def _missing(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
 
 def _of_rate(inputs: Inputs) -> list[KnownInput]:
     """What turns operations of a token into operations a second and card."""
-    given = inputs.step_tokens.value is not None and not _said(inputs.tokens)
+    given = inputs.step_tokens.value is not None and not inputs.tokens.by_user
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
-    """TFLOP/s of a card by the config's model."""
+def _card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
     *tokens, cards, step = _of_rate(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
         return KnownInput("model", None)
@@ -192,21 +200,16 @@ def _rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
     return KnownInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
 
 
-def _share(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
+def _share_of_peak(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
     """A part of the peak; none where it would be more than all of it."""
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
         return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
     value = of.value / peak.value
-    return Figure(name, value if value <= 1 else None, formula, (of.told(), peak.told()))
+    return Figure(name, value if value <= 1 else None, formula, (of.describe_input(), peak.describe_input()))
 
 
-def _said(known: KnownInput) -> bool:
-    """Whether the user says it, which comes before what a log counts."""
-    return known.source is not None and known.source.id == "metrics.source.option"
-
-
-def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
+def _quotient_figure(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
     parts = [*top, *bottom]
     missing = tuple(part.option for part in parts if part.value is None and part.option)
     if any(not part.value for part in parts):
@@ -216,10 +219,10 @@ def _quotient(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequen
         value *= part.value or 1
     for part in bottom:
         value /= part.value or 1
-    return Figure(name, value, msg(formula), tuple(part.told() for part in parts))
+    return Figure(name, value, msg(formula), tuple(part.describe_input() for part in parts))
 
 
-def _middle(column: Sequence[float]) -> float | None:
+def _median_logged(column: Sequence[float]) -> float | None:
     """The median of what is logged, without the first step; of that if there is no other."""
     values = [value for value in column[1:] if value == value]  # noqa: PLR0124 - NaN is what is not logged
     values = values or [value for value in column[:1] if value == value]  # noqa: PLR0124 - as above
@@ -227,7 +230,119 @@ def _middle(column: Sequence[float]) -> float | None:
 
 
 def _tokens_of_a_step(steps: RankSteps) -> float | None:
-    """Tokens that a step consumes, where the log counts them."""
     pairs = zip(steps.tokens, steps.tokens[1:], steps.number, steps.number[1:], strict=False)
     rises = [(after - before) / (n - m) for before, after, m, n in pairs if 0 < before < after and n > m]
     return median(rises) if rises else None
+
+
+def doubts_of_file(log: TrainingLog) -> Iterator[Diagnostic]:
+    """Doubts about a log as a whole."""
+    if log.damaged_count:
+        yield Diagnostic.note(
+            "damaged-lines",
+            msg("metrics.problem.damaged", count=log.damaged_count, line=log.damaged[0], file=log.path.name),
+            location=whole_line(log.damaged[0]),
+        )
+    if log.dropped:
+        yield Diagnostic.note("steps-left-out", msg("metrics.problem.dropped", count=log.dropped, file=log.path.name))
+    repeated = [run for run in log.runs if run.repeated]
+    if repeated or (log.orphans > 1 and len(log.runs) > 1):
+        yield Diagnostic(
+            "mixed-runs",
+            Severity.ERROR,
+            msg("metrics.problem.mixed-file", file=log.path.name, runs=len(log.runs)),
+            msg("metrics.problem.mixed-file.hint"),
+            location=whole_line(repeated[0].ranks[0].line[0]) if repeated else START,
+        )
+    elif len(log.runs) > 1:
+        yield Diagnostic.note("several-runs", msg("metrics.problem.several", file=log.path.name, runs=len(log.runs)))
+    last = log.runs[-1]
+    if log.cut_off and (not last.total or last.ranks[0].number[-1] < last.total):
+        yield Diagnostic.note("truncated", msg("metrics.problem.truncated", file=log.path.name))
+
+
+def doubts_of_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
+    """Doubts about a run."""
+    if times.count < 1:
+        yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
+    elif times.count < _ENOUGH:
+        yield Diagnostic.note(
+            "few-steps", msg("metrics.problem.few", count=times.count), msg("metrics.problem.few.hint")
+        )
+    if steps.whole_ms:
+        yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
+    if times.averaged > 1:
+        yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged))
+    batches = sorted({*steps.batch} - {0})
+    if len(batches) > 1:
+        yield Diagnostic.note("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))
+    if run.total and steps.number[-1] < run.total and not run.repeated and len(steps) > 1:
+        yield Diagnostic.note("unfinished", msg("metrics.problem.unfinished", last=steps.number[-1], total=run.total))
+    yield from _changed_work(steps, changed_sizes=len(batches) > 1)
+
+
+def impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
+    """Figures that no device reaches.
+
+    Args:
+        form: Who wrote the log.
+        inputs: What the figures are made of.
+        rate: TFLOP/s of a card by the config's model, if there is one.
+        fastest: Peak of the fastest device that is known, in TFLOP/s, where nobody names one.
+    """
+    peak = inputs.peak.value
+    limit = peak or fastest
+    for known in (inputs.logged, inputs.counted, inputs.hardware):
+        if known.value is not None and known.value > limit:
+            text = "metrics.problem.impossible" if peak else "metrics.problem.impossible-any"
+            yield Diagnostic(
+                "impossible-mfu",
+                Severity.ERROR,
+                msg(text, tflops=format_number(known.value), peak=format_number(limit)),
+                _why_impossible(form, known.value, inputs.cards.value, limit),
+            )
+            break
+    if rate is not None and rate > limit:
+        yield Diagnostic(
+            "impossible-mfu",
+            Severity.ERROR,
+            msg("metrics.problem.impossible-config", tflops=format_number(round(rate, 1)), peak=format_number(limit)),
+            msg("metrics.problem.impossible-config.hint"),
+        )
+
+
+def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float) -> Message:
+    if form is Form.STATIC and cards and tflops / cards <= peak:
+        return msg("metrics.problem.impossible.cards", tflops=format_number(round(tflops / cards, 2)))
+    return msg("metrics.problem.impossible.hint")
+
+
+def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
+    """Operations of a step, from the log's own rate and time: they are the same in each step of a run."""
+    least, most, line = None, None, None
+    unit = 0.0005 if steps.whole_ms and steps.form.value == "mindformers" else 0.05
+    for seconds, tflops, place in zip(steps.seconds, steps.tflops, steps.line, strict=True):
+        if not tflops > unit:
+            continue
+        low, high = seconds * (tflops - unit), seconds * (tflops + unit)
+        # What is known of a step's work are bounds: half a unit of the last digit to both sides.
+        if most is None or high < most[1]:
+            most = (low, high)
+        if least is None or low > least[0]:
+            least = (low, high)
+            line = place
+    if least is None or most is None or least[0] <= most[1] * (1 + _SAME_WORK):
+        return
+    change = least[0] / most[1] - 1
+    location = whole_line(line) if line else START
+    if changed_sizes:
+        text = msg("metrics.problem.work-sizes", change=f"{change:.1%}")
+        yield Diagnostic.note("flops-changed", text, location=location)
+    else:
+        yield Diagnostic(
+            "mixed-runs",
+            Severity.ERROR,
+            msg("metrics.problem.work", change=f"{change:.1%}"),
+            msg("metrics.problem.work.hint"),
+            location=location,
+        )

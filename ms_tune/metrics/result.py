@@ -1,18 +1,36 @@
-"""What `metrics` found: runs with their figures, each with its formula and where its inputs came from, and doubts."""
+"""What `metrics` is asked for, and what it found: runs with their figures, each with its formula and its inputs, and doubts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ms_tune.metrics.work import Convention
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.steps import StepTimes
-    from ms_tune.metrics.work import Convention
     from ms_tune.readers.logged_steps import LoggedMemory
     from ms_tune.readers.step_lines import Form
     from ms_tune.text import Message
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """What the logs do not tell about the runs."""
+
+    cards: int | None = None  # devices of a run
+    batch: int | None = None  # samples of a step, of all cards; for logs that do not tell
+    tokens: int | None = None  # tokens of a sample
+    peak_tflops: float | None = None  # 10^12 floating-point operations a second that a device is able to do
+    chip: str | None = None  # the device by name, for its peak
+    config: Path | None = None  # the job's config, or its launch script: operations follow from its model
+    version: str | None = None  # the framework's release, for the config
+    convention: Convention = Convention.FULL  # how operations are counted
+    baseline_cards: int | None = None  # devices of the run that is compared with, if not the same
+    baseline_batch: int | None = None  # its samples of a step, if not the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +42,6 @@ class Figure:
     formula: Message  # how it was worked out
     inputs: tuple[Message, ...] = ()  # what went in, and where each came from
     missing: tuple[str, ...] = ()  # what would have to be told, as options
-
-
-@dataclass(frozen=True, slots=True)
-class DataProblem:
-    """A doubt about a run's figures."""
-
-    id: str  # its name in JSON
-    message: Message  # what is wrong
-    hint: Message | None = None  # what to do, or what it means
-    serious: bool = False  # whether a figure must not be believed; otherwise it is good to know
-    line: int | None = None  # a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +88,16 @@ class RunMetrics:
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
     losses: tuple[float, float] | None  # the first and the last loss
     memory: tuple[LoggedMemory, ...]  # what ranks said about their memory
-    problems: tuple[DataProblem, ...]  # doubts
+    # What makes it doubtful; what must not be believed is an error, what is good to know an info.
+    about_steps: tuple[Diagnostic, ...]
+    impossible: tuple[Diagnostic, ...]  # figures that no device reaches
     curve: StepCurve  # for a picture
     ordered: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def problems(self) -> tuple[Diagnostic, ...]:
+        """All that makes it doubtful."""
+        return (*self.about_steps, *self.impossible)
 
     def figure(self, name: str) -> Figure | None:
         """One of the figures by its name."""
@@ -109,7 +123,7 @@ class RunComparison:
     guide: Figure | None
 
     @property
-    def told(self) -> bool:
+    def is_told_apart(self) -> bool:
         """Whether the steps are enough to tell one from the other."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
@@ -121,10 +135,10 @@ class MetricsReport:
     runs: tuple[RunMetrics, ...]  # the runs of all logs, in order
     baseline: tuple[RunMetrics, ...] = ()
     comparison: RunComparison | None = None  # present where there is a baseline and both have steps to compare
-    problems: tuple[DataProblem, ...] = ()  # doubts about a file as a whole
+    problems: tuple[Diagnostic, ...] = ()  # doubts about a file as a whole
 
     @property
-    def all_problems(self) -> tuple[DataProblem, ...]:
+    def all_problems(self) -> tuple[Diagnostic, ...]:
         """Of the files, of the runs, and of the baseline's."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))

@@ -8,12 +8,19 @@ from operator import eq
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError, UsageError
+from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, peak_named, peaks
-from ms_tune.metrics.figures import inputs_of, model_rate, throughput, utilisation
+from ms_tune.metrics.figures import (
+    doubts_of_file,
+    doubts_of_run,
+    impossible_figures,
+    inputs_of,
+    model_rate,
+    throughput_figures,
+    utilisation_figures,
+)
 from ms_tune.metrics.job import read_job
 from ms_tune.metrics.result import Counted, Figure, MetricsReport, Ranks, RunComparison, RunMetrics, StepCurve
-from ms_tune.metrics.sanity_checks import impossible, of_file, of_run
 from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.metrics.work import Convention
 from ms_tune.readers.logged_steps import LoggedTraining
@@ -25,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.request import MetricsRequest
-    from ms_tune.metrics.result import DataProblem
+    from ms_tune.metrics.result import MetricsRequest
     from ms_tune.readers.logged_steps import RankSteps, TrainingLog
     from ms_tune.text import Message
 
@@ -40,7 +47,7 @@ class _Source:
 
     path: Path
     runs: tuple[LoggedTraining, ...]
-    problems: tuple[DataProblem, ...]
+    problems: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class _Given:
     job: JobFacts | None
 
 
-def measured(
+def measure_runs(
     logs: Sequence[Path],
     request: MetricsRequest,
     baseline: Path | None = None,
@@ -71,31 +78,32 @@ def measured(
         UsageError: The device is not known.
         ConfigError: The config cannot be read, or a size is missing that its operations follow from.
     """
-    peak = _peak(request)
-    job = _job(request)
-    sources = _read([*logs, *([baseline] if baseline else [])], on_bytes)
+    peak = _device_peak(request)
+    job = _job_facts(request)
+    sources = _read_sources([*logs, *([baseline] if baseline else [])], on_bytes)
     problems = tuple(problem for source in sources for problem in source.problems)
     before = replace(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
     )
     compared = sources.pop() if baseline else None
     given = _Given(request, peak, job)
-    runs = [_run(source.path, place, run, given) for source in sources for place, run in _numbered(source)]
-    given = replace(given, request=before, job=job if before.cards == request.cards else _job(before))
-    others = [_run(compared.path, place, run, given) for place, run in _numbered(compared)] if compared else []
-    return MetricsReport(tuple(runs), tuple(others), _compared(runs, others), problems)
+    runs = [_measure_run(source.path, place, run, given) for source in sources for place, run in _numbered_runs(source)]
+    given = replace(given, request=before, job=job if before.cards == request.cards else _job_facts(before))
+    others = (
+        [_measure_run(compared.path, place, run, given) for place, run in _numbered_runs(compared)] if compared else []
+    )
+    return MetricsReport(tuple(runs), tuple(others), _compare_longest(runs, others), problems)
 
 
-def _job(request: MetricsRequest) -> JobFacts | None:
-    """What the config tells of a job on the run's cards."""
+def _job_facts(request: MetricsRequest) -> JobFacts | None:
     return read_job(request.config, request.version, request.cards) if request.config else None
 
 
-def _numbered(source: _Source) -> Iterator[tuple[int, LoggedTraining]]:
+def _numbered_runs(source: _Source) -> Iterator[tuple[int, LoggedTraining]]:
     return enumerate(source.runs, start=1)
 
 
-def _peak(request: MetricsRequest) -> tuple[float, Message] | None:
+def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
     if request.peak_tflops is not None:
         return request.peak_tflops, msg("metrics.source.option")
     if request.chip is None:
@@ -107,7 +115,7 @@ def _peak(request: MetricsRequest) -> tuple[float, Message] | None:
     return found.tflops, msg(f"metrics.source.chip.{found.basis}", chip=found.name)
 
 
-def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
+def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
     files = {path: find_logs(path) for path in paths}
     total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
     done = 0
@@ -120,8 +128,8 @@ def _read(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_
     found = []
     for path in paths:
         logs = _with_steps(files[path], count)
-        problems = tuple(problem for log in logs for problem in of_file(log))
-        found.append(_Source(path, _together([log.runs for log in logs], [log.rank for log in logs]), problems))
+        problems = tuple(problem for log in logs for problem in doubts_of_file(log))
+        found.append(_Source(path, _join_ranks([log.runs for log in logs], [log.rank for log in logs]), problems))
     return found
 
 
@@ -135,17 +143,14 @@ def _with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[Tra
     for file in files:
         try:
             found.append(read_training_log(file, count))
-        except TraceError as error:
-            if error.message.id != "trace.steps.none":
-                raise
+        except NoStepsError as error:
             without = without or error
     if without is not None and not found:
         raise without
     return found
 
 
-def _together(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | None]) -> tuple[LoggedTraining, ...]:
-    """The k-th runs of several ranks' logs as one."""
+def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | None]) -> tuple[LoggedTraining, ...]:
     if len(runs) == 1:
         return tuple(runs[0])
     whole = []
@@ -160,12 +165,16 @@ def _together(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | No
     return tuple(whole)
 
 
-def _run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:
-    steps = _main(run)
+def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:
+    steps = _main_rank(run)
     times = step_times(steps, run.remarks)
     inputs = inputs_of(steps, given.request, times.median, given.peak, given.job)
     convention = given.request.convention
-    figures = [*throughput(inputs), *utilisation(inputs, convention, fastest_peak()), *_of_job(given.job)]
+    figures = [
+        *throughput_figures(inputs),
+        *utilisation_figures(inputs, convention, fastest_peak()),
+        *_of_job(given.job),
+    ]
     rate = model_rate(inputs)
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
@@ -176,13 +185,14 @@ def _run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMe
         first_step=steps.number[0],
         last_step=steps.number[-1],
         times=times,
-        ranks=_ranks(run),
+        ranks=_compare_ranks(run),
         figures=tuple(figures),
-        counted_otherwise=_otherwise(given.job, convention, figures),
+        counted_otherwise=_other_conventions(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
-        problems=(*of_run(run, steps, times), *impossible(steps.form, inputs, rate, fastest_peak())),
-        curve=_curve(steps, {one.number for one in times.outliers}),
+        about_steps=tuple(doubts_of_run(run, steps, times)),
+        impossible=tuple(impossible_figures(steps.form, inputs, rate, fastest_peak())),
+        curve=_thin_curve(steps, {one.number for one in times.outliers}),
         ordered=tuple(sorted(steps.seconds[1:])),
     )
 
@@ -194,7 +204,7 @@ def _of_job(job: JobFacts | None) -> Iterator[Figure]:
         yield Figure("bubble", job.bubble, formula)
 
 
-def _otherwise(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
+def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequence[Figure]) -> tuple[Counted, ...]:
     """MFU and HFU by the conventions that are not chosen; nothing where they take what no device does."""
     mfu = next((figure.value for figure in figures if figure.name == "mfu"), None)
     if job is None or mfu is None:
@@ -208,7 +218,7 @@ def _otherwise(job: JobFacts | None, chosen: Convention, figures: Sequence[Figur
     )
 
 
-def _main(run: LoggedTraining) -> RankSteps:
+def _main_rank(run: LoggedTraining) -> RankSteps:
     """The rank that stands for the run: it has most steps, and of these most with operations and with losses."""
 
     def told(steps: RankSteps) -> tuple[int, int, int]:
@@ -221,7 +231,7 @@ def _main(run: LoggedTraining) -> RankSteps:
     return max(run.ranks, key=told)
 
 
-def _ranks(run: LoggedTraining) -> Ranks:
+def _compare_ranks(run: LoggedTraining) -> Ranks:
     able = [steps for steps in run.ranks if len(steps) > 1]
     if len(able) < 2:  # noqa: PLR2004 - one rank is beside no other
         return Ranks(len(run.ranks))
@@ -230,7 +240,7 @@ def _ranks(run: LoggedTraining) -> Ranks:
     return Ranks(len(run.ranks), min(medians, key=lambda one: one[0])[0], *slowest)
 
 
-def _curve(steps: RankSteps, kept: set[int]) -> StepCurve:
+def _thin_curve(steps: RankSteps, kept: set[int]) -> StepCurve:
     every = max(-(-len(steps) // _POINTS), 1)
     places = [place for place in range(len(steps)) if place % every == 0 or steps.number[place] in kept]
     return StepCurve(
@@ -240,7 +250,7 @@ def _curve(steps: RankSteps, kept: set[int]) -> StepCurve:
     )
 
 
-def _compared(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics]) -> RunComparison | None:
+def _compare_longest(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics]) -> RunComparison | None:
     able = [run for run in runs if run.times.median is not None]
     others = [run for run in baseline if run.times.median is not None]
     if not able or not others:
@@ -252,11 +262,12 @@ def _compared(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics]) -> Run
     each = (1 + CONFIDENCE) / 2
     mine, theirs = median_interval(run.ordered, each), median_interval(before.ordered, each)
     low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)
-    return RunComparison(run, before, run.times.median / before.times.median, low, high, *_linearity(run, before))
+    return RunComparison(
+        run, before, run.times.median / before.times.median, low, high, *_linearity_figures(run, before)
+    )
 
 
-def _linearity(run: RunMetrics, before: RunMetrics) -> tuple[Figure | None, Figure | None]:
-    """Throughput of a card beside that of the baseline's cards, and by the guide's formula."""
+def _linearity_figures(run: RunMetrics, before: RunMetrics) -> tuple[Figure | None, Figure | None]:
     mine, theirs = run.value("samples_per_second_per_card"), before.value("samples_per_second_per_card")
     if not mine or not theirs:
         return None, None

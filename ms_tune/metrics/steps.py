@@ -57,7 +57,7 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
     middle = median(ordered) if ordered else None
     spread = median(sorted(abs(time - middle) for time in ordered)) if middle is not None else None
     low, high = median_interval(ordered, CONFIDENCE) or (None, None)
-    outliers = _outliers(steps, middle, spread, remarks) if middle is not None and spread is not None else []
+    outliers = _find_outliers(steps, middle, spread, remarks) if middle is not None and spread is not None else []
     outliers.sort(key=lambda one: -one.seconds)
     return StepTimes(
         count=len(times),
@@ -71,16 +71,16 @@ def step_times(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         mean=math.fsum(ordered) / len(ordered) if ordered else None,
         outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.number)),
         outlier_count=len(outliers),
-        resolution=_resolution(steps),
-        averaged=stride(steps),
+        resolution=_clock_resolution(steps),
+        averaged=steps_per_line(steps),
     )
 
 
-def _resolution(steps: RankSteps) -> float:
+def _clock_resolution(steps: RankSteps) -> float:
     return 0.001 if steps.whole_ms else 0.0001
 
 
-def stride(steps: RankSteps) -> int:
+def steps_per_line(steps: RankSteps) -> int:
     """How many steps a line stands for: what the counter usually rises by."""
     rises = [*map(sub, steps.number[1:], steps.number)]
     return max(int(median(rises)), 1) if rises else 1
@@ -113,9 +113,9 @@ def median_interval(ordered: Sequence[float], confidence: float) -> tuple[float,
     return (ordered[place], ordered[count - 1 - place]) if place >= 0 else None
 
 
-def _outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
+def _find_outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
     # Of times in whole milliseconds two neighbours may be as good as equal.
-    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _resolution(steps))
+    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _clock_resolution(steps))
     beside: dict[int, set[str]] = {}
     for remark in remarks:
         beside.setdefault(remark.step, set()).add(remark.kind)

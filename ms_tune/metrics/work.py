@@ -81,7 +81,7 @@ def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
     for convention in Convention:
         forward = again = 0
         for layer in layers:
-            scores = _scores(widths, convention)
+            scores = _counted_score_flops(widths, convention)
             one = layer_flops(widths, experts=layer.experts) - score_flops(widths) + scores
             forward += one + (prediction_flops(widths) if layer.prediction else 0)
             if layer.recompute is RecomputeMode.FULL:
@@ -94,6 +94,6 @@ def work_of(widths: Widths, layers: Sequence[LayerWork]) -> Work:
     return Work(model, hardware)
 
 
-def _scores(widths: Widths, convention: Convention) -> int:
+def _counted_score_flops(widths: Widths, convention: Convention) -> int:
     whole = score_flops(widths)
     return {Convention.FULL: whole, Convention.CAUSAL: whole // 2, Convention.SIX_N: 0}[convention]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from ms_tune.dialects.layer_plan import MINDFORMERS
-from ms_tune.readers.recompute_log import LoggedRecompute
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS
+from ms_tune.enums import RecomputeMode
+from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
+from ms_tune.facts.releases import VERSIONS
+from ms_tune.normalize.run import normalize
+from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, find_logs, read_lines, read_recompute_log
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.job.job import Job
     from ms_tune.readers.recompute_log import RecomputeLog
+    from ms_tune.text import Message
 
 ANY = object()  # what is logged, if anything, cannot be foretold: the model's modules are not known
 COMM = "select comm recompute"
@@ -116,3 +125,245 @@ class OneLog:
             said = None if wrong is None else str(wrong.value)
             text = ", ".join(map(str, planned)) if planned else None
             yield LogDifference(self._log.path, wrong.number if wrong else None, what, layer, text, said)
+
+
+_SECTIONS = ("parallel_config", "recompute_config", "swap_config")
+_WHOLE_LAYERS = {"full recompute", "layer swap"}
+
+
+class LogVerdict(str, Enum):
+    """Whether the job did what the config says."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    UNREADABLE = "unreadable"  # what can be read agrees, but not all of it can
+    UNKNOWN = "unknown"  # the log agrees, but nobody can tell whether operators that it does not name are there
+
+
+_AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One layer: what was planned for it and what logs say about it."""
+
+    plan: LayerSpec
+    planned: tuple[str, ...]  # the lines that its plan makes
+    logged: tuple[str, ...]  # the lines that are there
+    agrees: bool | None  # whether they are the same; None if no log speaks of its stage, or if that is not known
+    known: bool = True  # false where a line is not there that an operator would make which the model may not have
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A plan beside the logs of a job."""
+
+    plan: LayerPlan
+    logs: tuple[RecomputeLog, ...]  # the logs that were read
+    verdict: LogVerdict  # whether they agree
+    differences: tuple[LogDifference, ...]  # all of them, in the order in which the framework logs
+    # Lines that are damaged, or where a log ends early: the file, and the line from 1.
+    unreadable: tuple[tuple[Path, int], ...]
+    why: tuple[Message, ...]  # what explains the first difference, as far as that can be told
+    layers: tuple[LayerState, ...]  # every layer of the plan
+    # Lines that are not there, by name and layer, and need not be: the model's modules are not known, and an operator
+    # that it does not have is logged nowhere.
+    unknown: tuple[tuple[str, int], ...] = ()
+
+
+def compare(job: Job, paths: Sequence[Path]) -> Compared:
+    """Put a config's plan beside logs, which may be folders of them.
+
+    Args:
+        job: The job.
+        paths: Logs of its ranks.
+
+    Raises:
+        ConfigError: The config is wrong.
+        TraceError: A log cannot be read, or none says anything about layers.
+        UnsupportedError: The config's framework does not log what it sets.
+    """
+    plan = normalize(job)
+    if plan.dialect == MINDSPEED_MS:
+        raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
+    logs = tuple(read_recompute_log(path) for path in chain.from_iterable(map(find_logs, paths)))
+    result = compare_plan(plan, logs)
+    if result.verdict is LogVerdict.DIFFERS:
+        why = tuple(_reasons(result, job))
+        result = replace(result, why=why)
+    return result
+
+
+def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
+    """Put a plan beside logs that were read.
+
+    Raises:
+        TraceError: No log says anything about layers, although the plan does.
+    """
+    expected = read_lines(plan.log)
+    wanted = _wanted(plan, expected)
+    if (expected.lists or wanted) and not any(log.runs for log in logs):
+        silent = [log for log in logs if expected.lists or not log.framework]
+        if silent:
+            raise TraceError(
+                msg("against.nothing"), msg("against.nothing.hint"), path=silent[0].path, line=silent[0].lines
+            )
+    found: list[LogDifference] = []
+    unreadable: list[tuple[Path, int]] = []
+    unknown: set[tuple[str, int]] = set()
+    covered: set[int] = set()
+    for log in logs:
+        one = OneLog(plan, expected, wanted, log)
+        found += one.differences()
+        covered |= one.layers
+        unreadable += one.unreadable
+        unknown |= one.unknown
+    if not covered:
+        covered = {layer.layer for layer in plan.layers}
+        unknown = {key for key, values in wanted.items() if ANY in values}
+        found += (
+            [LogDifference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
+        )
+    unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # another rank tells
+    states = tuple(_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
+    verdict = LogVerdict.UNKNOWN if unknown else LogVerdict.SAME
+    verdict = LogVerdict.DIFFERS if found else LogVerdict.UNREADABLE if unreadable else verdict
+    left = tuple(sorted(unknown, key=lambda key: (key[1], key[0])))
+    return Compared(plan, tuple(logs), verdict, tuple(found), tuple(dict.fromkeys(unreadable)), (), states, left)
+
+
+def _wanted(plan: LayerPlan, expected: LoggedRecompute) -> Wanted:
+    """What has to be logged at each layer: the lines where they follow from the config, else that there is one."""
+    wanted: Wanted = {key: [line.value for line in lines] for key, lines in expected.layers.items()}
+    static = plan.dialect == MINDFORMERS
+    exact = {what for what, _ in wanted}
+    if plan.matches is not None or exact - _WHOLE_LAYERS:
+        return wanted  # the model's modules are known
+    known = _WHOLE_LAYERS if exact or not static else set()
+    by_flag = static and (plan.formative or {}).get("layer_recompute") is True  # with swap on, this one logs nothing
+    for layer in plan.layers:
+        for what, patterns in _settings(layer, static=static):
+            if patterns and what not in known and not (by_flag and what == "full recompute"):
+                wanted[what, layer.layer] = [patterns[0] if what == "layer swap" else ANY if patterns[0] else ""]
+    return wanted
+
+
+def _settings(layer: LayerSpec, *, static: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """What a layer's plan has the framework log, by the name that it logs it under."""
+    full = layer.recompute is RecomputeMode.FULL
+    yield "full recompute", [""] if full else []
+    if not full or not static:
+        yield "select recompute", layer.select_patterns
+        if static:  # the dynamic graph logs it only where the model is split
+            yield COMM, layer.comm_patterns
+    yield "select recompute exclude" if static else "exclude recompute", layer.select_excludes
+    yield f"{COMM} exclude", layer.comm_excludes
+    yield "layer swap", [str(swap.prefetch) if static else "" for swap in layer.swap if not swap.target]
+    yield "op_swap" if static else "select swap", [swap.target for swap in layer.swap if swap.target]
+
+
+def _states(  # noqa: PLR0913, PLR0917 - what was planned, what was found
+    plan: LayerPlan,
+    wanted: Wanted,
+    logs: Sequence[RecomputeLog],
+    covered: set[int],
+    found: Iterable[LogDifference],
+    unknown: set[int],
+) -> Iterator[LayerState]:
+    wrong = {one.layer for one in found}
+    planned: dict[int, list[str]] = {}
+    logged: dict[int, dict[str, None]] = {}
+    for (what, layer), values in wanted.items():
+        planned.setdefault(layer, []).append(_shown(what, [value for value in values if value is not ANY]))
+    for log in logs:
+        for (what, layer), lines in (log.runs[-1].layers if log.runs else {}).items():
+            logged.setdefault(layer, {})[_shown(what, [line.value for line in lines])] = None
+    for one in plan.layers:
+        number = one.layer
+        known = number not in unknown
+        agrees = False if number in wrong else True if known and number in covered else None
+        yield LayerState(one, tuple(planned.get(number, ())), tuple(logged.get(number, ())), agrees, known)
+
+
+def _shown(what: str, values: Sequence[object]) -> str:
+    texts = [str(value) for value in values if value != ""]
+    return f"{what}: {' | '.join(texts)}" if texts else what
+
+
+def _reasons(result: Compared, job: Job) -> Iterator[Message]:
+    """What explains the first difference, what is most certain first."""
+    first = result.differences[0]
+    log = next(one for one in result.logs if one.path == first.log)
+    run = log.runs[-1] if log.runs else LoggedRecompute()
+    if result.plan.failure is not None:
+        yield msg("against.why.refused", version=result.plan.framework_version)
+    yield from _given(run, job.written.data)
+    yield from _placement(result.plan, run)
+    if len(run.layers.get((first.what, -1 if first.layer is None else first.layer), ())) > 1:
+        yield msg("against.why.twice", what=first.what, layer=first.layer)
+    for number, earlier in enumerate(log.runs[:-1], start=1):
+        before = type(log)(log.path, log.rank, (earlier,), log.lines, log.framework)
+        if compare_plan(result.plan, [before]).verdict in _AGREES:
+            yield msg("against.why.earlier", number=number, count=len(log.runs), line=min(earlier.numbers))
+            break
+    for version in VERSIONS:
+        if version != result.plan.framework_version and _would_agree(job.for_release(version), result):
+            yield msg("against.why.release", version=version, planned=result.plan.framework_version)
+            break
+    if first.layer is not None and run.lists and first.what != "full recompute":
+        yield msg("against.why.modules")
+    if not log.runs:
+        yield msg("against.why.silent")
+
+
+def _would_agree(job: Job, result: Compared) -> bool:
+    """Whether the job read for another release agrees with the logs."""
+    try:
+        return compare_plan(job.plan, result.logs).verdict in _AGREES
+    except MsTuneError:
+        return False
+
+
+def _given(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
+    """Values of the config that the job had otherwise: another file, or its command line."""
+    for section in _SECTIONS:
+        line, written = run.given.get(section), data.get(section)
+        if line is None or not isinstance(line.value, dict) or not isinstance(written, dict):
+            continue
+        for key, value in written.items():
+            if key in line.value and line.value[key] != value:
+                given = line.value[key]
+                yield msg("against.why.given", key=f"{section}.{key}", given=given, written=value, line=line.number)
+
+
+def _placement(plan: LayerPlan, run: LoggedRecompute) -> Iterator[Message]:
+    lines = run.lists.get(PLACEMENT, ())
+    rows = next((line.value for line in lines if not line.damaged), None)
+    if plan.placement is None:
+        return
+    if rows is None:
+        spoken = {layer for _, layer in run.layers}
+        if spoken and max(spoken) >= len(plan.layers):
+            yield msg("against.why.layers", logged=max(spoken) + 1, planned=len(plan.layers))
+        return
+    if not _is_table(rows) or rows == [list(row) for row in plan.placement]:
+        return
+    assert isinstance(rows, list)  # noqa: S101 - just seen
+    logged, planned = sum(map(sum, rows)), sum(map(sum, plan.placement))
+    if logged != planned:
+        yield msg("against.why.layers", logged=logged, planned=planned)
+    if (len(rows), len(rows[0])) != (len(plan.placement), len(plan.placement[0])):
+        names = {"stages": len(rows[0]), "chunks": len(rows)}
+        yield msg("against.why.stages", **names, planned=len(plan.placement[0]), planned_chunks=len(plan.placement))
+    else:
+        base = logged // (len(rows) * len(rows[0]))
+        yield msg("against.why.offset", offset=[[count - base for count in row] for row in rows])
+
+
+def _is_table(rows: object) -> bool:
+    return (
+        isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, list) and row and all(isinstance(one, int) for one in row) for row in rows)
+        and len({len(row) for row in rows}) == 1
+    )

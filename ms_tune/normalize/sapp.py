@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.inputs import is_patterns
@@ -21,9 +22,7 @@ from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import counterpart, models
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
-from ms_tune.normalize.convert import convert_named, side_in, side_of
-from ms_tune.normalize.convert_layers import Converted, convert
-from ms_tune.normalize.read_back import TargetDialect, with_experts
+from ms_tune.normalize.convert import TargetDialect, convert_named, side_in, side_of, with_experts
 from ms_tune.normalize.run import normalize
 from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, plan_of, settled
 from ms_tune.source.edit import same_data

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects.convert_layers import Converted
 from ms_tune.dialects.megatron.arguments import command_of, without_unset
-from ms_tune.dialects.megatron.detect import release_taking
-from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, plan_of
-from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError
-from ms_tune.facts.releases import release_for
-from ms_tune.job.checkout import find_checkout
-from ms_tune.source.shell.line_ends import RETURN
+from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
+from ms_tune.dialects.megatron.inputs import DESTINATIONS
+from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
+from ms_tune.dialects.megatron.write import canonical, same_layers, without_idle
+from ms_tune.enums import Dialect, LayerKind
+from ms_tune.errors import ConfigError, UsageError
+from ms_tune.facts.megatron import names_by_dest
+from ms_tune.job.script_arguments import release_of_scripts
+from ms_tune.normalize.convert import convert_named, megatron_side, note
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.source.shell.line_ends import RETURN, as_written
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from typing import NoReturn
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
+    from ms_tune.normalize.convert import TargetDialect
     from ms_tune.source.shell.read import Launches
+    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +80,6 @@ def _in_windows(one: ProgramPlan) -> ProgramPlan:
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
 
-def release_of_scripts(script: Launches, version: str | None) -> str:
-    """The release of MindSpeed-LLM that a script is read for.
-
-    Args:
-        script: What the script starts.
-        version: The release that was asked for; without one, it is that of the sources in which the script lies, or else the
-            one that takes the most of the arguments.
-
-    Raises:
-        ConfigError: What it does with layers is not known.
-        UnsupportedError: There is none.
-    """
-    path = script.file.path
-    checkout = find_checkout(path)
-    if checkout is not None and checkout.own_parser is not None:
-        raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
-    if version is None:
-        around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
-        release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
-    else:
-        release = release_for(Dialect.MEGATRON, version).version
-    if release not in SERVED:
-        raise ConfigError(msg("megatron_layers.release", release=release, served=", ".join(SERVED)), path=path)
-    return release
-
-
 def _planned(path: Path, command: ProgramArguments, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
@@ -114,3 +98,221 @@ def _planned(path: Path, command: ProgramArguments, *, supposing: bool) -> Progr
     files = {piece.place.file.path for one in command.launch.arguments for piece in one.pieces}
     read = tuple(sorted(str(one) for one in files if one != path))
     return ProgramPlan(command.launch.name, line, plan._replace(read_from=read))
+
+
+# What stands for a program without experts, and with, where its layers' counterparts are looked up.
+_DENSE, _SPARSE = "megatron", "megatron-experts"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedProgram:
+    """One program in another dialect."""
+
+    program: ProgramPlan  # the program, with what its layers do
+    settings: Converted | None  # the settings that do the same; None if what its layers do is not known
+
+
+def convert_script(
+    path: Path, target: TargetDialect, text: str | None = None, version: str | None = None
+) -> tuple[ConvertedProgram, ...]:
+    """The settings that do in another dialect what the programs of a script do.
+
+    Layers that do nothing (``--noop-layers``) are no layers anywhere else: the others are counted without them.
+
+    Args:
+        path: The script.
+        target: The other dialect and its release.
+        text: The script's text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError, UnsupportedError: As :func:`ms_tune.normalize.script.normalize_script` says.
+    """
+    programs = normalize_script(path, text, version)
+    return tuple(ConvertedProgram(one, _converted(one.plan, target) if one.plan else None) for one in programs)
+
+
+def _converted(plan: LayerPlan, target: TargetDialect) -> Converted:
+    problems = list(plan.problems)
+    if plan.failure is not None:
+        note(problems, "no-plan", Severity.ERROR)
+        return Converted({}, tuple(problems), target.release)
+    idle = sum(layer.kind is LayerKind.NOOP for layer in plan.layers)
+    plan = without_idle(plan)
+    if idle and target.dialect is not Dialect.MEGATRON:
+        note(problems, "idle", Severity.INFO, count=idle)
+    experts = [layer.layer for layer in plan.layers if layer.kind is LayerKind.EXPERTS]
+    ahead = sum(layer.kind is LayerKind.PREDICTION for layer in plan.layers)
+    here = megatron_side(_SPARSE if experts else _DENSE, plan.layers, experts, ahead)
+    return convert_named(plan._replace(problems=()), here, target, problems)
+
+
+# What takes the settings of recomputation for something that is not seen in the layers.
+_USED_OTHERWISE = (
+    *("adaptive_memory_optimization", "adaptive_recompute_device_swap", "adaptive_recompute_device_size"),
+    *("recompute_module_list", "smart_swap", "swap_layer_input"),
+)
+_OF_PLACEMENT = ("noop", "layer_list", "unaligned")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An argument that stays although it could be written otherwise."""
+
+    line: int  # the line of the program
+    words: str  # what was to be written; the name alone of what was to be left out
+    out: bool  # whether it was to be left out
+    reason: Message  # why it stays
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitScript:
+    """A script whose programs are given nothing that is ignored."""
+
+    original: str  # the text as it was read
+    text: str  # the whole text
+    count: int  # how many arguments were changed
+    left: tuple[Left, ...]  # the arguments that stay, and why
+    # What the layers of its programs do then; None for a program whose layers are not known.
+    plans: tuple[LayerPlan | None, ...]
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether lines end as in Windows; they stay so."""
+        return RETURN in self.original
+
+
+def explicit_script(path: Path, text: str | None = None, version: str | None = None) -> ExplicitScript:
+    """The script with what is ignored left out and what reaches too far cut to what it reaches. No file is written.
+
+    Args:
+        path: The script.
+        text: Its text, if that is known.
+        version: The release of MindSpeed-LLM; None for the default.
+
+    Raises:
+        ConfigError: The script cannot be read or starts no such program, or its arguments are beyond all bounds.
+        UsageError: The frameworks refuse the arguments of a program.
+        UnsupportedError: The release is not served.
+    """
+    original = content(path) if text is None else text
+    script = read_launches(path, original)
+    release = release_of_scripts(script, version)
+    plans = _plans(script, release)
+    if all(plan is None for plan in plans):
+        _refuse_unknown(script, release)
+    count, left = 0, list[Left]()
+    for number, plan in enumerate(plans):
+        command = command_of(script.launches[number], release)
+        if command is None or plan is None:
+            continue
+        if len(command.given) > _MOST_ARGUMENTS:
+            many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
+            raise ConfigError(many, path=path, line=command.launch.place.span.line)
+        wanted = _wanted(command)
+        for dest, value in chain(_twice(command), wanted.items()):
+            change = _change(script, release, number, dest, value)
+            if change is None:
+                continue
+            try:
+                again = with_change(script, release, number, change)
+                _prove(again, release, plans)
+            except EditRefusedError as refusal:
+                line = command.launch.place.span.line
+                left.append(Left(line, change.words, change.values is None, refusal.message))
+            else:
+                script, count = again, count + 1
+    return ExplicitScript(original, as_written(original, script.file.text), count, tuple(left), _plans(script, release))
+
+
+def _plans(script: Launches, release: str) -> tuple[LayerPlan | None, ...]:
+    """The plan of every launch; None for other programs, and where it cannot be known."""
+    found: list[LayerPlan | None] = []
+    for launch in script.launches:
+        command = command_of(launch, release)
+        found.append(None)
+        if command is None:
+            continue
+        try:
+            plan = plan_of(command)
+        except NotEvaluableError:
+            continue
+        if plan.failure is not None:
+            problem = plan.problems[0]
+            text = msg("megatron_layers.not-written", line=launch.place.span.line, what=problem.message)
+            raise UsageError(text, problem.help)
+        found[-1] = plan
+    return tuple(found)
+
+
+def _refuse_unknown(script: Launches, release: str) -> NoReturn:
+    """Nothing is known of any program's layers.
+
+    Raises:
+        ConfigError: Always; its text names the first value that is not known.
+    """
+    path = script.file.path
+    for launch in script.launches:
+        command = command_of(launch, release)
+        if command is not None:
+            try:
+                inputs_of(command)
+            except NotEvaluableError as error:
+                text = msg("megatron_layers.not-evaluable", unknown=error.variable, argument=error.argument)
+                raise ConfigError(text, path=path, line=launch.place.span.line) from error
+    raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
+
+
+def _wanted(command: ProgramArguments) -> Mapping[str, object]:
+    """New values by destination."""
+    fields = canonical(inputs_of(command))
+    if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
+        fields = {field: value for field, value in fields.items() if field in _OF_PLACEMENT}
+    return {DESTINATIONS[field]: value for field, value in fields.items()}
+
+
+_EARLIER = object()
+_MOST_TWICE = 8  # the script is read anew for each
+_MOST_ARGUMENTS = 1_000
+
+
+def _twice(command: ProgramArguments) -> Iterator[tuple[str, object]]:
+    """The destinations that are written more than once, as often as one of them is to go."""
+    known = names_by_dest(command.release)
+    for dest in DESTINATIONS.values():
+        written = sum(one.name in known.get(dest, ()) for one in command.given)
+        yield from ((dest, _EARLIER) for _ in range(min(written - 1, _MOST_TWICE)))
+
+
+def _change(script: Launches, release: str, number: int, dest: str, value: object) -> ArgumentChange | None:
+    """The change as the script stands now; None if it is made already."""
+    command = command_of(script.launches[number], release)
+    known = names_by_dest(release).get(dest, ())
+    places = [at for at, one in enumerate(command.given) if one.name in known] if command else []
+    if command is None or not places:
+        return None
+    if value is _EARLIER:
+        return ArgumentChange(places[0], command.given[places[0]].name, None)
+    given = command.given[places[-1]]
+    if value is None or value is False:
+        return ArgumentChange(places[-1], given.name, None)
+    texts = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+    return ArgumentChange(places[-1], given.name, texts) if texts != tuple(one.text for one in given.values) else None
+
+
+def _prove(script: Launches, release: str, plans: tuple[LayerPlan | None, ...]) -> None:
+    """Every program has the layers that it had.
+
+    Raises:
+        EditRefusedError: One has not.
+    """
+    again: list[LayerPlan | None]
+    try:
+        again = list(_plans(script, release))
+    except (ConfigError, UsageError):
+        again = []
+    same = [
+        one is other or (one and other and same_layers(one, other)) for one, other in zip(plans, again, strict=False)
+    ]
+    if len(again) != len(plans) or not all(same):
+        raise EditRefusedError(msg("edits.script.other-layers"))

@@ -45,8 +45,7 @@ class Improved:
     floor: int  # no placement is lower than this, by proof
 
 
-def _cost(lives: BlockLives) -> float:
-    """Seconds that one unit of work, as :class:`~ms_tune.packing.engine.PackedOrder` counts it, takes."""
+def _work_seconds(lives: BlockLives) -> float:
     count = max(len(lives.lower), 1)
     least, for_block, for_tick = _NODE_COST
     span = float((lives.upper - lives.lower).sum()) / count
@@ -78,19 +77,19 @@ def improve_exactly(
     """
     floor, height = bounds
     order = np.lexsort((problem.size, lives.upper, lives.lower))
-    blocks = problem.take(order)
+    blocks = problem.take_rows(order)
     lives = BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
-    step = _step(problem)
+    step = _height_step(problem)
     failures = np.zeros(lives.ticks + 1, np.float64)
     best: NDArray[np.int64] | None = None
-    preferences = _preferences(blocks, lives, failures)
-    cost, turn, used = _cost(lives), 0, 0.0
+    preferences = _search_preferences(blocks, lives, failures)
+    cost, turn, used = _work_seconds(lives), 0, 0.0
     while height > floor and (left := tell(height, used)) > 0:
         tasks = []
         for _ in range(engine.searches):
             preferred, nodes = next(preferences)
-            capacity = _target(turn, (floor, height), step, problem.capacity)
-            tasks.append(_task(blocks, lives, preferred, capacity))
+            capacity = _next_height(turn, (floor, height), step, problem.capacity)
+            tasks.append(_make_task(blocks, lives, preferred, capacity))
             turn += 1
         results = engine.search(tasks, nodes, int(left / cost), failures)
         used = cost * sum(found.work for found in results) / len(tasks)
@@ -106,7 +105,7 @@ def improve_exactly(
     return Improved(best, height, min(floor, height))
 
 
-def _target(turn: int, bounds: tuple[int, int], step: int, capacity: int | None) -> int:
+def _next_height(turn: int, bounds: tuple[int, int], step: int, capacity: int | None) -> int:
     """The height to try next: mostly the capacity that is asked for until it is reached, then one within the bounds."""
     floor, height = bounds
     if capacity is not None and floor <= capacity < height and turn % _EASIER:
@@ -116,29 +115,28 @@ def _target(turn: int, bounds: tuple[int, int], step: int, capacity: int | None)
     return max(floor, min(target, height - step))
 
 
-def _task(blocks: PackingProblem, lives: BlockLives, preferred: _Preferred, capacity: int) -> PackingTask:
+def _make_task(blocks: PackingProblem, lives: BlockLives, preferred: _Preferred, capacity: int) -> PackingTask:
     order = np.argsort(-preferred.most, kind="stable").astype(np.int32)
     items = Items(lives, blocks.size, blocks.alignment)
-    tie = None if preferred.tie is None else _ranks(np.argsort(-preferred.tie, kind="stable").astype(np.int32))
-    return PackingTask(items, _ranks(order), twins_of(items, order), capacity, tie)
+    tie = None if preferred.tie is None else _ranks_in_order(np.argsort(-preferred.tie, kind="stable").astype(np.int32))
+    return PackingTask(items, _ranks_in_order(order), twins_of(items, order), capacity, tie)
 
 
-def _ranks(order: NDArray[np.int32]) -> NDArray[np.int32]:
+def _ranks_in_order(order: NDArray[np.int32]) -> NDArray[np.int32]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(1, len(order) + 1)
     return rank
 
 
-def _step(problem: PackingProblem) -> int:
+def _height_step(problem: PackingProblem) -> int:
     """All heights of placements that rest on each other are multiples of this."""
     aligned = problem.alignment[problem.alignment > 1]
     return max(1, int(np.gcd.reduce(np.concatenate((problem.size, aligned)))))
 
 
-def _preferences(
+def _search_preferences(
     blocks: PackingProblem, lives: BlockLives, failures: NDArray[np.float64]
 ) -> Iterator[tuple[_Preferred, int]]:
-    """For every search: what is preferred, by block, and how many nodes it may take."""
     random = np.random.default_rng(0)
     span = (lives.upper - lives.lower).astype(np.float64)
     size = blocks.size.astype(np.float64)
@@ -148,7 +146,7 @@ def _preferences(
     most = np.array([part.max() for part in live]) / peak
     mean = np.array([part.mean() for part in live]) / peak
     area = size * span
-    meets = _meetings(lives)
+    meets = _count_meetings(lives)
     kinds = [
         _Preferred(each, None)
         for each in (
@@ -156,15 +154,18 @@ def _preferences(
             # Keys one after the other, as MiniMalloc orders blocks (its talk at ASPLOS 2024): where many blocks live at the
             # peak, what decides is the second key.
             *(
-                _by(most, lifetime, size),
-                _by(most, size * lifetime),
-                _by(lifetime, size, most),
-                _by(most, span, lifetime),
+                _prefer_by(most, lifetime, size),
+                _prefer_by(most, size * lifetime),
+                _prefer_by(lifetime, size, most),
+                _prefer_by(most, span, lifetime),
             ),
-            *(_by(blocks.upper, lifetime, size), _by(meets, most, size * lifetime)),
+            *(_prefer_by(blocks.upper, lifetime, size), _prefer_by(meets, most, size * lifetime)),
         )
     ]
-    kinds += [_Preferred(_by(most, tie), tie) for tie in (_by(lifetime, size), _by(size * lifetime, lifetime))]
+    kinds += [
+        _Preferred(_prefer_by(most, tie), tie)
+        for tie in (_prefer_by(lifetime, size), _prefer_by(size * lifetime, lifetime))
+    ]
     keys = (most, size * lifetime, lifetime, size, span, meets, blocks.lower, blocks.upper)
     turn = 0
     while True:
@@ -175,23 +176,22 @@ def _preferences(
                 turn + 1
             ):  # every time that more nodes are allowed than ever before, what is preferred is itself
                 noise = np.exp(_NOISE * random.standard_normal(len(size)))
-                noise *= _weights(lives, failures) if turn % 2 else 1.0
+                noise *= _failure_weights(lives, failures) if turn % 2 else 1.0
                 preferred = _Preferred(kind.most * noise, None if kind.tie is None else kind.tie * noise)
-            yield preferred, _NODES * luby(turn)
+            yield preferred, _NODES * luby_item(turn)
         for _ in range(_DRAWN):
             first, *others = (keys[place] for place in random.permutation(len(keys))[:3])
-            tie = _by(*others) if first is most else None
-            yield _Preferred(_by(first, *others), tie), _NODES * luby(turn)
+            tie = _prefer_by(*others) if first is most else None
+            yield _Preferred(_prefer_by(first, *others), tie), _NODES * luby_item(turn)
 
 
-def _meetings(lives: BlockLives) -> NDArray[np.int64]:
-    """By block: how many blocks live at a time when it lives."""
+def _count_meetings(lives: BlockLives) -> NDArray[np.int64]:
     ends, begins = np.sort(lives.upper), np.sort(lives.lower)
     began = np.searchsorted(begins, lives.upper, side="left")
     return np.asarray(began - np.searchsorted(ends, lives.lower, side="right"), np.int64)
 
 
-def _by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
+def _prefer_by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
     """A preference: most for the block that is first in descending order of the first key, then of the next."""
     order = np.lexsort(tuple(-np.asarray(key, np.float64) for key in reversed(keys)))
     preference = np.empty(len(order), np.float64)
@@ -199,7 +199,7 @@ def _by(*keys: NDArray[np.generic]) -> NDArray[np.float64]:
     return preference
 
 
-def _weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
+def _failure_weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.float64]:
     """By block: how often a search failed at a tick of its life, as a share of the worst tick."""
     worst = failures.max(initial=0.0)
     if worst <= 0:
@@ -209,9 +209,9 @@ def _weights(lives: BlockLives, failures: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(_LEAST_WEIGHT + shares, np.float64)
 
 
-def luby(number: int) -> int:
+def luby_item(number: int) -> int:
     """Item ``number``, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..."""
     power = 1 << number.bit_length() - 1
     if number == 2 * power - 1:
         return power
-    return luby(number - power + 1)
+    return luby_item(number - power + 1)

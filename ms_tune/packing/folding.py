@@ -45,12 +45,12 @@ class _FoldedStep(NamedTuple):
     period: int
 
     @property
-    def saved(self) -> int:
+    def saved_allocations(self) -> int:
         """Allocations that need not be planned."""
         return self.last - self.first - self.period
 
 
-def fold(problem: PackingProblem) -> Folded | None:
+def fold_steps(problem: PackingProblem) -> Folded | None:
     """The problem with its repeating steps planned as one, or None if there are none or the bound would rise much.
 
     Blocks that live across the border of a step take part in the one step from its beginning to its end. Where many do,
@@ -60,7 +60,7 @@ def fold(problem: PackingProblem) -> Folded | None:
     if count < 2 * _FEWEST_BLOCKS:
         return None
     order = np.lexsort((np.arange(count), problem.lower))
-    ordered = problem.take(order)
+    ordered = problem.take_rows(order)
     position = np.arange(count)
     # Positions at which each block lives: [begin, end). What starts at one tick starts at one position.
     begin = np.searchsorted(ordered.lower, ordered.lower, side="left")
@@ -68,7 +68,7 @@ def fold(problem: PackingProblem) -> Folded | None:
     bound = lower_bound(problem)
     change = np.bincount(begin, ordered.size, count + 1) - np.bincount(end, ordered.size, count + 1)
     sign = np.unique(np.stack((begin - position, end - position, ordered.size)), axis=1, return_inverse=True)[1]
-    for part in _parts(sign.reshape(-1), np.cumsum(change)):
+    for part in _repeated_parts(sign.reshape(-1), np.cumsum(change)):
         low, high, inside = _folded_lives(begin, end, part)
         turn = np.where(inside, (position - part.first) % part.period, -1 - position)
         keys = np.stack((turn, low, high, ordered.size, ordered.alignment))
@@ -87,7 +87,7 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numb
 
     def at(tick: Numbers) -> Numbers:
         folded = first + (tick - first) % period
-        return np.where(tick < first, tick, np.where(tick >= last, tick - part.saved, folded))
+        return np.where(tick < first, tick, np.where(tick >= last, tick - part.saved_allocations, folded))
 
     steps = (last - first) // period
     step_begin = np.clip((begin - first) // period, -1, steps)
@@ -100,16 +100,10 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numb
     return low, high, ~crosses & (step_begin >= 0) & (step_begin < steps)
 
 
-def _parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
-    """Parts that repeat, those that save most first; their borders lie where fewest bytes are live.
-
-    Args:
-        sign: By allocation: equal for those that are alike in size and relative life.
-        live: By allocation: bytes that are live then.
-    """
+def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
     found: set[_FoldedStep] = set()
-    for period in _periods(sign):
-        part = _longest(sign[:-period] == sign[period:])
+    for period in _likely_periods(sign):
+        part = _longest_alike(sign[:-period] == sign[period:])
         if part is None:
             continue
         first, last = part[0], part[1] + period
@@ -120,19 +114,19 @@ def _parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
                 begin = first + skipped * length
                 steps = (last - begin) // length
                 if steps > 1:
-                    begin += _emptiest(live[begin : begin + steps * length].reshape(-1, length))
+                    begin += _emptiest_position(live[begin : begin + steps * length].reshape(-1, length))
                     steps = (last - begin) // length
                 if steps > 1:
                     found.add(_FoldedStep(begin, begin + steps * length, length))
-    yield from sorted(found, key=lambda part: (-part.saved, part))[:_TRIES]
+    yield from sorted(found, key=lambda part: (-part.saved_allocations, part))[:_TRIES]
 
 
-def _emptiest(live: NDArray[np.float64]) -> int:
+def _emptiest_position(live: NDArray[np.float64]) -> int:
     """The position within the step, one row a step, at which fewest bytes are live in the step with most."""
     return int(live.max(axis=0).argmin())
 
 
-def _periods(sign: Numbers) -> list[int]:
+def _likely_periods(sign: Numbers) -> list[int]:
     """Frequent distances between one allocation and the next that is alike."""
     order = np.argsort(sign, kind="stable")
     same = sign[order][1:] == sign[order][:-1]
@@ -142,7 +136,7 @@ def _periods(sign: Numbers) -> list[int]:
     return [int(value) for value in values[frequent]]
 
 
-def _longest(alike: NDArray[np.bool_]) -> tuple[int, int] | None:
+def _longest_alike(alike: NDArray[np.bool_]) -> tuple[int, int] | None:
     """The longest part ``[first, last)`` of a column of truth values of which nearly all are true."""
     score = np.concatenate(([0.0], np.cumsum(alike - _LEAST_ALIKE)))
     # The lowest score up to a position never rises, so where it first is low enough for an end is found by bisection.

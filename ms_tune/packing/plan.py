@@ -14,7 +14,7 @@ import numpy as np
 
 from ms_tune.packing.engine import Items
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
-from ms_tune.packing.folding import fold
+from ms_tune.packing.folding import fold_steps
 from ms_tune.packing.placement import PackingPlan, PackingProblem, lives_of, lower_bound, most_live
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Best:
     used: float = 0.0
     late: bool = False  # whether the clock ended it
 
-    def tell(self, height: int | None, seconds: float = 0.0) -> float:
+    def report_progress(self, height: int | None, seconds: float = 0.0) -> float:
         """Tell how far it is, and count what was used; how many seconds are left."""
         self.used += seconds
         self.on_progress(PackingProgress(self.used, self.limit, self.bound, height))
@@ -81,20 +81,20 @@ class _Best:
         self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
         return 0.0 if self.late else left
 
-    def fit(self, items: Items, order: NDArray[np.int32], engine: PackingEngine) -> GapFit:
+    def try_order(self, items: Items, order: NDArray[np.int32], engine: PackingEngine) -> GapFit:
         """First fit in an order, below the best height so far; the first is always finished."""
         limit, work = _NO_LIMIT, _NO_LIMIT
         if self.height is not None:
             limit, work = self.height - 1, int((self.limit - self.used) * engine.pace)
         fit = engine.first_fit(items, order, limit, work)
-        self.tell(self.height, fit.work / engine.pace + _ORDERING * len(order))
+        self.report_progress(self.height, fit.work / engine.pace + _ORDERING * len(order))
         return fit
 
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self.height is not None and (self.height <= self.bound or self.late or self.used >= self.limit)
 
 
-def plan(
+def plan_addresses(
     problem: PackingProblem,
     engine: PackingEngine,
     seconds: float | None = None,
@@ -113,12 +113,12 @@ def plan(
         on_progress: Told now and then how far it is.
     """
     begin = time.monotonic()
-    folded = fold(problem)
+    folded = fold_steps(problem)
     smaller = folded.problem if folded else problem
     exactly = len(smaller) <= MOST_BLOCKS and engine.searches > 0
     limit = seconds or (_SEARCH_SECONDS if exactly else _SECONDS)
     enough = problem.capacity if seconds is None else None
-    result = _plan(smaller, engine, _Best(limit, 0, on_progress, begin, enough), exactly=exactly)
+    result = _make_plan(smaller, engine, _Best(limit, 0, on_progress, begin, enough), exactly=exactly)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # the folded one's may be a little higher
@@ -129,18 +129,18 @@ def plan(
     return result
 
 
-def _plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactly: bool) -> PackingPlan:
+def _make_plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactly: bool) -> PackingPlan:
     lives = lives_of(problem)
     floor = best.bound = int(lives.live.max(initial=0))
     if len(problem):
         _try_orders(problem, lives, engine, best)
-    if exactly and not best.done() and best.height is not None:
-        found = improve_exactly(problem, lives, engine, (best.bound, best.height), best.tell)
+    if exactly and not best.is_done() and best.height is not None:
+        found = improve_exactly(problem, lives, engine, (best.bound, best.height), best.report_progress)
         floor = found.floor
         if found.address is not None:
             best.address, best.height, best.method = found.address, found.height, "search"
     elif len(problem):
-        _improve(problem, lives, engine, best)
+        _improve_order(problem, lives, engine, best)
     height = best.height or 0
     return PackingPlan(
         problem=problem,
@@ -157,46 +157,44 @@ def _plan(problem: PackingProblem, engine: PackingEngine, best: _Best, *, exactl
 
 
 def _try_orders(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
-    """First fit in every order of the portfolio."""
     items = Items(lives, problem.size, problem.alignment)
-    for name, order in portfolio(problem, lives):
-        if best.done():
+    for name, order in orders_to_try(problem, lives):
+        if best.is_done():
             return
-        fit = best.fit(items, order, engine)
+        fit = best.try_order(items, order, engine)
         if best.height is None or fit.height < best.height:
             best.address, best.height, best.name, best.order = fit.address, fit.height, name, order
 
 
-def _improve(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
+def _improve_order(problem: PackingProblem, lives: BlockLives, engine: PackingEngine, best: _Best) -> None:
     """Squeaky wheel: the block that rises above the best height so far comes earlier the next time."""
     random = np.random.default_rng(0)
     if best.order is None or best.height is None:
         return
     items = Items(lives, problem.size, problem.alignment)
-    turns = _turns(best.order)
+    turns = _turn_by_block(best.order)
     stale = 0
-    while not best.done():
+    while not best.is_done():
         order = np.argsort(turns, kind="stable").astype(np.int32)
-        fit = best.fit(items, order, engine)
+        fit = best.try_order(items, order, engine)
         if fit.height < best.height:
             best.address, best.height, best.order, best.method = fit.address, fit.height, order, "improved"
-            turns, stale = _turns(order), 0
+            turns, stale = _turn_by_block(order), 0
         else:
             too_high = (fit.address >= 0) & (fit.address + problem.size >= best.height)
             turns[too_high] *= random.uniform(0.2, 0.9, int(too_high.sum()))
             stale += 1
         if stale >= _STALE:
-            turns, stale = _turns(best.order) * random.uniform(0.9, 1.1, len(turns)), 0
+            turns, stale = _turn_by_block(best.order) * random.uniform(0.9, 1.1, len(turns)), 0
 
 
-def _turns(order: NDArray[np.int32]) -> NDArray[np.float64]:
-    """By block: when its turn is."""
+def _turn_by_block(order: NDArray[np.int32]) -> NDArray[np.float64]:
     turns = np.empty(len(order), np.float64)
     turns[order] = np.arange(1, len(order) + 1)
     return turns
 
 
-def portfolio(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str, NDArray[np.int32]]]:
+def orders_to_try(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str, NDArray[np.int32]]]:
     """Names and orders of block numbers: blocks of the peak, large ones and long ones lead.
 
     The most promising come first, and cheap ones before dear ones: on a real trace of 97,143 blocks the first four take 0.7 s
@@ -212,7 +210,7 @@ def portfolio(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str,
     yield "live-by-size", by(most, size)
     for share in _NEAR_PEAK[1:]:
         yield f"near-peak-{share:.1%}-by-size", by(most >= share * peak, size)
-    yield "neighbours-times-size", by(_neighbours(lives) * size.astype(np.float64), size)
+    yield "neighbours-times-size", by(_count_neighbours(lives) * size.astype(np.float64), size)
     yield "size", by(size, span)
     yield "peak-first-by-span", by(most, span, size)
     yield "area", by(area, size)
@@ -223,7 +221,7 @@ def portfolio(problem: PackingProblem, lives: BlockLives) -> Iterator[tuple[str,
     yield "start", by(-lives.lower, size)
 
 
-def _neighbours(lives: BlockLives) -> NDArray[np.int64]:
+def _count_neighbours(lives: BlockLives) -> NDArray[np.int64]:
     """By block: how many are alive with it at some time, itself among them."""
     begun = np.searchsorted(np.sort(lives.lower), lives.upper, side="left")
     ended = np.searchsorted(np.sort(lives.upper), lives.lower, side="right")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
 
 _CHAINS = 64
 _SAME, _CHUNK, _NEXT = (
@@ -39,11 +39,11 @@ _EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for
 _OVER = 2**61  # ticks of a plan that is over the limit, and a kibibyte more for each KiB that it is
 
 
-class Best(NamedTuple):
+class BestState(NamedTuple):
     """The best plan so far."""
 
     score: int
-    state: Whole
+    state: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,20 +53,20 @@ class PlanSpace:
     costs: Costs  # the table
     fixed_layers: bool = False  # layers stay where they are; only what they recompute changes
 
-    def scores(self, states: Whole) -> Whole:
+    def scores(self, states: IntArray) -> IntArray:
         """Ticks of plans, shape (plans,); of those over the limit, more than any time."""
-        over = (self.costs.peaks(states) - self.costs.table.limit_bytes).max(axis=1)
-        times = self.costs.time(states)
-        found: Whole = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
+        over = (self.costs.peak_bytes(states) - self.costs.table.limit_bytes).max(axis=1)
+        times = self.costs.step_ticks(states)
+        found: IntArray = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
         return found
 
 
-def fits(score: int) -> bool:
+def is_within_limit(score: int) -> bool:
     """Whether a score is a time."""
     return score < _OVER
 
 
-def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
+def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
     """Whether MindFormers can express states and takes them, shape (plans,): see :mod:`ms_tune.planning.plan`."""
     found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
     kinds = costs.table.kinds
@@ -78,9 +78,9 @@ def allowed(costs: Costs, states: Whole) -> NDArray[np.bool_]:
     return found
 
 
-def anneal(
-    space: PlanSpace, starts: Sequence[Whole], steps: int, seed: int, on_step: Callable[[int, Best], bool]
-) -> Best:
+def anneal_plans(
+    space: PlanSpace, starts: Sequence[IntArray], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
+) -> BestState:
     """The best state met.
 
     Args:
@@ -93,50 +93,50 @@ def anneal(
     states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
     scores = space.scores(states)
     first = int(scores.argmin())
-    best = Best(int(scores[first]), states[first].copy())
+    best = BestState(int(scores[first]), states[first].copy())
     random = np.random.PCG64(seed)
     for step in range(steps):
         drawn = (np.asarray(random.random_raw((_CHAINS, 12))) >> np.uint64(33)).astype(np.int64)  # 31 bits each
-        moved, fine = _moved(space, states, drawn)
+        moved, fine = _with_moves(space, states, drawn)
         news = np.where(fine, space.scores(moved), np.iinfo(np.int64).max)
-        heat = _heat(best.score, step, steps)
+        heat = _temperature(best.score, step, steps)
         gain = news - scores <= (heat * _EXPONENTIAL[drawn[:, 11] % _DRAWS]) // _MILLION
         taken = fine & np.where(news >= _OVER, news <= scores, gain)
         states[taken], scores[taken] = moved[taken], news[taken]
         lowest = int(scores.argmin())
         if scores[lowest] < best.score:
-            best = Best(int(scores[lowest]), states[lowest].copy())
+            best = BestState(int(scores[lowest]), states[lowest].copy())
         if (step + 1) % _RENEWED == 0:
-            _renew(states, scores)
+            _restart_worst(states, scores)
         if step % 50 == 0 and on_step(step, best):
             break
     return best
 
 
-def _heat(best: int, step: int, steps: int) -> int:
+def _temperature(best: int, step: int, steps: int) -> int:
     """The temperature in ticks: geometric from the hottest to the coldest, in whole numbers."""
-    if not fits(best):
+    if not is_within_limit(best):
         return 0
     done = step / max(steps - 1, 1)
     millionths: int = round(_HOTTEST * (_COLDEST / _HOTTEST) ** done)
     return max(best * millionths // _MILLION, 1)
 
 
-def _renew(states: Whole, scores: Whole) -> None:
+def _restart_worst(states: IntArray, scores: IntArray) -> None:
     ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
     states[ranked[-quarter:]] = states[ranked[:quarter]]
     scores[ranked[-quarter:]] = scores[ranked[:quarter]]
 
 
-def _moved(space: PlanSpace, states: Whole, drawn: Whole) -> tuple[Whole, NDArray[np.bool_]]:
+def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
     """Each state with one move made, half of them with two, and whether the result is allowed."""
     moved = states.copy()
-    _move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
-    _move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
-    return moved, allowed(space.costs, moved)
+    _apply_move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
+    _apply_move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
+    return moved, is_allowed(space.costs, moved)
 
 
-def _move(space: PlanSpace, states: Whole, drawn: Whole, chosen: NDArray[np.bool_]) -> None:
+def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
     """Take one layer of the chosen states from where one is, and put it back."""
     plans, cells, kinds = states.shape
     stages, rows = space.costs.table.stages, np.arange(plans)

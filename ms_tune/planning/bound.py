@@ -21,7 +21,7 @@ from ms_tune.enums import RecomputeMode
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable
 
     Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ _ON_THE_WAY = (0.5, 0.8, 0.95)
 _CLOSE = 1e-9  # of figures in floating point
 
 
-class Cut(NamedTuple):
+class PathCut(NamedTuple):
     """A path: how often it goes through each cell forward and backward."""
 
     forward: Floats
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
+class PlanRelaxation:
     """Plans in fractions of layers. Variables: layers by cell, run of layers and kind of recompute, then the time."""
 
     costs: Costs  # the table
@@ -52,7 +52,7 @@ class Relaxation:
     memory: sparse.csr_matrix
     room: Floats
     followers: NDArray[np.intp]  # The passes that wait for each pass. Shape (passes, 2).
-    cuts: list[Cut] = field(default_factory=list)  # paths so far
+    cuts: list[PathCut] = field(default_factory=list)  # paths so far
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -65,13 +65,13 @@ class Relaxation:
         cells, runs, kinds = self.shape
         return cells * runs * kinds
 
-    def equalities(self) -> sparse.csr_matrix:
+    def equality_rows(self) -> sparse.csr_matrix:
         """Every run's layers are all placed."""
         cells, runs, kinds = self.shape
         one = sparse.kron(sparse.kron(np.ones((1, cells)), sparse.identity(runs)), np.ones((1, kinds)))
         return sparse.hstack([one, sparse.csr_matrix((runs, 1))], format="csr")
 
-    def inequalities(self) -> tuple[sparse.csr_matrix, Floats]:
+    def limit_rows(self) -> tuple[sparse.csr_matrix, Floats]:
         """Rows and their upper limits: sizes, cells that must not be empty, paths."""
         cells, runs, kinds = self.shape
         inner = sparse.identity(cells, format="csr")[self.costs.table.filled_cells]
@@ -93,10 +93,10 @@ class Relaxation:
 
     def add_cuts(self, layers: Floats) -> float:
         """Add the longest paths of a solution; its time."""
-        durations = self._durations(layers)
+        durations = self._pass_durations(layers)
         graph = self.costs.graph
-        ends = graph.times(durations[:, None])[:, 0]
-        rests = _rests(self, durations)
+        ends = graph.end_ticks(durations[:, None])[:, 0]
+        rests = _times_to_end(self, durations)
         through = ends[:-1] + rests - durations[graph.kind]
         whole = float(ends.max())
         best: dict[int, int] = {}
@@ -106,21 +106,20 @@ class Relaxation:
         ranked = sorted(best.values(), key=lambda one: -through[one])[:most]
         known = {(cut.forward.tobytes(), cut.backward.tobytes()) for cut in self.cuts}
         for one in ranked:
-            cut = self._path(one, ends, rests)
+            cut = self._longest_path(one, ends, rests)
             key = (cut.forward.tobytes(), cut.backward.tobytes())
             if key not in known:
                 known.add(key)
                 self.cuts.append(cut)
         return whole
 
-    def _durations(self, layers: Floats) -> Floats:
+    def _pass_durations(self, layers: Floats) -> Floats:
         parts = layers.reshape(self.shape)
         forward = np.einsum("crk,rk->c", parts, self.forward) + self.costs.ends
         backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
         return np.concatenate([forward, backward])
 
-    def _path(self, one: int, ends: Floats, rests: Floats) -> Cut:
-        """The longest path through one pass."""
+    def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
         graph = self.costs.graph
         followers, nothing = self.followers, len(graph.kind)
         counted = np.zeros(2 * graph.cells)
@@ -135,10 +134,10 @@ class Relaxation:
                 break
             here = max(after, key=lambda other: rests[other])
             counted[graph.kind[here]] += 1
-        return Cut(counted[: graph.cells], counted[graph.cells :])
+        return PathCut(counted[: graph.cells], counted[graph.cells :])
 
 
-def _followers(costs: Costs) -> NDArray[np.intp]:
+def _following_passes(costs: Costs) -> NDArray[np.intp]:
     """The passes that wait for a pass, shape (passes, 2)."""
     graph = costs.graph
     nothing = len(graph.kind)
@@ -149,7 +148,7 @@ def _followers(costs: Costs) -> NDArray[np.intp]:
     return found[:-1]
 
 
-def _rests(relaxation: Relaxation, durations: Floats) -> Floats:
+def _times_to_end(relaxation: PlanRelaxation, durations: Floats) -> Floats:
     """How long it takes from the start of each pass to the end of the step, by the longest path."""
     graph, followers = relaxation.costs.graph, relaxation.followers
     rests = np.zeros(len(graph.kind) + 1)
@@ -158,7 +157,7 @@ def _rests(relaxation: Relaxation, durations: Floats) -> Floats:
     return rests[:-1]
 
 
-def relaxation_of(costs: Costs) -> Relaxation:
+def relaxation_of(costs: Costs) -> PlanRelaxation:
     """The relaxation of a table, without cuts yet."""
     table = costs.table
     firsts = [first for first, _ in costs.runs]
@@ -169,8 +168,8 @@ def relaxation_of(costs: Costs) -> Relaxation:
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
-        empty = _empty(table, stage)
-        for held, late in _moments(costs, stage).items():
+        empty = _empty_end_bytes(table, stage)
+        for held, late in _stage_moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(held)[:, None, None] * kept
             if table.again is not None and RecomputeMode.FULL in table.kinds:
@@ -184,16 +183,16 @@ def relaxation_of(costs: Costs) -> Relaxation:
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
             room.append((table.limit_bytes - table.update.stage_bytes[stage]) / table.limit_bytes)
     memory = sparse.vstack(rows, format="csr")
-    return Relaxation(costs, forward, backward, each, memory, np.array(room), _followers(costs))
+    return PlanRelaxation(costs, forward, backward, each, memory, np.array(room), _following_passes(costs))
 
 
-def _empty(table: CostTable, stage: int) -> int:
+def _empty_end_bytes(table: CostTable, stage: int) -> int:
     """What a stage may hold less because a cell at an end of the pipeline has no layers; that cell may be any plan's."""
     first = table.head.empty_bytes if stage == 0 else 0
     return first + (table.tail.empty_bytes if stage == table.stages - 1 else 0)
 
 
-def _moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
+def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
     """What a stage has in flight at its moments, and what the end of the last forward pass adds to it."""
     table = costs.table
     found: dict[tuple[int, ...], int] = {}
@@ -204,14 +203,14 @@ def _moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
     return dict(sorted(found.items()))
 
 
-class Bounded(NamedTuple):
+class LowerBound(NamedTuple):
     """A lower bound for every plan, in ticks, and the fractional layers by cell and kind that reach it; None where none fits."""
 
     ticks: int
     layers: Floats | None
 
 
-def lower_bound(relaxation: Relaxation, known: Whole, rounds: int) -> Bounded:
+def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> LowerBound:
     """Solve with cuts until nothing longer is found, for so many rounds at most.
 
     Args:
@@ -225,17 +224,17 @@ def lower_bound(relaxation: Relaxation, known: Whole, rounds: int) -> Bounded:
     even[:, :, -1] = relaxation.counts / cells
     for point in (even.ravel(), target_plan):
         relaxation.add_cuts(point)
-    equal = relaxation.equalities()
+    equal = relaxation.equality_rows()
     best, layers, stalled = 0.0, None, 0
     for _ in range(rounds):
-        rows, limits = relaxation.inequalities()
+        rows, limits = relaxation.limit_rows()
         target = np.zeros(relaxation.size + 1)
         target[-1] = 1.0
         solved = linprog(
             target, A_ub=rows, b_ub=limits, A_eq=equal, b_eq=relaxation.counts, bounds=(0, None), method="highs"
         )
         if solved.status != 0:
-            return Bounded(ceil(best), None if solved.status == 2 else layers)  # noqa: PLR2004 - HiGHS: infeasible
+            return LowerBound(ceil(best), None if solved.status == 2 else layers)  # noqa: PLR2004 - HiGHS: infeasible
         found = _from_duals(relaxation, rows, limits, solved.ineqlin.marginals, solved.eqlin.marginals)
         won, best = found - best, max(best, found)
         layers = solved.x[:-1].reshape(cells, runs, kinds).sum(axis=1)
@@ -245,11 +244,11 @@ def lower_bound(relaxation: Relaxation, known: Whole, rounds: int) -> Bounded:
         stalled = stalled + 1 if won < best * _STALLED else 0
         if time <= best * (1 + _STALLED) or stalled > _PATIENCE:
             break
-    return Bounded(ceil(best * (1 - _CLOSE) - 1e-6), layers)
+    return LowerBound(ceil(best * (1 - _CLOSE) - 1e-6), layers)
 
 
 def _from_duals(
-    relaxation: Relaxation,
+    relaxation: PlanRelaxation,
     rows: sparse.csr_matrix,
     limits: Floats,
     prices: Floats,
@@ -261,21 +260,21 @@ def _from_duals(
     total = -prices[len(prices) - paths :].sum()
     if total > 0:  # the time's own price must be 1 exactly: scale all
         prices, equal_prices = prices / total, equal_prices / total
-    left = -(rows.T @ prices + relaxation.equalities().T @ equal_prices)[:-1]
+    left = -(rows.T @ prices + relaxation.equality_rows().T @ equal_prices)[:-1]
     cells, runs, kinds = relaxation.shape
     most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
     return float(prices @ limits + equal_prices @ relaxation.counts + np.minimum(left, 0) @ most)
 
 
-class Proof(NamedTuple):
+class IntegerProof(NamedTuple):
     """What whole numbers say: a bound in ticks, and a better state if one was met."""
 
     ticks: int
-    state: Whole | None
+    state: IntArray | None
     done: bool
 
 
-def next_whole(relaxation: Relaxation, best: int, nodes: int) -> Proof:
+def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
     """Look for a plan of fewer than ``best`` ticks, with the paths so far; its own longest paths are added.
 
     Returns:
@@ -283,11 +282,11 @@ def next_whole(relaxation: Relaxation, best: int, nodes: int) -> Proof:
         none if the search of so many nodes did not end.
     """
     cells, runs, kinds = relaxation.shape
-    rows, limits = relaxation.inequalities()
+    rows, limits = relaxation.limit_rows()
     size = relaxation.size
-    exclusive, binaries = _exclusive(relaxation)
+    exclusive, binaries = _exclusive_rows(relaxation)
     rows = sparse.hstack([rows, sparse.csr_matrix((rows.shape[0], binaries))], format="csr")
-    equal = sparse.hstack([relaxation.equalities(), sparse.csr_matrix((runs, binaries))], format="csr")
+    equal = sparse.hstack([relaxation.equality_rows(), sparse.csr_matrix((runs, binaries))], format="csr")
     most = np.broadcast_to(relaxation.counts[:, None], (cells, runs, kinds)).ravel()
     target = np.zeros(size + 1 + binaries)
     target[size] = 1.0
@@ -305,18 +304,18 @@ def next_whole(relaxation: Relaxation, best: int, nodes: int) -> Proof:
         options={"node_limit": nodes, "mip_rel_gap": 0.0},
     )
     if solved.status == 2:  # noqa: PLR2004 - HiGHS: infeasible, so nothing is better
-        return Proof(best, None, done=True)
+        return IntegerProof(best, None, done=True)
     dual = getattr(solved, "mip_dual_bound", None)
     ticks = 0 if dual is None or not np.isfinite(dual) else min(ceil(dual * (1 - _CLOSE) - 1e-4), best)
     if solved.x is None:
-        return Proof(ticks, None, done=True)
+        return IntegerProof(ticks, None, done=True)
     whole = np.round(solved.x[:size])
     relaxation.add_cuts(whole)
     state = whole.reshape(cells, runs, kinds).sum(axis=1).astype(np.int64)
-    return Proof(ticks, state, done=solved.status != 0)
+    return IntegerProof(ticks, state, done=solved.status != 0)
 
 
-def _exclusive(relaxation: Relaxation) -> tuple[tuple[sparse.csr_matrix, Floats], int]:
+def _exclusive_rows(relaxation: PlanRelaxation) -> tuple[tuple[sparse.csr_matrix, Floats], int]:
     """A cell has layers that recompute selected operators only, or layers that recompute communication only, not both."""
     cells, runs, kinds = relaxation.shape
     names = relaxation.costs.table.kinds
@@ -333,7 +332,7 @@ def _exclusive(relaxation: Relaxation) -> tuple[tuple[sparse.csr_matrix, Floats]
     return (sparse.csr_matrix(rows), np.tile([0.0, total], cells)), cells
 
 
-def least_limit(relaxation: Relaxation, nodes: int) -> tuple[int, Whole | None]:
+def least_limit(relaxation: PlanRelaxation, nodes: int) -> tuple[int, IntArray | None]:
     """The smallest limit in bytes that a plan could keep, as far as activations in flight go, and a plan that keeps it."""
     cells, runs, kinds = relaxation.shape
     table, size = relaxation.costs.table, relaxation.size
@@ -351,7 +350,7 @@ def least_limit(relaxation: Relaxation, nodes: int) -> tuple[int, Whole | None]:
         constraints=[
             LinearConstraint(rows, -np.inf, -fixed),
             LinearConstraint(filled, 1, np.inf),
-            LinearConstraint(relaxation.equalities(), relaxation.counts, relaxation.counts),
+            LinearConstraint(relaxation.equality_rows(), relaxation.counts, relaxation.counts),
         ],
         options={"node_limit": nodes, "mip_rel_gap": 1e-4},
     )

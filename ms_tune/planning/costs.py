@@ -10,7 +10,7 @@ micro-batch, and those of them that were computed once more may have left someth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.simulate import Graph, graph_of
+from ms_tune.planning.simulate import PassGraph, graph_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.table import CostTable, LayerGroup
 
-    Whole = NDArray[np.int64]
+    IntArray = NDArray[np.int64]
 
 _MOST_TICKS = 2**61  # of a step; a sum of them must not overflow
 _DIGITS = 10**9  # significant, of times that no common unit holds
@@ -39,42 +39,44 @@ class Costs:
     """A table in arrays. ``layers + 1`` entries are sums over the layers before."""
 
     table: CostTable
-    graph: Graph  # the passes
+    graph: PassGraph  # the passes
     unit: Fraction  # time of a tick, in the table's unit
-    forward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    backward: Whole  # Ticks by kind of recompute. Shape (kinds, layers + 1).
-    kept: Whole  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
-    weights: Whole  # Bytes held for the whole run. Shape (layers + 1,).
+    forward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    backward: IntArray  # Ticks by kind of recompute. Shape (kinds, layers + 1).
+    kept: IntArray  # Bytes of activations by kind of recompute. Shape (kinds, layers + 1).
+    weights: IntArray  # Bytes held for the whole run. Shape (layers + 1,).
     # Ticks of head and tail in a forward pass, by cell; a backward pass takes twice as long. Shape (cells,).
-    ends: Whole
-    fixed: Whole  # Bytes that every stage holds whatever layers it has. Shape (stages,).
-    held: Whole  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
+    ends: IntArray
+    fixed: IntArray  # Bytes that every stage holds whatever layers it has. Shape (stages,).
+    held: IntArray  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
     returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
     # Whether what a chunk's layers left in their backward pass is still there, by stage, moment and chunk. Shape (stages, moments, chunks).
     back: NDArray[np.bool_]
-    transients: Whole  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
-    piled: Whole  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
-    left: Whole  # The same by layer. Shape (kinds, layers + 1).
-    on_top: Whole  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
-    once: Whole  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
+    transients: IntArray  # Bytes by kind of recompute and run of layers. Shape (kinds, runs).
+    piled: IntArray  # Bytes that a layer leaves until its cell's backward pass ends, likewise. Shape (kinds, runs).
+    left: IntArray  # The same by layer. Shape (kinds, layers + 1).
+    on_top: IntArray  # Bytes by cell while a layer is recomputed in full. Shape (cells,).
+    once: IntArray  # Bytes that are kept whatever is in flight, by kind of recompute. Shape (kinds, layers + 1).
     runs: tuple[tuple[int, int], ...]  # first and last-but-one layer of each run
 
-    def durations(self, states: Whole) -> Whole:
+    def pass_durations(self, states: IntArray) -> IntArray:
         """Ticks of a pass by kind and plan, shape (2 x cells, plans), of states of shape (plans, cells, kinds)."""
-        stop, start = self._spans(states)
+        stop, start = self._run_spans(states)
 
-        def passes(ticks: Whole) -> Whole:
+        def passes(ticks: IntArray) -> IntArray:
             return sum(
                 (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(ticks)),
                 start=np.zeros(states.shape[:2], np.int64),
             )
 
-        found: Whole = np.concatenate((self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1)
+        found: IntArray = np.concatenate(
+            (self.ends + passes(self.forward), 2 * self.ends + passes(self.backward)), axis=1
+        )
         return found.T.copy()
 
-    def peaks(self, states: Whole) -> Whole:
+    def peak_bytes(self, states: IntArray) -> IntArray:
         """Bytes of the peak by plan and stage, shape (plans, stages)."""
-        table, (stop, start) = self.table, self._spans(states)
+        table, (stop, start) = self.table, self._run_spans(states)
         segments = np.stack([row[stop[:, :, k]] - row[start[:, :, k]] for k, row in enumerate(self.kept)], axis=2)
         shape = (len(states), table.chunks, table.stages)
         moments = np.einsum("smc,kcs->ksm", self.held, segments.sum(axis=2).reshape(shape))
@@ -83,7 +85,7 @@ class Costs:
         weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]]
         for kind, row in enumerate(self.once):
             weights = weights + row[stop[:, :, kind]] - row[start[:, :, kind]]
-        found: Whole = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
+        found: IntArray = self.fixed + weights.reshape(shape).sum(axis=1) + moments.max(axis=2)
         if table.again is not None and RecomputeMode.FULL in table.kinds:
             full = states[:, :, table.kinds.index(RecomputeMode.FULL)]
             layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
@@ -99,57 +101,57 @@ class Costs:
             )
         return found
 
-    def time(self, states: Whole) -> Whole:
+    def step_ticks(self, states: IntArray) -> IntArray:
         """Ticks of the step, shape (plans,)."""
-        found: Whole = self.graph.step(self.durations(states))
+        found: IntArray = self.graph.step_ticks(self.pass_durations(states))
         return found
 
-    def state(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> Whole:
+    def state_of(self, cells: Sequence[Mapping[RecomputeMode, int]]) -> IntArray:
         """A plan as a state, shape (cells, kinds)."""
         return np.array([[cell.get(kind, 0) for kind in self.table.kinds] for cell in cells], np.int64)
 
-    def cells(self, state: Whole) -> list[dict[RecomputeMode, int]]:
+    def cells_of(self, state: IntArray) -> list[dict[RecomputeMode, int]]:
         """A state as what every cell has."""
         return [dict(zip(self.table.kinds, map(int, row), strict=True)) for row in state]
 
-    def parts(self, state: Whole) -> Whole:
+    def parts_of(self, state: IntArray) -> IntArray:
         """A state by cell, run of layers and kind of recompute."""
-        stop, start = (part[0] for part in self._spans(state[None]))
+        stop, start = (part[0] for part in self._run_spans(state[None]))
         spans = [np.minimum(stop, last) - np.maximum(start, first) for first, last in self.runs]
-        found: Whole = np.maximum(np.stack(spans, axis=1), 0)
+        found: IntArray = np.maximum(np.stack(spans, axis=1), 0)
         return found
 
-    def _spans(self, states: Whole) -> tuple[Whole, Whole]:
+    def _run_spans(self, states: IntArray) -> tuple[IntArray, IntArray]:
         """The first layer behind each part of each cell, and its first layer."""
         plans, cells, kinds = states.shape
         stop = np.cumsum(states.reshape(plans, cells * kinds), axis=1).reshape(states.shape)
         return stop, stop - states
 
-    def _on_top(self, stop: Whole, start: Whole) -> Whole:
+    def _on_top(self, stop: IntArray, start: IntArray) -> IntArray:
         """Bytes on top of all activations by plan, stage and moment, shape (plans, stages, moments)."""
         table, stages = self.table, np.arange(self.table.stages)[:, None]
         shape = (len(stop), table.chunks, table.stages)
 
-        def of_returning(bytes_: Whole) -> Whole:
+        def of_returning(bytes_: IntArray) -> IntArray:
             np.maximum(bytes_[:, -1], table.tail.transient_bytes, out=bytes_[:, -1])
-            found: Whole = bytes_.reshape(shape)[:, self.returning, stages]
+            found: IntArray = bytes_.reshape(shape)[:, self.returning, stages]
             return found
 
-        again = of_returning(self._again(stop, start, self.piled))
+        again = of_returning(self._recompute_transient(stop, start, self.piled))
         if not self.back.any():
             return again
         # What the chunk's layers left in the backward pass before is let go by each when it is computed once more.
-        replaced = of_returning(self._again(stop, start, np.zeros_like(self.piled)))
+        replaced = of_returning(self._recompute_transient(stop, start, np.zeros_like(self.piled)))
         left = sum(
             (row[stop[:, :, kind]] - row[start[:, :, kind]] for kind, row in enumerate(self.left)),
             start=np.zeros(stop.shape[:2], np.int64),
         )
         was_back = np.take_along_axis(self.back, self.returning[:, :, None], axis=2)[:, :, 0]
         still = np.einsum("smc,kcs->ksm", self.back.astype(np.int64), left.reshape(shape))
-        found: Whole = still + np.where(was_back, replaced, again)
+        found: IntArray = still + np.where(was_back, replaced, again)
         return found
 
-    def _again(self, stop: Whole, start: Whole, piled: Whole) -> Whole:
+    def _recompute_transient(self, stop: IntArray, start: IntArray, piled: IntArray) -> IntArray:
         """Bytes on top of all activations while a cell's layers are computed once more, shape (plans, cells).
 
         Args:
@@ -178,15 +180,15 @@ class Costs:
 def costs_of(table: CostTable) -> Costs:
     """A table in arrays."""
     graph, kinds = graph_of(table), table.kinds
-    unit, ticks = _ticks(table)
+    unit, ticks = _choose_tick(table)
 
-    def sums(figure: Callable[[LayerGroup], int]) -> Whole:
+    def sums(figure: Callable[[LayerGroup], int]) -> IntArray:
         each = [figure(layer) for layer in table.layers for _ in range(layer.count)]
         return np.cumsum([0, *each], dtype=np.int64)
 
     ends = np.zeros(table.cells, np.int64)
-    ends[0] += ticks(_exact(table.head.forward))
-    ends[-1] += ticks(_exact(table.tail.forward))
+    ends[0] += ticks(_exact_fraction(table.head.forward))
+    ends[-1] += ticks(_exact_fraction(table.tail.forward))
     most = max(map(len, graph.moments))
     # A stage with fewer moments than another one has its last one several times.
     moments = [[*stage, *[stage[-1]] * (most - len(stage))] for stage in graph.moments]
@@ -195,8 +197,8 @@ def costs_of(table: CostTable) -> Costs:
         table=table,
         graph=graph,
         unit=unit,
-        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
-        backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward(layer, kind))) for kind in kinds]),  # type: ignore[misc]
+        forward=np.stack([sums(lambda layer, kind=kind: ticks(_forward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
+        backward=np.stack([sums(lambda layer, kind=kind: ticks(_backward_time(layer, kind))) for kind in kinds]),  # type: ignore[misc]
         kept=np.stack([sums(lambda layer, kind=kind: layer.recompute[kind].activation_bytes) for kind in kinds]),  # type: ignore[misc]
         weights=sums(lambda layer: layer.bytes),
         ends=ends,
@@ -213,26 +215,84 @@ def costs_of(table: CostTable) -> Costs:
     )
 
 
-def _exact(number: float) -> Fraction:
+def _exact_fraction(number: float) -> Fraction:
     """A number as it was written, not as the nearest binary fraction."""
     return Fraction(repr(number))
 
 
-def _forward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
-    return _exact(layer.forward) * (1 + _exact(layer.recompute[kind].forward_extra))
+def _forward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
+    return _exact_fraction(layer.forward) * (1 + _exact_fraction(layer.recompute[kind].forward_extra))
 
 
-def _backward(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
-    return 2 * _exact(layer.forward) * (1 + _exact(layer.recompute[kind].backward_extra))
+def _backward_time(layer: LayerGroup, kind: RecomputeMode) -> Fraction:
+    return 2 * _exact_fraction(layer.forward) * (1 + _exact_fraction(layer.recompute[kind].backward_extra))
 
 
-def _ticks(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
+def _choose_tick(table: CostTable) -> tuple[Fraction, Callable[[Fraction], int]]:
     """The longest time of which all times of a table are multiples; else nine digits of the longest time."""
-    times = [_exact(end.forward) for end in (table.head, table.tail)]
-    times += [way(layer, kind) for way in (_forward, _backward) for layer in table.layers for kind in table.kinds]
+    times = [_exact_fraction(end.forward) for end in (table.head, table.tail)]
+    times += [
+        way(layer, kind) for way in (_forward_time, _backward_time) for layer in table.layers for kind in table.kinds
+    ]
     common = lcm(*(time.denominator for time in times))
     unit = Fraction(gcd(*(int(time * common) for time in times)), common)
     longest = max(times)
     if longest / unit * 6 * (table.layer_count + 2) * table.micro_batches > _MOST_TICKS:
         unit = longest / _DIGITS
     return unit, lambda time: round(time / unit)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeBreakdown:
+    """Parts of the time of all stages in a step; they add up to 1."""
+
+    work: float  # forward passes and backward passes
+    recompute: float  # what is computed once more, and what copies to the host and back take longer than passes
+    fill: float  # waiting that stages of equal work would do as well: the pipeline fills and empties
+    imbalance: float  # the rest of the waiting: for stages that take longer than others
+    busy: tuple[float, ...]  # the part of the step in which each stage works
+
+
+def break_down_step(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> StepTimeBreakdown:
+    """Where the time of a plan's step goes.
+
+    Args:
+        table: The table; of its sizes nothing is read.
+        cells: How many layers of each kind of recompute every cell has.
+    """
+    costs = costs_of(table)
+    durations = costs.pass_durations(costs.state_of(cells)[None])
+    step, count = int(costs.graph.step_ticks(durations)[0]), table.micro_batches
+    by_cell = durations[: table.cells, 0] + durations[table.cells :, 0]
+    busy = by_cell.reshape(table.chunks, table.stages).sum(axis=0) * count
+    # The same work shared out evenly: what stages wait then is the schedule's own.
+    halves = durations.reshape(2, table.cells).sum(axis=1) * count
+    even = np.repeat(halves, table.cells)[:, None]
+    least = int(costs.graph.step_ticks(even)[0]) / (table.cells * count)
+    whole, all_work = table.stages * step, int(busy.sum())
+    plain = costs_of(_without_extra(table))
+    useful = int(plain.pass_durations(plain.state_of(cells)[None]).sum()) * count * float(plain.unit / costs.unit)
+    fill = max(table.stages * least - all_work, 0.0)
+    waits = whole - all_work
+    return StepTimeBreakdown(
+        work=useful / whole,
+        recompute=(all_work - useful) / whole,
+        fill=min(fill, waits) / whole,
+        imbalance=max(waits - fill, 0.0) / whole,
+        busy=tuple(float(one) / step for one in busy),
+    )
+
+
+def _without_extra(table: CostTable) -> CostTable:
+    return replace(
+        table,
+        layers=tuple(
+            replace(
+                layer,
+                recompute={
+                    kind: kept._replace(backward_extra=0.0, forward_extra=0.0) for kind, kept in layer.recompute.items()
+                },
+            )
+            for layer in table.layers
+        ),
+    )

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.anneal import Best, PlanSpace, anneal, fits
+from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_within_limit
 from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.search import annealing_steps, even_state, without
+from ms_tune.planning.schedule import Schedule, why_refused
+from ms_tune.planning.search import annealing_steps, even_state, without_kinds
 from ms_tune.planning.table import MOST_ALL_PASSES
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.planning.costs import Costs, Whole
-    from ms_tune.planning.search import Search
+    from ms_tune.planning.costs import Costs, IntArray
+    from ms_tune.planning.search import PlanSearch
     from ms_tune.planning.table import CostTable, LayerGroup
 
 _WORK, _STEPS = 300_000, 1_000  # of each short search
@@ -57,10 +57,10 @@ class PlanRemedy:
     fits: bool
 
 
-def critical(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
+def critical_cells(costs: Costs, state: IntArray) -> tuple[tuple[int, float], ...]:
     """Cells on the longest path and the part of the step that they take there, most first."""
-    durations = costs.durations(state[None])
-    ends = costs.graph.times(durations)[:, 0]
+    durations = costs.pass_durations(state[None])
+    ends = costs.graph.end_ticks(durations)[:, 0]
     graph, here = costs.graph, int(ends[:-1].argmax())
     nothing, taken = len(graph.kind), np.zeros(graph.cells)
     while here != nothing:
@@ -71,67 +71,84 @@ def critical(costs: Costs, state: Whole) -> tuple[tuple[int, float], ...]:
     return tuple((cell, float(parts[cell])) for cell in np.argsort(-parts, kind="stable").tolist() if parts[cell] > 0)
 
 
-def gain_of_one_gib(found: Search, stage: int, seed: int) -> float:
+def gain_of_one_gib(found: PlanSearch, stage: int, seed: int) -> float:
     """The step's time if one stage could hold a GiB more, by a short search from the plan that was found."""
     table = found.table
     own = table.stage_bytes or (0,) * table.stages
     others = tuple(size + (0 if index == stage else GIB) for index, size in enumerate(own))
     roomier = replace(table, limit_bytes=table.limit_bytes + GIB, stage_bytes=others)
     costs = costs_of(roomier)
-    best = _short(PlanSpace(costs), found.best.state, seed)
+    best = _search_briefly(PlanSpace(costs), found.best.state, seed)
     return float(min(best.score, found.best.score) * costs.unit)
 
 
-def alternatives(found: Search, seed: int) -> tuple[Alternative, ...]:
+def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
     """Plans that are simpler or leave more room, and their time."""
     table, costs = found.table, found.costs
-    kept = [Alternative("even", _time(costs, _short(PlanSpace(costs, fixed_layers=True), even_state(costs), seed)))]
+    kept = [
+        Alternative(
+            "even", _time_or_none(costs, _search_briefly(PlanSpace(costs, fixed_layers=True), even_state(costs), seed))
+        )
+    ]
     selective = [kind for kind in _SIMPLE if kind in table.kinds]
     if selective and len(selective) < len(table.kinds):
-        simple = costs_of(without(table, selective))
-        kept.append(Alternative("full-only", _time(simple, _short(PlanSpace(simple), even_state(simple), seed))))
+        simple = costs_of(without_kinds(table, selective))
+        kept.append(
+            Alternative(
+                "full-only", _time_or_none(simple, _search_briefly(PlanSpace(simple), even_state(simple), seed))
+            )
+        )
     if table.limit_bytes > GIB:
         tighter = costs_of(replace(table, limit_bytes=table.limit_bytes - GIB))
-        kept.append(Alternative("one-gib-to-spare", _time(tighter, _short(PlanSpace(tighter), found.best.state, seed))))
+        kept.append(
+            Alternative(
+                "one-gib-to-spare", _time_or_none(tighter, _search_briefly(PlanSpace(tighter), found.best.state, seed))
+            )
+        )
     return tuple(kept)
 
 
-def _short(space: PlanSpace, start: Whole, seed: int) -> Best:
+def _search_briefly(space: PlanSpace, start: IntArray, seed: int) -> BestState:
     steps = annealing_steps(space.costs, _WORK, _STEPS)
-    return anneal(space, [start], steps, seed, lambda _step, _best: False)
+    return anneal_plans(space, [start], steps, seed, lambda _step, _best: False)
 
 
-def _time(costs: Costs, best: Best) -> float | None:
-    return float(best.score * costs.unit) if fits(best.score) else None
+def _time_or_none(costs: Costs, best: BestState) -> float | None:
+    return float(best.score * costs.unit) if is_within_limit(best.score) else None
 
 
-def remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
+def find_remedies(table: CostTable, least: int) -> tuple[PlanRemedy, ...]:
     """What lowers the smallest limit that a plan could keep, by the table's own figures; the cheapest first."""
     found = []
-    for name, other in _changed(table):
+    for name, other in _changed_tables(table):
         now, state = least_limit(relaxation_of(costs_of(other)), _NODES)
         if state is not None and now < least:
             found.append(PlanRemedy(name, least - now, now <= table.limit_bytes))
     return tuple(found)
 
 
-def _changed(table: CostTable) -> Iterator[tuple[str, CostTable]]:
+def _changed_tables(table: CostTable) -> Iterator[tuple[str, CostTable]]:
     """The table after each change; what a change does to its figures is the most that it can do."""
     table = replace(table, present=None)
     if table.chunks > 1 and table.order in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_FULL_WARM_UP):
         yield "less-memory", replace(table, order=Schedule.INTERLEAVED_LESS_MEMORY)
     if table.chunks > 1:
         yield "one-chunk", replace(table, chunks=1, order=Schedule.ONE_FORWARD_ONE_BACKWARD, again=None)
-    halved = replace(table, micro_batches=2 * table.micro_batches, layers=_scaled(table, activations=2), again=None)
+    halved = replace(
+        table, micro_batches=2 * table.micro_batches, layers=_scale_layers(table, activations=2), again=None
+    )
     if 2 * halved.cells * halved.micro_batches <= MOST_ALL_PASSES:
         yield "micro-batch", halved
     if table.layer_count >= 2 * table.cells:
         more = _more_stages(table)
-        if refusal(more.order, more.stages, more.chunks, more.micro_batches) is None:
+        if why_refused(more.order, more.stages, more.chunks, more.micro_batches) is None:
             yield "stages", more
     ends = {name: replace(getattr(table, name), bytes=getattr(table, name).bytes // 2) for name in ("head", "tail")}
     update = table.update and replace(table.update, layer_bytes=tuple(size // 2 for size in table.update.layer_bytes))
-    yield "tensor", replace(table, layers=_scaled(table, activations=2, weights=2), update=update, again=None, **ends)
+    yield (
+        "tensor",
+        replace(table, layers=_scale_layers(table, activations=2, weights=2), update=update, again=None, **ends),
+    )
 
 
 def _more_stages(table: CostTable) -> CostTable:
@@ -146,7 +163,7 @@ def _more_stages(table: CostTable) -> CostTable:
     return replace(table, stages=2 * table.stages, stage_bytes=spread(table.stage_bytes), update=update, again=None)
 
 
-def _scaled(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerGroup, ...]:
+def _scale_layers(table: CostTable, *, activations: int, weights: int = 1) -> tuple[LayerGroup, ...]:
     return tuple(
         replace(
             layer,

@@ -7,26 +7,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.planning.anneal import Best
-from ms_tune.planning.clock import Clock
+from ms_tune.planning.anneal import BestState
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.explain import Alternative, PlanRemedy, alternatives, critical, gain_of_one_gib, remedies
+from ms_tune.planning.explain import (
+    Alternative,
+    PlanRemedy,
+    critical_cells,
+    find_alternatives,
+    find_remedies,
+    gain_of_one_gib,
+)
 from ms_tune.planning.plan import cells_of, plan_of
-from ms_tune.planning.search import Effort, Search, SearchProgress, even_state, search
+from ms_tune.planning.search import Effort, PlanSearch, SearchProgress, even_state, search_plans
 from ms_tune.planning.table_file import table_json
+from ms_tune.planning.time_scale import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.enums import RecomputeMode
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable, PlanLists
 
 _MOST_DRAWN = 20_000  # passes of a picture
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class EvaluatedPlan:
     """A plan with what the table says of it."""
 
     plan: PlanLists  # the lists
@@ -82,9 +89,9 @@ class FitReport:
     """
 
     table: CostTable
-    planned: Planned | None
-    nearest: Planned | None
-    reference: Planned
+    planned: EvaluatedPlan | None
+    nearest: EvaluatedPlan | None
+    reference: EvaluatedPlan
     has_present: bool
     lower_bound: float
     optimal: bool
@@ -112,7 +119,7 @@ class FitReport:
             return None
         return self.planned.time / self.lower_bound - 1
 
-    def relative(self, time: float) -> float:
+    def relative_time(self, time: float) -> float:
         """A time where 100 is the reference."""
         return 100 * time / self.reference.time
 
@@ -132,7 +139,7 @@ def fit(
     """The cheapest plan of a table that fits.
 
     Args:
-        table: The table; :func:`ms_tune.planning.table.check` has nothing against it.
+        table: The table; :func:`ms_tune.planning.table.check_table` has nothing against it.
         effort: How long to search.
         seed: Where the random numbers begin.
         clock: What was measured; nothing by default.
@@ -148,23 +155,23 @@ def fit(
     costs_starts = (
         [] if present is None else [np.array([[cell.get(k, 0) for k in table.kinds] for cell in present], np.int64)]
     )
-    found = search(table, effort, seed, on_progress, costs_starts)
+    found = search_plans(table, effort, seed, on_progress, costs_starts)
     costs, unit = found.costs, found.costs.unit
-    reference = costs.state(present) if present is not None else even_state(costs)
+    reference = costs.state_of(present) if present is not None else even_state(costs)
     report = FitReport(
         table=table,
-        planned=_planned(costs, found.best.state, drawn=True) if found.found else None,
-        nearest=None if found.found else _planned(costs, found.best.state),
-        reference=_planned(costs, reference),
+        planned=_evaluate_state(costs, found.best.state, drawn=True) if found.found else None,
+        nearest=None if found.found else _evaluate_state(costs, found.best.state),
+        reference=_evaluate_state(costs, reference),
         has_present=present is not None,
         lower_bound=float(found.bound * unit),
-        optimal=found.optimal(),
+        optimal=found.is_optimal(),
         effort=effort,
         seed=seed,
         stopped=found.stopped,
         clock=clock,
     )
-    return _explained(report, found, on_progress)
+    return _with_explanation(report, found, on_progress)
 
 
 def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> FitReport:
@@ -176,10 +183,10 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         cells: How many layers of each kind of recompute every cell has.
     """
     costs = costs_of(table)
-    state = costs.state(cells)
-    planned = _planned(costs, state, drawn=True)
+    state = costs.state_of(cells)
+    planned = _evaluate_state(costs, state, drawn=True)
     room = [table.limit_bytes - peak for peak in planned.peak_bytes]
-    stage, step = room.index(min(room)), int(costs.time(state[None])[0])
+    stage, step = room.index(min(room)), int(costs.step_ticks(state[None])[0])
     return replace(
         report,
         table=table,
@@ -187,23 +194,23 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         nearest=None,
         optimal=report.lower_bound >= planned.time,
         binding_stage=stage,
-        critical=critical(costs, state),
-        one_gib_more=gain_of_one_gib(Search(table, costs, Best(step, state)), stage, report.seed),
+        critical=critical_cells(costs, state),
+        one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),
     )
 
 
 def time_of(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> float:
     """The time of a plan's step, in the table's unit."""
     costs = costs_of(table)
-    return float(int(costs.time(costs.state(cells)[None])[0]) * costs.unit)
+    return float(int(costs.step_ticks(costs.state_of(cells)[None])[0]) * costs.unit)
 
 
-def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
-    durations = costs.durations(state[None])
-    ends = costs.graph.times(durations)[:-1, 0]
+def _evaluate_state(costs: Costs, state: IntArray, *, drawn: bool = False) -> EvaluatedPlan:
+    durations = costs.pass_durations(state[None])
+    ends = costs.graph.end_ticks(durations)[:-1, 0]
     step = int(ends.max())
     busy = int(durations.sum()) * costs.table.micro_batches
-    cells = costs.cells(state)
+    cells = costs.cells_of(state)
     kind = costs.graph.kind
     passes = tuple(
         DrawnPass(
@@ -216,17 +223,17 @@ def _planned(costs: Costs, state: Whole, *, drawn: bool = False) -> Planned:
         for one, end in zip(kind, ends, strict=True)
         if drawn and len(kind) <= _MOST_DRAWN
     )
-    return Planned(
+    return EvaluatedPlan(
         plan=plan_of(costs.table, cells),
         cells=tuple(cells),
         time=float(step * costs.unit),
-        peak_bytes=tuple(map(int, costs.peaks(state[None])[0])),
+        peak_bytes=tuple(map(int, costs.peak_bytes(state[None])[0])),
         bubble=1 - busy / (costs.table.stages * step) if step else 0.0,
         passes=passes,
     )
 
 
-def _explained(report: FitReport, found: Search, on_progress: Callable[[SearchProgress], None]) -> FitReport:
+def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callable[[SearchProgress], None]) -> FitReport:
     """The report with what else there is to say; an interrupt leaves the rest out."""
     table, costs = report.table, found.costs
     if report.nearest is not None:
@@ -236,20 +243,24 @@ def _explained(report: FitReport, found: Search, on_progress: Callable[[SearchPr
         report = replace(report, shortage=shortage, binding_stage=stage)
     elif report.planned is not None:
         room = [table.limit_bytes - peak for peak in report.planned.peak_bytes]
-        report = replace(report, binding_stage=room.index(min(room)), critical=critical(costs, found.best.state))
+        report = replace(report, binding_stage=room.index(min(room)), critical=critical_cells(costs, found.best.state))
     if report.stopped:
         return report
     try:
         if report.planned is None:
-            return replace(report, remedies=remedies(table, found.least_bytes))
+            return replace(report, remedies=find_remedies(table, found.least_bytes))
         on_progress(SearchProgress("explain", 0.0, report.planned.time, report.lower_bound))
-        gained = None if report.optimal and _free(report) else gain_of_one_gib(found, report.binding_stage, report.seed)
-        return replace(report, one_gib_more=gained, alternatives=alternatives(found, report.seed))
+        gained = (
+            None
+            if report.optimal and _recomputes_nothing(report)
+            else gain_of_one_gib(found, report.binding_stage, report.seed)
+        )
+        return replace(report, one_gib_more=gained, alternatives=find_alternatives(found, report.seed))
     except KeyboardInterrupt:
         return replace(report, stopped=True)
 
 
-def _free(report: FitReport) -> bool:
+def _recomputes_nothing(report: FitReport) -> bool:
     """Whether no layer recomputes anything, so that more memory buys nothing."""
     assert report.planned is not None  # noqa: S101 - the caller has looked
     return all(count == 0 or kind.value == "none" for cell in report.planned.cells for kind, count in cell.items())

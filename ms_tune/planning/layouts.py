@@ -98,7 +98,7 @@ class Layouts:
     refused: Mapping[str, int]  # how many were not, by the reason: a text id of `layouts.refused`
 
 
-def layouts(space: LayoutSpace) -> Layouts:
+def list_layouts(space: LayoutSpace) -> Layouts:
     """Every layout of as many devices and samples of a step.
 
     Raises:
@@ -108,10 +108,10 @@ def layouts(space: LayoutSpace) -> Layouts:
         raise UsageError(msg("layouts.too-many-devices", devices=space.devices, most=MOST_DEVICES))
     refused: Counter[str] = Counter()
     found: list[Layout] = []
-    for tried, one in enumerate(_combined(space)):
+    for tried, one in enumerate(_combine_choices(space)):
         if tried > _MOST_TRIED or len(found) > MOST_LAYOUTS:
             raise UsageError(msg("layouts.too-many", most=MOST_LAYOUTS), msg("layouts.too-many.hint"))
-        reason = _refusal(space, one)
+        reason = _why_refused(space, one)
         if reason is None:
             found.append(one)
         else:
@@ -119,8 +119,7 @@ def layouts(space: LayoutSpace) -> Layouts:
     return Layouts(tuple(found), dict(refused))
 
 
-def _combined(space: LayoutSpace) -> Iterator[Layout]:
-    """Layouts that the devices and the samples of a step allow."""
+def _combine_choices(space: LayoutSpace) -> Iterator[Layout]:
     for tensor in space.choices("tp"):
         for pipeline in space.choices("pp"):
             for context in space.choices("cp"):
@@ -138,8 +137,7 @@ def _combined(space: LayoutSpace) -> Iterator[Layout]:
                             yield Layout(tensor, pipeline, chunks, context, expert, size, data, micro_batches)
 
 
-def _refusal(space: LayoutSpace, one: Layout) -> str | None:
-    """Why no framework takes a layout, whatever else its config says."""
+def _why_refused(space: LayoutSpace, one: Layout) -> str | None:
     cells = one.pipeline * one.chunks
     reasons = {
         "heads": space.heads % one.tensor or (space.groups or one.tensor) % one.tensor,

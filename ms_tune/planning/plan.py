@@ -1,7 +1,7 @@
 """A plan: how many layers each cell has and what they recompute, as numbers and as MindFormers' lists.
 
 MindFormers takes ``offset`` against ``layers // (stages x chunks)``, and counts every kind of recompute from the first layer of
-a cell on (:mod:`ms_tune.layers.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
+a cell on (:mod:`ms_tune.dialects.mindformers`): ``recompute`` layers are recomputed in full, ``select_recompute`` and
 ``select_comm_recompute`` hold those layers as well. So a cell has its layers in one order (``IN_CELL`` of
 :mod:`ms_tune.planning.table`), and layers that recompute selected operators only and layers that recompute communication only
 cannot stand in one cell. Layers that swap are named one by one in the framework's config; a plan has them behind those that
@@ -61,10 +61,10 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
     rows = zip(*(itertools.chain.from_iterable(getattr(plan, name)) for name in LISTS), strict=True)
     swaps = list(itertools.chain.from_iterable(plan.swap)) or [0] * table.cells
     found = [
-        _cell(base + offset, full, select, comm, swap)
+        _cell_of_lists(base + offset, full, select, comm, swap)
         for (offset, full, select, comm), swap in zip(rows, swaps, strict=True)
     ]
-    if sum(sum(cell.values()) for cell in found) != table.layer_count or _bad(table, found):
+    if sum(sum(cell.values()) for cell in found) != table.layer_count or _is_impossible(table, found):
         raise ConfigError(msg("planning.plan.layers", layers=table.layer_count), path=source)
     known = set(table.layers[0].recompute)
     for kind in RecomputeMode:
@@ -73,7 +73,7 @@ def cells_of(table: CostTable, plan: PlanLists, source: str) -> list[dict[Recomp
     return found
 
 
-def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeMode, int]:
+def _cell_of_lists(layers: int, full: int, select: int, comm: int, swap: int) -> dict[RecomputeMode, int]:
     """What the prefix rule makes of the numbers of one cell; what reaches less far than the full layers is nothing."""
     select, comm = max(select - full, 0), max(comm - full, 0)
     both = min(select, comm)
@@ -87,7 +87,7 @@ def _cell(layers: int, full: int, select: int, comm: int, swap: int) -> dict[Rec
     }
 
 
-def _bad(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> bool:
+def _is_impossible(table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> bool:
     """Whether a cell has less than nothing of a kind, or one that must not be empty has no layer."""
     return any(count < 0 for cell in cells for count in cell.values()) or not all(
         any(cell.values()) for cell in cells[table.filled_cells]

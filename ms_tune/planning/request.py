@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.planning.clock import Clock, timed
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.link import swaps, with_link
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.search import Effort
-from ms_tune.planning.seen import with_layers
-from ms_tune.planning.table import check
+from ms_tune.planning.table import check_table
 from ms_tune.planning.table_file import read_table
+from ms_tune.planning.time_scale import Clock, can_swap, with_layers, with_swap_time, with_times
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -54,11 +52,11 @@ class FitRequest:
         linked = self.swap_bandwidth is not None
         table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
         clock = with_layers(self.clock, table)
-        table = timed(table, clock.times, source)
+        table = with_times(table, clock.times, source)
         if self.swap_bandwidth is not None:
-            if not swaps(table):
+            if not can_swap(table):
                 raise ConfigError(msg("planning.link.none"), msg("planning.link.none.hint"), path=source)
-            table = check(linked_by(table, self.swap_bandwidth, clock, None, source), source)
+            table = check_table(linked_by(table, self.swap_bandwidth, clock, None, source), source)
         if self.limit_bytes is not None:
             table = replace(table, limit_bytes=self.limit_bytes)
         return table, clock
@@ -79,16 +77,16 @@ def linked_by(table: CostTable, bandwidth: int, clock: Clock, shortest: float | 
         UsageError: Nothing tells how long a unit of time is.
     """
     if clock.times:
-        return with_link(table, bandwidth * _MS, source)
+        return with_swap_time(table, bandwidth * _MS, source)
     if clock.step_seconds is None or table.present is None:
         if shortest is None:
             raise UsageError(msg("planning.link.no-seconds"), msg("planning.link.no-seconds.hint"))
-        return with_link(table, bandwidth * shortest, source)
+        return with_swap_time(table, bandwidth * shortest, source)
     # The measured step is the present plan's, which may swap itself.
     present = cells_of(table, table.present, source)
     unit = clock.step_seconds / time_of(table, present)
     for _ in range(_ROUNDS):
-        table = with_link(table, bandwidth * unit, source)
+        table = with_swap_time(table, bandwidth * unit, source)
         before, unit = unit, clock.step_seconds / time_of(table, present)
         if unit == before:
             break

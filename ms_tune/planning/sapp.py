@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.table import MOST_LAYERS, CostTable, End, LayerCost, LayerGroup, check
+from ms_tune.planning.table import MOST_LAYERS, CostTable, LayerCost, LayerGroup, StageEnd, check_table
 from ms_tune.planning.table_file import parse_json
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.planning.schedule import Schedule
 
 _MOST = 1e12  # of any figure
@@ -70,26 +72,26 @@ def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
     for index, row in enumerate(rows):
         kind = row.get("type")
         if not isinstance(kind, str) or kind not in by_type:
-            raise ConfigError(_at(index, msg("planning.sapp.type")), path=source)
+            raise ConfigError(_located(index, msg("planning.sapp.type")), path=source)
         by_type[kind].append({**row, "": index})
     if not by_type["BODY"]:
         raise ConfigError(msg("planning.sapp.no-body"), path=source)
-    size = _number(data, "stage_const_mem", source) or 0.0
+    size = _read_number(data, "stage_const_mem", source) or 0.0
     constant = round(size * MIB) if pipeline.constant_bytes is None else pipeline.constant_bytes
     table = CostTable(
         **{**pipeline._asdict(), "constant_bytes": constant},
-        layers=tuple(_layer(row, source) for row in by_type["BODY"]),
-        head=_end(by_type["HEAD"], source),
-        tail=_end(by_type["TAIL"], source),
+        layers=tuple(_read_layer(row, source) for row in by_type["BODY"]),
+        head=_read_end(by_type["HEAD"], source),
+        tail=_read_end(by_type["TAIL"], source),
     )
-    return check(table, source)
+    return check_table(table, source)
 
 
-def _at(index: int | None, what: Message) -> Message:
+def _located(index: int | None, what: Message) -> Message:
     return what if index is None else msg("planning.file.at", where=f"layers_description[{index}]", what=what)
 
 
-def _number(row: dict[str, Any], key: str, source: str) -> float | None:
+def _read_number(row: dict[str, Any], key: str, source: str) -> float | None:
     """A figure of at least zero, or None for one that is not there. SAPP itself writes one key with a blank behind it."""
     value = row.get(key, row.get(f"{key} "))
     if value is None:
@@ -100,33 +102,108 @@ def _number(row: dict[str, Any], key: str, source: str) -> float | None:
         or not math.isfinite(value)
         or not 0 <= value <= _MOST
     ):
-        raise ConfigError(_at(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
+        raise ConfigError(_located(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST:g}")), path=source)
     return float(value)
 
 
-def _end(rows: list[dict[str, Any]], source: str) -> End:
+def _read_end(rows: list[dict[str, Any]], source: str) -> StageEnd:
     """SAPP sums up what stands at one end; its backward pass takes twice as long."""
-    times = [_number(row, "time", source) or 0.0 for row in rows]
-    sizes = [_number(row, "memory_parameter", source) or 0.0 for row in rows]
-    return End(math.fsum(times), round(math.fsum(sizes) * MIB))
+    times = [_read_number(row, "time", source) or 0.0 for row in rows]
+    sizes = [_read_number(row, "memory_parameter", source) or 0.0 for row in rows]
+    return StageEnd(math.fsum(times), round(math.fsum(sizes) * MIB))
 
 
-def _layer(row: dict[str, Any], source: str) -> LayerGroup:
+def _read_layer(row: dict[str, Any], source: str) -> LayerGroup:
     name, count = row.get("name"), row.get("nb_layer")
-    time, forward = _number(row, "time", source), _number(row, "forward_time", source)
+    time, forward = _read_number(row, "time", source), _read_number(row, "forward_time", source)
     if not isinstance(name, str) or not name or isinstance(count, bool) or not isinstance(count, int):
-        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+        raise ConfigError(_located(row[""], msg("planning.sapp.name-count")), path=source)
     time = forward if time is None else time
     if not 1 <= count <= MOST_LAYERS or time is None:
-        raise ConfigError(_at(row[""], msg("planning.sapp.name-count")), path=source)
+        raise ConfigError(_located(row[""], msg("planning.sapp.name-count")), path=source)
     forward, backward = time if forward is None else forward, 2 * time
     recompute = {}
     for kind, names in KINDS.items():
-        size = _number(row, names.memory, source)
+        size = _read_number(row, names.memory, source)
         if size:
-            whole = _number(row, names.time, source)
-            coefficient = _number(row, names.coefficient, source)
+            whole = _read_number(row, names.time, source)
+            coefficient = _read_number(row, names.coefficient, source)
             longer = backward * (1 + (names.default if coefficient is None else coefficient))
             extra = (whole or longer) / (2 * forward) - 1 if forward else 0.0
             recompute[kind] = LayerCost(round(size * MIB), round(extra, 9))
-    return LayerGroup(name, count, forward, round((_number(row, "memory_parameter", source) or 0.0) * MIB), recompute)
+    return LayerGroup(
+        name, count, forward, round((_read_number(row, "memory_parameter", source) or 0.0) * MIB), recompute
+    )
+
+
+class SappExport(NamedTuple):
+    """SAPP's form of a table."""
+
+    content: dict[str, object]  # the file's JSON
+    pipeline: SappPipeline  # what SAPP takes from its command line
+    left: tuple[Message, ...]  # what that form has no place for
+
+
+def export_sapp(table: CostTable, name: str) -> SappExport:
+    """A table in SAPP's form. Sizes that it has no place for are left out and told; none is made smaller."""
+    constant, head, tail = _fixed_bytes(table)
+    rows = [
+        _end_json("HEAD", table.head, head),
+        *(_layer_json(layer) for layer in table.layers),
+        _end_json("TAIL", table.tail, tail),
+    ]
+    pipeline = SappPipeline(table.stages, table.chunks, table.micro_batches, table.limit_bytes, table.order)
+    return SappExport(
+        {"name": name, "stage_const_mem": constant / MIB, "layers_description": rows},
+        pipeline,
+        tuple(_list_left_out(table)),
+    )
+
+
+def _fixed_bytes(table: CostTable) -> tuple[int, int, int]:
+    """What every stage holds beside its layers, and head and tail: what each stage holds on top goes with these three."""
+    own = table.stage_bytes or (0,) * table.stages
+    most = max(own[1:-1], default=min(own))
+    head, tail = max(own[0] - most, 0), max(own[-1] - most, 0) if table.stages > 1 else 0
+    return table.constant_bytes + most, table.head.bytes + head, table.tail.bytes + tail
+
+
+def _end_json(kind: str, end: StageEnd, size: int) -> dict[str, object]:
+    return {"name": kind.lower(), "type": kind, "time": end.forward, "nb_layer": 1, "memory_parameter": size / MIB}
+
+
+def _layer_json(layer: LayerGroup) -> dict[str, object]:
+    row: dict[str, object] = {
+        "name": layer.name,
+        "type": "BODY",
+        "time": layer.forward,
+        "nb_layer": layer.count,
+        "memory_parameter": layer.bytes / MIB,
+    }
+    for kind, names in KINDS.items():
+        kept = layer.recompute.get(kind)
+        row[names.memory] = kept.activation_bytes / MIB if kept is not None else 0
+        if kept is not None:
+            row[names.coefficient] = kept.backward_extra
+    return row
+
+
+def _list_left_out(table: CostTable) -> Iterator[Message]:
+    for layer in table.layers:
+        for kind, kept in layer.recompute.items():
+            if kind not in KINDS:
+                yield msg("planning.sapp.left.swap", layer=layer.name)
+            elif not kept.activation_bytes:
+                yield msg("planning.sapp.left.kind", kind=kind.value, layer=layer.name)
+    kinds = [kept for layer in table.layers for kept in layer.recompute.values()]
+    again = table.again
+    on_top = any(kept.transient_bytes or kept.again_bytes for kept in kinds)
+    if table.tail.transient_bytes or on_top or (again is not None and any(again.transient_bytes)):
+        yield msg("planning.sapp.left.transient")
+    if any(kept.once_bytes for kept in kinds) or (again and any((*again.first_bytes, *again.layer_bytes))):
+        yield msg("planning.sapp.left.once")
+    if table.update is not None:
+        yield msg("planning.sapp.left.update")
+    own = table.stage_bytes
+    if own and (len(set(own[1:-1])) > 1 or min(own) < max(own[1:-1], default=min(own))):
+        yield msg("planning.sapp.left.stages")

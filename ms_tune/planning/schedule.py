@@ -48,7 +48,7 @@ class PipelinePass:
     micro_batch: int
 
 
-def refusal(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Message | None:
+def why_refused(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Message | None:
     """Why no framework runs these sizes by this schedule; None where one does."""
     if schedule is Schedule.ONE_FORWARD_ONE_BACKWARD and chunks > 1:
         return msg("planning.schedule.chunks", schedule=schedule.value, chunks=chunks)
@@ -60,17 +60,17 @@ def refusal(schedule: Schedule, stages: int, chunks: int, micro_batches: int) ->
     return None
 
 
-def passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[PipelinePass]:
+def stage_passes(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> list[PipelinePass]:
     """The passes of one training step of a stage, in order.
 
     Args:
-        schedule: The schedule; :func:`refusal` has nothing against it.
+        schedule: The schedule; :func:`why_refused` has nothing against it.
         stage: The stage, from 0.
         stages: Pipeline stages.
         chunks: Chunks of each stage.
         micro_batches: Micro-batches of a step; at most :data:`MOST_PASSES` over the chunks.
     """
-    rounds = [micro_batches] if schedule is Schedule.GPIPE else _rounds(schedule, stages, chunks, micro_batches)
+    rounds = [micro_batches] if schedule is Schedule.GPIPE else _chunk_rounds(schedule, stages, chunks, micro_batches)
     forward = _in_rounds(rounds, range(chunks), forward=True)
     backward = _in_rounds(rounds, range(chunks - 1, -1, -1), forward=False)
     warm_up = warm_up_passes(schedule, stage, stages, chunks, micro_batches)
@@ -89,12 +89,12 @@ def warm_up_passes(schedule: Schedule, stage: int, stages: int, chunks: int, mic
         return min(behind, total)
     if schedule is Schedule.INTERLEAVED_FULL_WARM_UP and micro_batches == stages:
         return total
-    first = _rounds(schedule, stages, chunks, micro_batches)[0]
+    first = _chunk_rounds(schedule, stages, chunks, micro_batches)[0]
     steps = 1 if schedule is Schedule.INTERLEAVED_LESS_MEMORY else 2
     return min(first * (chunks - 1) + steps * behind, total)
 
 
-def _rounds(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> list[int]:
+def _chunk_rounds(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> list[int]:
     """How many micro-batches go through one chunk before the next chunk has its turn, round by round.
 
     As many as there are stages. What is left over goes with the first round in MindSpore, is spread in HyperParallel, and
@@ -133,12 +133,14 @@ def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
     return most
 
 
-def held(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[int, ...] | None:
+def in_flight_per_chunk(
+    schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches: int
+) -> tuple[int, ...] | None:
     """Micro-batches between their forward and their backward pass when the stage holds most, for each chunk.
 
     None where no framework runs these sizes, and of interleaved passes beyond :data:`MOST_PASSES`.
     """
-    if refusal(schedule, stages, chunks, micro_batches) is not None:
+    if why_refused(schedule, stages, chunks, micro_batches) is not None:
         return None
     if chunks == 1 and schedule is not Schedule.GPIPE:
         return (min(stages - stage, micro_batches),)
@@ -146,7 +148,7 @@ def held(schedule: Schedule, stage: int, stages: int, chunks: int, micro_batches
         return (micro_batches,) * chunks if chunks <= MOST_PASSES else None
     if chunks * micro_batches > MOST_PASSES:
         return None
-    return most_held(passes(schedule, stage, stages, chunks, micro_batches), chunks)
+    return most_held(stage_passes(schedule, stage, stages, chunks, micro_batches), chunks)
 
 
 def enough_micro_batches(stages: int, chunks: int) -> int:

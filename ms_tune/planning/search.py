@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.planning.anneal import Best, PlanSpace, allowed, anneal, fits
+from ms_tune.enums import RecomputeMode
+from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
 from ms_tune.planning.bound import least_limit, lower_bound, next_whole, relaxation_of
 from ms_tune.planning.costs import costs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from ms_tune.planning.bound import Relaxation
-    from ms_tune.planning.costs import Costs, Whole
+    from ms_tune.planning.bound import PlanRelaxation
+    from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable
 
 
@@ -60,12 +62,12 @@ class SearchProgress(NamedTuple):
 
 
 @dataclass(slots=True)
-class Search:
+class PlanSearch:
     """What a search knows so far; it can be stopped at any time."""
 
     table: CostTable
     costs: Costs  # it in arrays
-    best: Best  # the best state and its score
+    best: BestState  # the best state and its score
     bound: int = 0  # no plan takes fewer ticks
     least_bytes: int = 0  # no plan keeps a smaller limit; 0 if nothing is known
     stopped: bool = False  # the user stopped the search
@@ -73,93 +75,97 @@ class Search:
     @property
     def found(self) -> bool:
         """Whether there is a plan within the limit."""
-        return fits(self.best.score)
+        return is_within_limit(self.best.score)
 
-    def optimal(self) -> bool:
+    def is_optimal(self) -> bool:
         """Whether nothing is better, proved."""
         return self.found and self.bound >= self.best.score
 
-    def offer(self, state: Whole) -> bool:
+    def keep_if_better(self, state: IntArray) -> bool:
         """Keep a state if it is the best so far."""
-        if not allowed(self.costs, state[None])[0]:
+        if not is_allowed(self.costs, state[None])[0]:
             return False
         score = int(PlanSpace(self.costs).scores(state[None])[0])
         if score >= self.best.score:
             return False
-        self.best = Best(score, state)
+        self.best = BestState(score, state)
         return True
 
 
-def search(
+def search_plans(
     table: CostTable,
     effort: Effort,
     seed: int,
     on_progress: Callable[[SearchProgress], None],
-    starts: Sequence[Whole] = (),
-) -> Search:
+    starts: Sequence[IntArray] = (),
+) -> PlanSearch:
     """The best plan found, with a lower bound for every plan. An interrupt ends the search with what it has."""
     costs = costs_of(table)
     even = even_state(costs)
-    found = Search(table, costs, Best(int(PlanSpace(costs).scores(even[None])[0]), even))
+    found = PlanSearch(table, costs, BestState(int(PlanSpace(costs).scores(even[None])[0]), even))
     for start in starts:
-        found.offer(start)
+        found.keep_if_better(start)
     try:
-        _search(found, _BUDGETS[effort], seed, on_progress)
+        _run_search(found, _BUDGETS[effort], seed, on_progress)
     except KeyboardInterrupt:
         found.stopped = True
     return found
 
 
-def _search(found: Search, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
+def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
     costs, relaxation = found.costs, relaxation_of(found.costs)
     found.least_bytes, state = least_limit(relaxation, budget.nodes)
     if found.least_bytes > found.table.limit_bytes:
         if state is not None:
-            found.offer(state)
+            found.keep_if_better(state)
         return
     if state is not None:
-        found.offer(state)
+        found.keep_if_better(state)
     steps = annealing_steps(costs, budget.work, budget.steps)
     short = steps // 8
-    _anneal(found, [found.best.state], short, seed, on_progress)
-    on_progress(_progress(found, "bound", 0.0))
+    _improve_plan(found, [found.best.state], short, seed, on_progress)
+    on_progress(_report_progress(found, "bound", 0.0))
     rounds = min(budget.rounds, max(budget.rounds * _SMALL // (len(costs.graph.kind) * costs.table.cells), 4))
-    bounded = lower_bound(relaxation, costs.parts(found.best.state), rounds)
+    bounded = lower_bound(relaxation, costs.parts_of(found.best.state), rounds)
     found.bound = max(found.bound, bounded.ticks)
-    if found.optimal():
+    if found.is_optimal():
         return
     if bounded.layers is not None:
-        found.offer(_rounded(costs, bounded.layers))
+        found.keep_if_better(_round_state(costs, bounded.layers))
     half = budget.wholes // 2
-    used = _prove(found, relaxation, budget, half, on_progress)
-    if found.optimal():
+    used = _prove_optimal(found, relaxation, budget, half, on_progress)
+    if found.is_optimal():
         return
     starts = [found.best.state]
     if bounded.layers is not None:
-        starts.append(_rounded(costs, bounded.layers))
-    starts = [start for start in starts if allowed(costs, start[None])[0]]
+        starts.append(_round_state(costs, bounded.layers))
+    starts = [start for start in starts if is_allowed(costs, start[None])[0]]
     before = found.best.score
-    _anneal(found, starts, steps - short, seed + 1, on_progress)
+    _improve_plan(found, starts, steps - short, seed + 1, on_progress)
     if found.best.score < before or used == half:
-        _prove(found, relaxation, budget, budget.wholes - used, on_progress)
+        _prove_optimal(found, relaxation, budget, budget.wholes - used, on_progress)
 
 
-def _anneal(
-    found: Search, starts: Sequence[Whole], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
+def _improve_plan(
+    found: PlanSearch, starts: Sequence[IntArray], steps: int, seed: int, on_progress: Callable[[SearchProgress], None]
 ) -> None:
-    def tell(step: int, best: Best) -> bool:
+    def tell(step: int, best: BestState) -> bool:
         if best.score < found.best.score:
             found.best = best
-        on_progress(_progress(found, "search", step / steps))
-        return found.optimal()
+        on_progress(_report_progress(found, "search", step / steps))
+        return found.is_optimal()
 
-    best = anneal(PlanSpace(found.costs), starts, steps, seed, tell)
+    best = anneal_plans(PlanSpace(found.costs), starts, steps, seed, tell)
     if best.score < found.best.score:
         found.best = best
 
 
-def _prove(
-    found: Search, relaxation: Relaxation, budget: _Budget, most: int, on_progress: Callable[[SearchProgress], None]
+def _prove_optimal(
+    found: PlanSearch,
+    relaxation: PlanRelaxation,
+    budget: _Budget,
+    most: int,
+    on_progress: Callable[[SearchProgress], None],
 ) -> int:
     """Search in whole numbers for something better, until there is nothing or that was done so often; how often it was."""
     cells, _, kinds = relaxation.shape
@@ -167,14 +173,14 @@ def _prove(
         return 0
     seen: set[bytes] = set()
     for number in range(most):
-        if found.optimal() or not found.found:
+        if found.is_optimal() or not found.found:
             return number
-        on_progress(_progress(found, "proof", number / most))
+        on_progress(_report_progress(found, "proof", number / most))
         proof = next_whole(relaxation, found.best.score, budget.nodes)
         found.bound = max(found.bound, proof.ticks)
         if proof.state is None:
             return number + 1
-        found.offer(proof.state)
+        found.keep_if_better(proof.state)
         # A state that comes again is one that the paths do not tell from a plan: one with transients, or with mixed runs.
         if proof.done or proof.state.tobytes() in seen:
             return number + 1
@@ -188,7 +194,7 @@ def annealing_steps(costs: Costs, work: int, most: int) -> int:
     return max(min(work // each, most), 80)
 
 
-def even_state(costs: Costs) -> Whole:
+def even_state(costs: Costs) -> IntArray:
     """The layers shared out evenly, every one recomputing as much as it can; cells at the ends have what is left over."""
     table = costs.table
     base, rest = divmod(table.layer_count, table.cells)
@@ -203,8 +209,7 @@ def even_state(costs: Costs) -> Whole:
     return state
 
 
-def _rounded(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Whole:
-    """A state in whole layers that is near a fractional one."""
+def _round_state(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> IntArray:
     table = costs.table
     edges = np.round(np.cumsum(layers.sum(axis=1))).astype(np.int64)
     edges[-1] = table.layer_count
@@ -218,16 +223,115 @@ def _rounded(costs: Costs, layers: np.ndarray[tuple[int, ...], np.dtype[np.float
     return state
 
 
-def _progress(found: Search, part: str, done: float) -> SearchProgress:
+def _report_progress(found: PlanSearch, part: str, done: float) -> SearchProgress:
     unit = float(found.costs.unit)
     time = found.best.score * unit if found.found else None
     return SearchProgress(part, done, time, found.bound * unit if found.bound else None)
 
 
-def without(table: CostTable, kinds: Sequence[object]) -> CostTable:
+def without_kinds(table: CostTable, kinds: Sequence[object]) -> CostTable:
     """The table without some kinds of recompute."""
     layers = tuple(
         replace(layer, recompute={kind: kept for kind, kept in layer.recompute.items() if kind not in kinds})
         for layer in table.layers
     )
     return replace(table, layers=layers, present=None)
+
+
+_MOST, _MOST_TIMED = 20_000, 2_000  # variants of a stage whose peak is asked, and whose step is
+_AT_ONCE = 2_000
+
+Cell = tuple[int, ...]  # layers by kind of recompute, in the order of Table.kinds
+
+
+def add_recompute(
+    table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]], stages: Collection[int], margin_bytes: int
+) -> list[dict[RecomputeMode, int]] | None:
+    """The fastest plan with as many layers in each cell in which some stages keep the limit.
+
+    A layer never recomputes less than before, and those of other stages do what they did.
+
+    Args:
+        table: The table, with all that these stages hold.
+        cells: How many layers of each kind of recompute every cell has.
+        stages: The stages that are to hold less.
+        margin_bytes: What they are to leave of the limit.
+
+    Returns:
+        The cells; None where recomputing more does not suffice.
+    """
+    costs = costs_of(table)
+    state: IntArray | None = costs.state_of(cells)
+    for stage in sorted(stages):
+        if state is not None:
+            state = _add_to_stage(costs, state, stage, table.limit_bytes - margin_bytes)
+    return None if state is None else costs.cells_of(state)
+
+
+def _add_to_stage(costs: Costs, state: IntArray, stage: int, limit: int) -> IntArray | None:
+    """The state with the variant of one stage that keeps the limit and makes the step least longer."""
+    chunks, stages, kinds = costs.table.chunks, costs.table.stages, costs.table.kinds
+    most = max(int(_MOST ** (1 / chunks)), 2)
+    places = list(range(stage, costs.table.cells, stages))
+    every = list(product(*(list(_cell_variants(tuple(state[place].tolist()), kinds))[:most] for place in places)))
+    fine = []
+    for start in range(0, len(every), _AT_ONCE):
+        states = _with_variants(state, places, every[start : start + _AT_ONCE])
+        fine.append(states[is_allowed(costs, states) & (costs.peak_bytes(states)[:, stage] <= limit)])
+    states = np.concatenate(fine)
+    if not len(states):
+        return None
+    durations = costs.pass_durations(states)
+    busy = durations.reshape(2, chunks, stages, len(states))[:, :, stage].sum(axis=(0, 1))
+    least = np.argsort(busy, kind="stable")[:_MOST_TIMED]
+    steps = costs.graph.step_ticks(durations[:, least])
+    # Of equally long steps the one whose stage works least: what it has to spare hides what the table does not know.
+    found: IntArray = states[least[np.argsort(steps, kind="stable")[0]]]
+    return found
+
+
+def _with_variants(state: IntArray, places: Sequence[int], variants: Sequence[Sequence[Cell]]) -> IntArray:
+    states = np.repeat(state[None], len(variants), axis=0)
+    states[:, places] = np.array(variants, np.int64)
+    return states
+
+
+def _cell_variants(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
+    """What a cell's layers may do in place of what they do: first more of them recomputed in full, then the least changed."""
+    whole = {
+        one: sum(abs(count - old) for count, old in zip(one, cell, strict=True)) for one in _deeper_cells(cell, kinds)
+    }
+    full = kinds.index(RecomputeMode.FULL) if RecomputeMode.FULL in kinds else None
+    simple = dict.fromkeys(_more_full(cell, full)) if full is not None else {cell: None}
+    yield from simple
+    yield from sorted(whole.keys() - simple.keys(), key=lambda one: (whole[one], one))
+
+
+def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
+    """More and more layers recomputed in full, those first that recompute least."""
+    counts = list(cell)
+    yield tuple(counts)
+    for kind in reversed(range(len(cell))):
+        while kind != full and counts[kind]:
+            counts[kind] -= 1
+            counts[full] += 1
+            yield tuple(counts)
+
+
+def _deeper_cells(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
+    """All cells of as many layers with no fewer recomputed in full, no more of them idle, and as many that swap."""
+    total = sum(cell)
+    free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeMode.NONE, RecomputeMode.SWAP)]
+    swaps = cell[kinds.index(RecomputeMode.SWAP)] if RecomputeMode.SWAP in kinds else 0
+    none = cell[kinds.index(RecomputeMode.NONE)] if RecomputeMode.NONE in kinds else 0
+    lows = [cell[index] if kinds[index] is RecomputeMode.FULL else 0 for index in free]
+    for counts in product(*(range(low, total - swaps + 1) for low in lows)):
+        left = total - swaps - sum(counts)
+        if 0 <= left <= none:
+            found = [0] * len(kinds)
+            for index, count in zip(free, counts, strict=True):
+                found[index] = count
+            for kind, count in ((RecomputeMode.SWAP, swaps), (RecomputeMode.NONE, left)):
+                if kind in kinds:
+                    found[kinds.index(kind)] = count
+            yield tuple(found)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ms_tune.planning.schedule import PipelinePass, passes
+from ms_tune.planning.schedule import PipelinePass, stage_passes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class PassMoment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class PassGraph:
     """The passes of one training step of all stages, level by level: a pass waits for passes of lower levels only."""
 
     cells: int  # how many (chunk, stage) there are
@@ -43,7 +43,7 @@ class Graph:
     # Of each stage, when it may hold most; a moment that another one outdoes is left out.
     moments: tuple[tuple[PassMoment, ...], ...]
 
-    def times(self, durations: NDArray[Any]) -> NDArray[Any]:
+    def end_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
         """When each pass ends. ``durations`` is by kind and plan, shape (2 x cells, plans); the result (passes + 1, plans)."""
         ends = np.zeros((len(self.kind) + 1, durations.shape[1]), durations.dtype)
         for start, stop in self.levels:
@@ -52,18 +52,18 @@ class Graph:
             level += durations[self.kind[start:stop]]
         return ends
 
-    def step(self, durations: NDArray[Any]) -> NDArray[Any]:
+    def step_ticks(self, durations: NDArray[Any]) -> NDArray[Any]:
         """How long the step takes, shape (plans,)."""
-        found: NDArray[Any] = self.times(durations).max(axis=0)
+        found: NDArray[Any] = self.end_ticks(durations).max(axis=0)
         return found
 
 
-def graph_of(table: CostTable) -> Graph:
+def graph_of(table: CostTable) -> PassGraph:
     """The passes of a table's pipeline."""
     stages, chunks, cells = table.stages, table.chunks, table.cells
     lingers = table.again is not None and table.again.lingers
-    orders = [passes(table.order, stage, stages, chunks, table.micro_batches) for stage in range(stages)]
-    levels = _levels(orders, stages, cells)
+    orders = [stage_passes(table.order, stage, stages, chunks, table.micro_batches) for stage in range(stages)]
+    levels = _pass_levels(orders, stages, cells)
     ranked = sorted(levels, key=lambda key: (levels[key], key[0], key[1]))
     place = {key: index for index, key in enumerate(ranked)}
     nothing = len(ranked)
@@ -77,24 +77,24 @@ def graph_of(table: CostTable) -> Graph:
     where = {(one.forward, one.chunk * stages + stage, one.micro_batch): place[stage, index]
              for stage, order in enumerate(orders) for index, one in enumerate(order)}  # fmt: skip
     for (forward, cell, micro), here in where.items():
-        giver = _giver(forward=forward, cell=cell, cells=cells)
+        giver = _source_pass(forward=forward, cell=cell, cells=cells)
         if giver is not None:
             source[here] = where[giver[0], giver[1], micro]
     bounds = np.flatnonzero(np.diff([levels[key] for key in ranked], prepend=-1, append=-1))
     spans = tuple(pairwise(bounds.tolist()))
-    return Graph(
-        cells, kind, before, source, spans, tuple(_moments(order, chunks, lingers=lingers) for order in orders)
+    return PassGraph(
+        cells, kind, before, source, spans, tuple(_peak_moments(order, chunks, lingers=lingers) for order in orders)
     )
 
 
-def _giver(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
+def _source_pass(*, forward: bool, cell: int, cells: int) -> tuple[bool, int] | None:
     """The pass, of the same micro-batch, that a pass takes its input from."""
     if forward:
         return (True, cell - 1) if cell else None
     return (False, cell + 1) if cell < cells - 1 else (True, cell)
 
 
-def _levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
+def _pass_levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[tuple[int, int], int]:
     """The level of each pass, by stage and place in the stage's order: one more than of those that it waits for."""
     level: dict[tuple[int, int], int] = {}
     arrived: dict[tuple[bool, int, int], int] = {}
@@ -107,7 +107,7 @@ def _levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[t
             index = next_of[stage]
             one = orders[stage][index]
             cell = one.chunk * stages + stage
-            giver = _giver(forward=one.forward, cell=cell, cells=cells)
+            giver = _source_pass(forward=one.forward, cell=cell, cells=cells)
             needs = (*giver, one.micro_batch) if giver is not None else None
             if needs is not None and needs not in arrived:
                 waiting[needs] = stage
@@ -122,7 +122,7 @@ def _levels(orders: list[list[PipelinePass]], stages: int, cells: int) -> dict[t
     return level
 
 
-def _moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
+def _peak_moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[PassMoment, ...]:
     """Right before backward passes: there a stage holds most. Of one chunk, only those that no other one outdoes."""
     held, back = [0] * chunks, [False] * chunks
     found: dict[tuple[int, tuple[bool, ...]], set[tuple[int, ...]]] = {}
@@ -132,11 +132,13 @@ def _moments(order: list[PipelinePass], chunks: int, *, lingers: bool) -> tuple[
         held[one.chunk] += 1 if one.forward else -1
         back[one.chunk] = lingers and not one.forward
     return tuple(
-        PassMoment(vector, *place) for place in sorted(found) for vector in sorted(_largest(found[place]), reverse=True)
+        PassMoment(vector, *place)
+        for place in sorted(found)
+        for vector in sorted(_undominated(found[place]), reverse=True)
     )
 
 
-def _largest(vectors: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _undominated(vectors: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
     kept: list[tuple[int, ...]] = []
     for one in sorted(vectors, key=lambda vector: (-sum(vector), vector)):
         if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in kept):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
-from ms_tune.planning.schedule import Schedule, refusal
+from ms_tune.planning.schedule import Schedule, why_refused
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LayerCost(NamedTuple):
     # What of a micro-batch's activations goes to the host after the forward pass and comes back for the backward pass.
     swapped_bytes: int = 0
     # How much longer its forward pass takes: forward x (1 + this). Above zero where what goes to the host is not hidden
-    # behind the pass (`ms_tune.planning.link`).
+    # behind the pass (`ms_tune.planning.time_scale`).
     forward_extra: float = 0.0
 
 
@@ -64,7 +64,7 @@ class LayerGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class StageEnd:
     """What stands before the first layer or behind the last one."""
 
     forward: float = 0.0  # time of a forward pass of one micro-batch; its backward pass takes twice as long
@@ -80,7 +80,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateCost:
     """What is held while weights are updated, when no micro-batch is in flight."""
 
     # By a layer of each stage: what it holds for the whole run, and copies of its gradients or weights.
@@ -89,7 +89,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RecomputeOverhead:
     """What layers that are recomputed in full make each stage hold on top, beside what their own rows say."""
 
     first_bytes: tuple[int, ...]  # by each stage, as soon as one of its layers is: copies of what enters it
@@ -130,14 +130,14 @@ class CostTable:
     limit_bytes: int  # what a stage may hold
     order: Schedule
     layers: tuple[LayerGroup, ...]  # the model's layers, in its order
-    head: End = End()  # what stands before them, on the first stage
-    tail: End = End()  # what stands behind them, on the last stage
+    head: StageEnd = StageEnd()  # what stands before them, on the first stage
+    tail: StageEnd = StageEnd()  # what stands behind them, on the last stage
     constant_bytes: int = 0  # what every stage holds beside its layers
     stage_bytes: tuple[int, ...] = ()  # what each stage holds on top; empty for nothing
     present: PlanLists | None = None  # the plan that the config has now, if there is one
     # What is held while weights are updated, where that may be more than in a backward pass.
-    update: Update | None = None
-    again: Again | None = None  # what layers that are recomputed in full make each stage hold on top
+    update: UpdateCost | None = None
+    again: RecomputeOverhead | None = None  # what layers that are recomputed in full make each stage hold on top
 
     @property
     def cells(self) -> int:
@@ -167,13 +167,13 @@ class CostTable:
         return self.constant_bytes + own + head + tail
 
 
-def check(table: CostTable, source: str) -> CostTable:
+def check_table(table: CostTable, source: str) -> CostTable:
     """The table itself, which makes sense.
 
     Raises:
         ConfigError: It contradicts itself, or no framework runs its schedule.
     """
-    refused = refusal(table.order, table.stages, table.chunks, table.micro_batches)
+    refused = why_refused(table.order, table.stages, table.chunks, table.micro_batches)
     if refused is not None:
         raise ConfigError(refused, path=source)
     passes = 2 * table.cells * table.micro_batches

@@ -18,14 +18,14 @@ from ms_tune.planning.table import (
     MOST_LAYERS,
     MOST_STAGES,
     SWAP_LIST,
-    Again,
     CostTable,
-    End,
     LayerCost,
     LayerGroup,
     PlanLists,
-    Update,
-    check,
+    RecomputeOverhead,
+    StageEnd,
+    UpdateCost,
+    check_table,
 )
 from ms_tune.text import Message, msg
 
@@ -72,20 +72,20 @@ class Reader:
     def whole(self, value: object, where: str, low: int, high: int) -> int:
         """A whole number within bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.fail(where, msg("planning.file.whole", value=_shown(value), low=low, high=high))
+            self.fail(where, msg("planning.file.whole", value=_short_value(value), low=low, high=high))
         return value
 
     def number(self, value: object, where: str, high: float, low: float = 0.0) -> float:
         """A number within bounds."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator] # a number
-            self.fail(where, msg("planning.file.number", value=_shown(value), low=f"{low:g}", high=f"{high:g}"))
+            self.fail(where, msg("planning.file.number", value=_short_value(value), low=f"{low:g}", high=f"{high:g}"))
         return float(value)  # type: ignore[arg-type] # a number, as looked at
 
     def switch(self, value: object, where: str) -> bool:
         """True or false."""
         if not isinstance(value, bool):
-            self.fail(where, msg("planning.file.no-switch", value=_shown(value)))
+            self.fail(where, msg("planning.file.no-switch", value=_short_value(value)))
         return value
 
     def list(self, value: object, where: str, most: int) -> list[Any]:
@@ -101,7 +101,7 @@ class Reader:
         return value
 
 
-def _shown(value: object) -> str:
+def _short_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False) if not isinstance(value, (dict, list)) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what a line has room for
 
@@ -159,33 +159,35 @@ def read_table(text: str, source: str, *, linked: bool = False) -> CostTable:
         chunks=reader.whole(top.get("chunks", 1), where + "chunks", 1, MOST_CHUNKS),
         micro_batches=reader.whole(top["micro_batches"], where + "micro_batches", 1, MOST_PASSES),
         limit_bytes=reader.whole(top["limit_bytes"], where + "limit_bytes", 1, MOST_BYTES),
-        order=_order(reader, top["order"], where + "order"),
-        layers=tuple(_layer(reader, row, f"{where}layers[{index}]", linked=linked) for index, row in enumerate(rows)),
-        head=_end(reader, top.get("head", {}), where + "head"),
-        tail=_end(reader, top.get("tail", {}), where + "tail"),
+        order=_read_order(reader, top["order"], where + "order"),
+        layers=tuple(
+            _read_layer(reader, row, f"{where}layers[{index}]", linked=linked) for index, row in enumerate(rows)
+        ),
+        head=_read_end(reader, top.get("head", {}), where + "head"),
+        tail=_read_end(reader, top.get("tail", {}), where + "tail"),
         constant_bytes=reader.whole(top.get("constant_bytes", 0), where + "constant_bytes", 0, MOST_BYTES),
         stage_bytes=_stage_bytes(reader, top.get("stage_bytes"), where + "stage_bytes"),
-        present=_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
-        update=_update(reader, top["update"], where + "update") if "update" in top else None,
-        again=_again(reader, top["again"], where + "again") if "again" in top else None,
+        present=_read_plan(reader, top["plan"], where + "plan") if "plan" in top else None,
+        update=_read_update(reader, top["update"], where + "update") if "update" in top else None,
+        again=_read_overhead(reader, top["again"], where + "again") if "again" in top else None,
     )
     if table.again is not None:
         table = replace(table, again=_by_cell(table.again, stages, table.chunks))
-    check(table, source)
+    check_table(table, source)
     if table.present is not None:
         cells_of(table, table.present, source)
     return table
 
 
-def _order(reader: Reader, value: object, where: str) -> Schedule:
+def _read_order(reader: Reader, value: object, where: str) -> Schedule:
     try:
         return Schedule(value)
     except ValueError:
         known = ", ".join(schedule.value for schedule in Schedule)
-        reader.fail(where, msg("planning.file.order", value=_shown(value), known=known))
+        reader.fail(where, msg("planning.file.order", value=_short_value(value), known=known))
 
 
-def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerGroup:
+def _read_layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerGroup:
     row = reader.mapping(value, where, ("count", "forward", "bytes", "recompute"), ("name",))
     names = [kind.value for kind in RecomputeMode]
     kinds = reader.mapping(row["recompute"], f"{where}.recompute", (), names)
@@ -195,7 +197,7 @@ def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerG
         forward=reader.number(row["forward"], f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row["bytes"], f"{where}.bytes", 0, MOST_BYTES),
         recompute={
-            RecomputeMode(name): _kept(
+            RecomputeMode(name): _read_layer_cost(
                 reader, kinds[name], f"{where}.recompute.{name}", swap=name == RecomputeMode.SWAP.value, linked=linked
             )
             for name in names
@@ -207,7 +209,7 @@ def _layer(reader: Reader, value: object, where: str, *, linked: bool) -> LayerG
 _OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
 
 
-def _kept(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> LayerCost:
+def _read_layer_cost(reader: Reader, value: object, where: str, *, swap: bool, linked: bool) -> LayerCost:
     optional = ("backward_extra", "transient_bytes", "once_bytes", "again_bytes", *(_OF_SWAP[:1] if swap else ()))
     required = ("activation_bytes", *(("swapped_bytes",) if swap else ()))
     row = reader.mapping(value, where, required, optional)
@@ -226,22 +228,24 @@ def _kept(reader: Reader, value: object, where: str, *, swap: bool, linked: bool
     )
 
 
-def _update(reader: Reader, value: object, where: str) -> Update:
+def _read_update(reader: Reader, value: object, where: str) -> UpdateCost:
     row = reader.mapping(value, where, ("layer_bytes", "stage_bytes"), ())
-    return Update(
-        _sizes(reader, row["layer_bytes"], f"{where}.layer_bytes", 0),
-        _sizes(reader, row["stage_bytes"], f"{where}.stage_bytes", -MOST_BYTES),
+    return UpdateCost(
+        _read_sizes(reader, row["layer_bytes"], f"{where}.layer_bytes", 0),
+        _read_sizes(reader, row["stage_bytes"], f"{where}.stage_bytes", -MOST_BYTES),
     )
 
 
-def _again(reader: Reader, value: object, where: str) -> Again:
+def _read_overhead(reader: Reader, value: object, where: str) -> RecomputeOverhead:
     least = {"first_bytes": 0, "layer_bytes": -MOST_BYTES, "transient_bytes": 0}
     row = reader.mapping(value, where, tuple(least), ("lingers",))
-    first, layers, transients = (_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items())
-    return Again(first, layers, transients, lingers=reader.switch(row.get("lingers", False), f"{where}.lingers"))
+    first, layers, transients = (_read_sizes(reader, row[name], f"{where}.{name}", low) for name, low in least.items())
+    return RecomputeOverhead(
+        first, layers, transients, lingers=reader.switch(row.get("lingers", False), f"{where}.lingers")
+    )
 
 
-def _by_cell(again: Again, stages: int, chunks: int) -> Again:
+def _by_cell(again: RecomputeOverhead, stages: int, chunks: int) -> RecomputeOverhead:
     """Sizes of each stage, whichever of its chunks is computed once more, are those of each of its cells."""
     layers, transients = (
         sizes * chunks if len(sizes) == stages else sizes for sizes in (again.layer_bytes, again.transient_bytes)
@@ -249,14 +253,14 @@ def _by_cell(again: Again, stages: int, chunks: int) -> Again:
     return replace(again, layer_bytes=layers, transient_bytes=transients)
 
 
-def _sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
+def _read_sizes(reader: Reader, value: object, where: str, least: int) -> tuple[int, ...]:
     items = reader.list(value, where, MOST_STAGES)
     return tuple(reader.whole(item, f"{where}[{index}]", least, MOST_BYTES) for index, item in enumerate(items))
 
 
-def _end(reader: Reader, value: object, where: str) -> End:
+def _read_end(reader: Reader, value: object, where: str) -> StageEnd:
     row = reader.mapping(value, where, (), ("forward", "bytes", "transient_bytes", "empty_bytes", "filled"))
-    return End(
+    return StageEnd(
         forward=reader.number(row.get("forward", 0), f"{where}.forward", _MOST_TIME),
         bytes=reader.whole(row.get("bytes", 0), f"{where}.bytes", 0, MOST_BYTES),
         transient_bytes=reader.whole(row.get("transient_bytes", 0), f"{where}.transient_bytes", 0, MOST_BYTES),
@@ -266,10 +270,10 @@ def _end(reader: Reader, value: object, where: str) -> End:
 
 
 def _stage_bytes(reader: Reader, value: object, where: str) -> tuple[int, ...]:
-    return () if value is None else _sizes(reader, value, where, 0)
+    return () if value is None else _read_sizes(reader, value, where, 0)
 
 
-def _plan(reader: Reader, value: object, where: str) -> PlanLists:
+def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:
     lists = reader.mapping(value, where, LISTS[:1], (*LISTS[1:], SWAP_LIST))
     nothing = [
         [0] * len(row) if isinstance(row, list) else [] for row in reader.list(lists["offset"], where, MOST_CHUNKS)

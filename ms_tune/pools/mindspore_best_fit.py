@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.mindspore_pool import aligned
-from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut
+from ms_tune.pools.mindspore_pool import align_up
+from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut_block
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
@@ -45,17 +45,13 @@ class _BestFitPart:
         self.units: list[PoolUnit] = []
         self.buffers: dict[int, _Buffers] = {}
 
-    def actual(self) -> int:
+    def actual_bytes(self) -> int:
         """``CalActualPeak``: all units, of the newest only what was touched."""
         return self.total - self.units[-1].size + self.units[-1].high - self.units[-1].low if self.units else 0
 
 
 class MindSporeBestFitPool:
-    """The older pool as a state machine; it knows no small pool.
-
-    Args:
-        settings: What the user can set.
-    """
+    """The older pool as a state machine; it knows no small pool."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         self.state = PoolSnapshot()
@@ -69,17 +65,19 @@ class MindSporeBestFitPool:
         if settings.init is not None:
             # Seen in traces of MindSpore 2.10: a unit of exactly half of init_size for each part, persistent first.
             for part in (self._persistent, self._common):
-                self._take(part, settings.init // 2, stream=0, wanted=settings.init // 2)
+                self._take_unit(part, settings.init // 2, stream=0, wanted=settings.init // 2)
 
     def allocate(self, request: Request) -> int:
         """Best fit in the request's part; persistent requests go on to the common part once theirs has a unit."""
-        return self._allocate(request.size, request.stream, persistent=request.persistent)
+        return self._allocate_block(request.size, request.stream, persistent=request.persistent)
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
         """One block for all, cut afterwards."""
         first = requests[0]
-        address = self._allocate(sum(request.size for request in requests), first.stream, persistent=first.persistent)
-        return cut(self._live, address, requests)
+        address = self._allocate_block(
+            sum(request.size for request in requests), first.stream, persistent=first.persistent
+        )
+        return cut_block(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit and stream, and count as the youngest of its size."""
@@ -99,25 +97,25 @@ class MindSporeBestFitPool:
     def release(self) -> None:
         """Nothing: without vmm this pool keeps what it has, as traces of MindSpore 2.9 and 2.10 show."""
 
-    def _allocate(self, size: int, stream: int, *, persistent: bool) -> int:
+    def _allocate_block(self, size: int, stream: int, *, persistent: bool) -> int:
         part = self._persistent if persistent else self._common
-        address = self._fit(part, size, stream)
+        address = self._fit_buffer(part, size, stream)
         if address is None and persistent and self._persistent.units:
             part = self._common
-            address = self._fit(part, size, stream)
-        if address is None and not self._expand(part, size, stream):
-            address = self._fit(self._common if part is self._persistent else self._persistent, size, stream)
+            address = self._fit_buffer(part, size, stream)
+        if address is None and not self._try_to_expand(part, size, stream):
+            address = self._fit_buffer(self._common if part is self._persistent else self._persistent, size, stream)
             if address is None:
-                self._expand(part, size, stream, beyond=True)
+                self._try_to_expand(part, size, stream, beyond=True)
         if address is None:
-            address = self._fit(part, size, stream)
+            address = self._fit_buffer(part, size, stream)
             assert address is not None  # noqa: S101 - a unit of at least this size was added
         if persistent and self._live[address][1] is self._common:
             self.state.spilled += size
-        self.state.actual = self._common.actual() + self._persistent.actual()
+        self.state.actual = self._common.actual_bytes() + self._persistent.actual_bytes()
         return address
 
-    def _fit(self, part: _BestFitPart, size: int, stream: int) -> int | None:
+    def _fit_buffer(self, part: _BestFitPart, size: int, stream: int) -> int | None:
         buffers = part.buffers.get(stream)
         if buffers is None:
             return None
@@ -136,19 +134,19 @@ class MindSporeBestFitPool:
         unit.low, unit.high = min(unit.low, address), max(unit.high, address + size)
         return address
 
-    def _expand(self, part: _BestFitPart, size: int, stream: int, *, beyond: bool = False) -> bool:
+    def _try_to_expand(self, part: _BestFitPart, size: int, stream: int, *, beyond: bool = False) -> bool:
         settings, state = self._settings, self.state
         left = settings.total - state.reserved
         if left < size:
-            state.over = True
+            state.is_over = True
             if not (settings.simulated or beyond):
                 return False
             left = size
         step = self._unit_size(part, left)
-        self._take(part, min(-(-size // step) * step, left), stream, wanted=size)
+        self._take_unit(part, min(-(-size // step) * step, left), stream, wanted=size)
         return True
 
-    def _take(self, part: _BestFitPart, unit_size: int, stream: int, *, wanted: int) -> None:
+    def _take_unit(self, part: _BestFitPart, unit_size: int, stream: int, *, wanted: int) -> None:
         state = self.state
         state.reserved += unit_size
         keys = part.buffers[stream].keys if stream in part.buffers else []
@@ -166,7 +164,7 @@ class MindSporeBestFitPool:
         increase = self._settings.increase
         if increase is None or increase == _UNIT or part is self._persistent:
             return _UNIT
-        return min(aligned(increase), left - _UNIT if left > _UNIT else left)
+        return min(align_up(increase), left - _UNIT if left > _UNIT else left)
 
     def _add_hole(self, address: int, size: int, part: _BestFitPart, stream: int, unit: PoolUnit) -> None:
         self._age += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut
+from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit, cut_block
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class MindSporeSettings:
     simulated: bool = True  # whether the pool goes on beyond `total`, as a simulation does
 
 
-def aligned(size: int) -> int:
+def align_up(size: int) -> int:
     """A size rounded up as the pool does: ``increase_size="0.3GB"`` is no whole number of 512 bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
@@ -70,11 +70,7 @@ class _PoolPart:
 
 
 class MindSporePool:
-    """The pool as a state machine.
-
-    Args:
-        settings: What the user can set.
-    """
+    """The pool as a state machine."""
 
     def __init__(self, settings: MindSporeSettings) -> None:
         self.state = PoolSnapshot()
@@ -89,17 +85,19 @@ class MindSporePool:
         self._bottom = TOP
         if settings.init is not None and settings.vmm is Vmm.OFF:
             for persistent in (True, False):
-                self._expand(self._part(persistent=persistent, stream=0, size=_UNIT), settings.init // 2)
+                self._try_to_expand(self._part_for(persistent=persistent, stream=0, size=_UNIT), settings.init // 2)
 
     def allocate(self, request: Request) -> int:
         """Best fit; a persistent request that finds no hole tries the common part, which then grows."""
-        return self._allocate(request.size, request.stream, persistent=request.persistent)
+        return self._allocate_block(request.size, request.stream, persistent=request.persistent)
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
         """One block for all, cut afterwards (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``)."""
         first = requests[0]
-        address = self._allocate(sum(request.size for request in requests), first.stream, persistent=first.persistent)
-        return cut(self._live, address, requests)
+        address = self._allocate_block(
+            sum(request.size for request in requests), first.stream, persistent=first.persistent
+        )
+        return cut_block(self._live, address, requests)
 
     def free(self, address: int) -> None:
         """Merge with the free neighbours of the same unit."""
@@ -128,28 +126,28 @@ class MindSporePool:
                     self._drop_hole(part, address, size)
                     self._drop_unit(part, address)
 
-    def _allocate(self, size: int, stream: int, *, persistent: bool) -> int:
-        part = self._part(persistent=persistent, stream=stream, size=size)
-        address = self._try(part, size)
+    def _allocate_block(self, size: int, stream: int, *, persistent: bool) -> int:
+        part = self._part_for(persistent=persistent, stream=stream, size=size)
+        address = self._try_part(part, size)
         if address is None and persistent:
             # With a unit of its own full, a persistent request spills into the common part and stays there.
-            part = self._part(persistent=False, stream=stream, size=size)
-            address = self._try(part, size)
-        if address is None and self._expand(part, size):
-            address = self._fit(part, size)
+            part = self._part_for(persistent=False, stream=stream, size=size)
+            address = self._try_part(part, size)
+        if address is None and self._try_to_expand(part, size):
+            address = self._fit_buffer(part, size)
         if address is None and not persistent:
             other = self._parts.get((True, stream, False))
-            address = None if other is None else self._fit(other, size)
+            address = None if other is None else self._fit_buffer(other, size)
         if address is None:
-            self.state.over = True
-            self._expand(part, size, beyond=True)
-            address = self._fit(part, size)
+            self.state.is_over = True
+            self._try_to_expand(part, size, beyond=True)
+            address = self._fit_buffer(part, size)
             assert address is not None  # noqa: S101 - a unit of at least this size was added
         if persistent and self._live[address][1].common:
             self.state.spilled += size
         return address
 
-    def _part(self, *, persistent: bool, stream: int, size: int) -> _PoolPart:
+    def _part_for(self, *, persistent: bool, stream: int, size: int) -> _PoolPart:
         small = self._settings.small_pool and not persistent and size <= _SMALL
         key = (persistent, stream, small)
         part = self._parts.get(key)
@@ -158,13 +156,13 @@ class MindSporePool:
             part = self._parts[key] = _PoolPart(name, common=not persistent)
         return part
 
-    def _try(self, part: _PoolPart, size: int) -> int | None:
+    def _try_part(self, part: _PoolPart, size: int) -> int | None:
         """Best fit in a part, which takes its first unit at its first request."""
-        if not part.units and not self._expand(part, size):
+        if not part.units and not self._try_to_expand(part, size):
             return None
-        return self._fit(part, size)
+        return self._fit_buffer(part, size)
 
-    def _fit(self, part: _PoolPart, size: int) -> int | None:
+    def _fit_buffer(self, part: _PoolPart, size: int) -> int | None:
         """Cut the request from the smallest free buffer that holds it, the lowest among equals."""
         keys = part.keys
         position = bisect_left(keys, size << _BITS)
@@ -178,10 +176,10 @@ class MindSporePool:
         else:
             size = hole
         self._live[address] = (size, part)
-        self._touch(address, size)
+        self._count_touched(address, size)
         return address
 
-    def _touch(self, address: int, size: int) -> None:
+    def _count_touched(self, address: int, size: int) -> None:
         state = self.state
         state.used += size
         unit = self._units[bisect_right(self._bases, address) - 1]
@@ -194,17 +192,16 @@ class MindSporePool:
             state.actual += extent - before
             if self._settings.vmm is Vmm.ON:
                 state.reserved += (-(-extent // PAGE) - mapped) * PAGE
-                state.over = state.over or state.reserved > self._settings.total
+                state.is_over = state.is_over or state.reserved > self._settings.total
 
-    def _expand(self, part: _PoolPart, size: int, *, beyond: bool = False) -> bool:
-        """Take a unit from the device; False if the device has too little left."""
+    def _try_to_expand(self, part: _PoolPart, size: int, *, beyond: bool = False) -> bool:
         settings, state = self._settings, self.state
         if settings.vmm is Vmm.ON:
             self._add_unit(part, _ENDLESS)
             return True
         left = settings.total - state.reserved
         if left < size:
-            state.over = True
+            state.is_over = True
             if not (settings.simulated or beyond):
                 return False
             left = size
@@ -222,7 +219,7 @@ class MindSporePool:
         increase = self._settings.increase
         if increase is None or increase == _UNIT or not part.common:
             return _UNIT
-        return min(aligned(increase), left - _UNIT if left > _UNIT else left)
+        return min(align_up(increase), left - _UNIT if left > _UNIT else left)
 
     def _add_unit(self, part: _PoolPart, size: int) -> None:
         part.units += 1

@@ -55,7 +55,7 @@ class PoolSnapshot:
     # calls "actual peak".
     actual: int = 0
     reserved: int = 0  # bytes taken from the device
-    over: bool = False  # whether it needed more than the device has
+    is_over: bool = False  # whether it needed more than the device has
     spilled: int = 0
     request: int | None = None  # position of the request being served, None before the first
     units: list[PoolUnit] = field(default_factory=list)
@@ -66,7 +66,7 @@ class PoolSnapshot:
         return next(unit for unit in reversed(self.units) if unit.base <= address < unit.base + unit.size)
 
 
-def cut(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
+def cut_block(live: dict[int, Any], address: int, requests: Sequence[Request]) -> list[int]:
     """The addresses of requests for which one live block was taken; what it is longer is the last one's.
 
     Args:

@@ -27,7 +27,7 @@ class Replay:
     used_peak: int
     actual_peak: int
     reserved_peak: int
-    over: bool  # whether the pool needed more than the device has
+    is_over: bool  # whether the pool needed more than the device has
     spilled: int  # bytes of persistent requests that the common part served, as MindSpore's pool does
     units: tuple[PoolUnit, ...]  # what the pool took from the device, in that order
     growths: tuple[PoolGrowth, ...]  # when and why it took it
@@ -47,7 +47,7 @@ class Mismatches:
         return self.address + self.used + self.actual
 
 
-def replay(work: Workload, pool: Pool) -> Replay:
+def replay_workload(work: Workload, pool: Pool) -> Replay:
     """Play a workload into a fresh pool."""
     requests, state = work.requests, pool.state
     addresses = [0] * len(requests)
@@ -74,7 +74,7 @@ def replay(work: Workload, pool: Pool) -> Replay:
         used_peak=max(used, default=0),
         actual_peak=max(actual, default=0),
         reserved_peak=max(reserved, default=0),
-        over=state.over,
+        is_over=state.is_over,
         spilled=state.spilled,
         units=tuple(state.units),
         growths=tuple(state.growths),
@@ -99,7 +99,7 @@ class Divergence(NamedTuple):
     address: int = 0  # of the block in the replay
 
 
-def compare(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:
+def compare_with_trace(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN) -> Mismatches:
     """Compare a replay with what was recorded, as far as the trace has the columns."""
     footprint = result.reserved if placing is Placing.MAPPED else result.actual
     used = sum(row.used not in (None, ours) for ours, row in zip(result.used, work.recorded, strict=True))
@@ -113,7 +113,7 @@ def compare(work: Workload, result: Replay, placing: Placing = Placing.TOP_DOWN)
     return Mismatches(address, used, actual)
 
 
-def divergence(
+def find_divergence(
     work: Workload, pool: Pool, placing: Placing = Placing.TOP_DOWN, *, until: int | None = None
 ) -> Divergence:
     """Replay until the first row that differs from the trace, so that a wrong pool costs little.

@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.pools.replay import replay
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.settings import pool_for
-from ms_tune.pools.workload import workload
+from ms_tune.pools.workload import make_workload
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -56,7 +56,7 @@ class Scenario:
     fits: bool  # whether the pool never needs more than it may take
 
 
-def freed_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
+def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
     """Every block that is ever freed is freed just after the last task that touched it."""
     requests, changed = [], 0
     for request, last in zip(work.requests, facts.last_use, strict=True):
@@ -65,10 +65,10 @@ def freed_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
             end = last + 1
             changed += 1
         requests.append(request._replace(end=end, batch=1))
-    return TraceChange("freed-after-last-use", "", 0, changed, workload(requests, work.releases))
+    return TraceChange("freed-after-last-use", "", 0, changed, make_workload(requests, work.releases))
 
 
-def sharded(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
+def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
     """The blocks of a group split over so many ranks; taken away if ``parts`` is 0.
 
     Args:
@@ -86,7 +86,7 @@ def sharded(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceC
             size = -(-size // (parts * ALIGNMENT)) * ALIGNMENT if parts else 0
         if size:
             requests.append(request._replace(size=size, batch=1))
-    changed_work = workload(requests, work.releases)
+    changed_work = make_workload(requests, work.releases)
     return TraceChange("shard" if parts else "remove", group, parts, changed, changed_work, by_content=by_content)
 
 
@@ -108,14 +108,14 @@ def layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
     return [f"{family}.{number}" for number in sorted(found[family])]
 
 
-def recomputed(work: Workload, facts: TraceFacts, content: str, layers: Collection[str]) -> TraceChange:
+def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Collection[str]) -> TraceChange:
     """The activations of some layers given up when the forward pass leaves the layer, and back for its backward pass.
 
     The last activation of a layer in each forward pass is kept: the next layer starts from it. Recomputing and swapping
     are the same in this respect; the memory that recomputing needs for a moment beyond the activations is not counted.
     """
     starts = [request.start for request in work.requests]
-    leaves = _leaves(starts, facts)
+    leaves = _layer_leaves(starts, facts)
     runs = _backward_runs(starts, facts)
     lives: list[tuple[int, int, int]] = []  # request, when it goes, when it comes back
     outputs: dict[tuple[str, int], int] = {}
@@ -123,7 +123,7 @@ def recomputed(work: Workload, facts: TraceFacts, content: str, layers: Collecti
         layer = facts.layer[index]
         if layer not in layers or facts.content[index] != content or request.end is None:
             continue
-        away = leaves.after(request.start, layer)
+        away = leaves.leave_after(request.start, layer)
         run = runs.get(layer, [])
         at = bisect_left(run, request.end) - 1
         if away is not None and at >= 0 and away < run[at]:
@@ -137,18 +137,18 @@ def recomputed(work: Workload, facts: TraceFacts, content: str, layers: Collecti
             extra.append(requests[index]._replace(start=back))
             requests[index] = requests[index]._replace(end=away)
     ordered = sorted([*requests, *extra], key=attrgetter("start"))
-    return TraceChange("recompute", str(len(layers)), 0, len(extra), workload(ordered, work.releases))
+    return TraceChange("recompute", str(len(layers)), 0, len(extra), make_workload(ordered, work.releases))
 
 
-def outcome_of(change: TraceChange, inferred: Inferred, total: int) -> Scenario:
+def replay_change(change: TraceChange, inferred: Inferred, total: int) -> Scenario:
     """Replay a changed workload in the pool of the run."""
-    result = replay(change.work, pool_for(inferred.settings, older=inferred.older))
+    result = replay_workload(change.work, pool_for(inferred.settings, older=inferred.older))
     return Scenario(
         change=change,
         used=result.used_peak,
         actual=result.actual_peak,
         reserved=result.reserved_peak,
-        fits=not result.over and result.reserved_peak <= total,
+        fits=not result.is_over and result.reserved_peak <= total,
     )
 
 
@@ -164,7 +164,7 @@ class _Leaves:
             same = following < len(ticks) and layers[following] == layers[at]
             self._next[at] = self._next[following] if same else following
 
-    def after(self, tick: int, layer: str) -> int | None:
+    def leave_after(self, tick: int, layer: str) -> int | None:
         """The first tick after this one at which the forward pass allocates for another layer."""
         at = bisect_right(self._ticks, tick)
         if at < len(self._ticks) and self._layers[at] == layer:
@@ -172,13 +172,12 @@ class _Leaves:
         return self._ticks[at] if at < len(self._ticks) else None
 
 
-def _leaves(starts: Sequence[int], facts: TraceFacts) -> _Leaves:
+def _layer_leaves(starts: Sequence[int], facts: TraceFacts) -> _Leaves:
     told = [index for index, forward in enumerate(facts.forward) if forward and facts.layer[index]]
     return _Leaves([starts[index] for index in told], [facts.layer[index] for index in told])
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:
-    """For every layer the ticks at which a backward pass enters it."""
     runs: dict[str, list[int]] = {}
     previous = ""
     for index, backward in enumerate(facts.backward):

@@ -18,10 +18,10 @@ from ms_tune.pools.mindspore_pool import (
     MindSporePool,
     MindSporeSettings,
     Vmm,
-    aligned,
+    align_up,
 )
 from ms_tune.pools.pool import ALIGNMENT
-from ms_tune.pools.replay import Divergence, Placing, compare, divergence, replay
+from ms_tune.pools.replay import Divergence, Placing, compare_with_trace, find_divergence, replay_workload
 from ms_tune.pools.workload import released_at
 from ms_tune.units import GIB
 
@@ -52,7 +52,7 @@ class Inferred:
     first_difference: int | None  # the first row that differs; None if none does
     # The settings that made no difference in this run, so that others explain it as well: `init_size`, `increase_size`,
     # `set_memory` (whether it was called).
-    open: tuple[str, ...]
+    undecided: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def pool_for(settings: MindSporeSettings, *, older: bool) -> Pool:
     return MindSporeBestFitPool(settings) if older else MindSporePool(settings)
 
 
-def infer(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
+def infer_settings(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
     """The settings that reproduce the most rows before the first mismatch; the likeliest among equals.
 
     Args:
@@ -78,13 +78,13 @@ def infer(work: Workload, pool_name: str, total: int | None = None) -> Inferred:
         total: Bytes that the pool could take of the device, if the log tells.
     """
     search = _SettingSearch(work, older=pool_name == OLDER_POOL, total=total)
-    best = search.run(Placing.TOP_DOWN, search.likely())
+    best = search.find_best_guess(Placing.TOP_DOWN, search.likely_settings())
     if not search.explained and maps_pages(work):
-        best = search.run(Placing.MAPPED, [replace(best[1].settings, init=None, increase=None, vmm=Vmm.ON)])
+        best = search.find_best_guess(Placing.MAPPED, [replace(best[1].settings, init=None, increase=None, vmm=Vmm.ON)])
     for placing in (Placing.TOP_DOWN, Placing.ANYWHERE):
         if not search.explained and best[2] is not Placing.MAPPED:
-            best = max(best, search.run(placing, search.usual()), key=lambda found: found[0])
-    return search.outcome(*best[1:])
+            best = max(best, search.find_best_guess(placing, search.usual_settings()), key=lambda found: found[0])
+    return search.replay_in_full(*best[1:])
 
 
 def maps_pages(work: Workload) -> bool:
@@ -102,20 +102,20 @@ class _SettingSearch:
         self._replayed = 0
         self.explained = False
 
-    def likely(self) -> Iterator[MindSporeSettings]:
+    def likely_settings(self) -> Iterator[MindSporeSettings]:
         """``set_memory`` never called, or called without sizes."""
         never = MindSporeSettings(small_pool=self._work.small_pool, total=self._total or SIMULATED_DEVICE)
         yield never
         yield replace(never, init=DEFAULT_SIZE, increase=DEFAULT_SIZE)
 
-    def usual(self) -> Iterator[MindSporeSettings]:
+    def usual_settings(self) -> Iterator[MindSporeSettings]:
         """Settings to try where a mismatch tells nothing about the size of a unit."""
-        never, default = self.likely()
+        never, default = self.likely_settings()
         yield never
         for init in _USUAL:
             yield from (replace(default, init=init * GIB, increase=size * GIB) for size in _USUAL)
 
-    def run(self, placing: Placing, starts: Iterable[MindSporeSettings]) -> tuple[int, _Guess, Placing]:
+    def find_best_guess(self, placing: Placing, starts: Iterable[MindSporeSettings]) -> tuple[int, _Guess, Placing]:
         """The guess that explains most rows, and how many; sets :attr:`explained`."""
         best = (-1, _Guess(MindSporeSettings()), placing)
         known: set[_Guess] = set()
@@ -127,7 +127,7 @@ class _SettingSearch:
                 if guess in known:
                     continue
                 known.add(guess)
-                found, pool = self._try(guess, placing)
+                found, pool = self._replay_guess(guess, placing)
                 if found.row > best[0]:
                     best = (found.row, guess, placing)
                 if found.row == self._rows:
@@ -135,20 +135,20 @@ class _SettingSearch:
                     return best
                 if guess.releases and found.row <= -reached:
                     continue  # the release did not help
-                for changes, following in self._following(guess, found, pool, placing):
+                for changes, following in self._next_guesses(guess, found, pool, placing):
                     heappush(queue, (guess.changes + changes, -found.row, len(known) + changes, following))
         return best
 
-    def _try(self, guess: _Guess, placing: Placing) -> tuple[Divergence, Pool]:
+    def _replay_guess(self, guess: _Guess, placing: Placing) -> tuple[Divergence, Pool]:
         work = self._work
         for tick in guess.releases:
             work = released_at(work, tick)
         pool = pool_for(guess.settings, older=self._older and guess.settings.vmm is Vmm.OFF)
-        found = divergence(work, pool, placing)
+        found = find_divergence(work, pool, placing)
         self._replayed += found.row
         return found, pool
 
-    def _following(
+    def _next_guesses(
         self, guess: _Guess, found: Divergence, pool: Pool, placing: Placing
     ) -> Iterator[tuple[int, list[_Guess]]]:
         """What to try next: an ``empty_cache`` just before, or other sizes for the units that lie wrong."""
@@ -158,16 +158,16 @@ class _SettingSearch:
         ticks = [tick for tick in dict.fromkeys((now, before)) if tick not in guess.releases]
         yield 0, [replace(guess, releases=(*guess.releases, tick)) for tick in ticks]
         if placing is Placing.TOP_DOWN and found.shift:
-            resized = _resized(guess.settings, found, pool, fixed_total=self._total is not None)
+            resized = _resize_units(guess.settings, found, pool, fixed_total=self._total is not None)
             yield 1, [replace(guess, settings=settings, changes=guess.changes + 1) for settings in resized]
 
-    def outcome(self, guess: _Guess, placing: Placing) -> Inferred:
+    def replay_in_full(self, guess: _Guess, placing: Placing) -> Inferred:
         """The full replay of a guess."""
         work = self._work
         for tick in guess.releases:
             work = released_at(work, tick)
-        result = replay(work, pool_for(guess.settings, older=self._older and guess.settings.vmm is Vmm.OFF))
-        mismatches = compare(work, result, placing)
+        result = replay_workload(work, pool_for(guess.settings, older=self._older and guess.settings.vmm is Vmm.OFF))
+        mismatches = compare_with_trace(work, result, placing)
         return Inferred(
             work=work,
             settings=guess.settings,
@@ -175,12 +175,11 @@ class _SettingSearch:
             placing=placing,
             replay=result,
             mismatches=mismatches,
-            first_difference=self._try(guess, placing)[0].row if mismatches.total else None,
-            open=() if mismatches.total else tuple(self._open(guess, placing)),
+            first_difference=self._replay_guess(guess, placing)[0].row if mismatches.total else None,
+            undecided=() if mismatches.total else tuple(self._open_settings(guess, placing)),
         )
 
-    def _open(self, guess: _Guess, placing: Placing) -> Iterator[str]:
-        """Which settings could as well be others."""
+    def _open_settings(self, guess: _Guess, placing: Placing) -> Iterator[str]:
         settings = guess.settings
         init, increase = settings.init, settings.increase
         if init is None or increase is None:
@@ -193,14 +192,14 @@ class _SettingSearch:
                 ("increase_size", replace(settings, increase=increase + GIB)),
                 ("increase_size", replace(settings, increase=max(increase, init // 2))),
             ]
-        names = [name for name, other in others if other != settings and self._explains(guess, other, placing)]
+        names = [name for name, other in others if other != settings and self._explains_all_rows(guess, other, placing)]
         yield from dict.fromkeys(names)
 
-    def _explains(self, guess: _Guess, settings: MindSporeSettings, placing: Placing) -> bool:
-        return self._try(replace(guess, settings=settings), placing)[0].row == self._rows
+    def _explains_all_rows(self, guess: _Guess, settings: MindSporeSettings, placing: Placing) -> bool:
+        return self._replay_guess(replace(guess, settings=settings), placing)[0].row == self._rows
 
 
-def _resized(
+def _resize_units(
     settings: MindSporeSettings, found: Divergence, pool: Pool, *, fixed_total: bool
 ) -> Iterator[MindSporeSettings]:
     """Settings under which a unit between the first block and the one that lies wrong has another size."""
@@ -211,18 +210,18 @@ def _resized(
         size = unit.size + (found.shift if at <= wrong else -found.shift)
         if not ALIGNMENT <= size <= _LARGEST:
             continue
-        for whole in filter(None, map(_written, _wholes(size, growth.request_bytes))):
+        for whole in filter(None, map(_size_as_written, _unit_sizes(size, growth.request_bytes))):
             yield replace(settings, init=init, increase=whole)
-        yield replace(settings, init=_short(2 * size), increase=increase)
+        yield replace(settings, init=_cut_to_tenths(2 * size), increase=increase)
         if not fixed_total and at == wrong:
             # The unit was all that was left of the device, or all but the 1 GiB that is kept for the persistent part.
             held = growth.reserved_bytes - growth.unit_bytes
             for total in (held + size, held + size + GIB):
-                yield replace(settings, total=_short(total))
+                yield replace(settings, total=_cut_to_tenths(total))
                 yield replace(settings, total=total)
 
 
-def _wholes(size: int, wanted: int) -> Iterator[int]:
+def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
     """Sizes of which a multiple, just large enough for a request, makes up a unit."""
     yield size
     for parts in range(2, 17):
@@ -231,12 +230,12 @@ def _wholes(size: int, wanted: int) -> Iterator[int]:
             yield whole
 
 
-def _written(size: int) -> int | None:
+def _size_as_written(size: int) -> int | None:
     """What somebody wrote as ``3.5GB`` who got units of a size; None if two decimals do not do."""
     written = int(round(size / GIB, 2) * GIB)
-    return written if written and aligned(written) == size else None
+    return written if written and align_up(written) == size else None
 
 
-def _short(size: int) -> int:
+def _cut_to_tenths(size: int) -> int:
     """A size cut down to tenths of a GiB, of which as many units are the same."""
     return int(size * 10 // GIB / 10 * GIB) or size

@@ -48,13 +48,13 @@ class TorchPool:
 
     def take(self, wanted: int, stream: int) -> PoolBlock:
         """The block for so many bytes on a stream, as :meth:`allocate` finds it."""
-        size = self._settings.rounded(wanted)
+        size = self._settings.round_request(wanted)
         small = size <= SMALL_REQUEST
-        pool = self._pools.get((small, stream)) or self._space.pool(small=small, stream=stream)
-        place = self._find(pool, size)
+        pool = self._pools.get((small, stream)) or self._space.pool_for(small=small, stream=stream)
+        place = self._find_free(pool, size)
         if place is None:
-            self._collect()
-            block = self._map_for(pool, size) if self._settings.expandable else self._new(pool, size)
+            self._collect_garbage()
+            block = self._map_for(pool, size) if self._settings.expandable else self._new_segment(pool, size)
             self._space.drop_hole(block)
         else:
             block = pool.holes.pop(place)[2]
@@ -64,12 +64,12 @@ class TorchPool:
         if alignment and expandable and size >= ROUND_LARGE and block.address % alignment:
             skipped = alignment - block.address % alignment
             if skipped + size <= block.size:
-                aligned = self._space.split(block, skipped)
+                aligned = self._space.split_block(block, skipped)
                 self._space.add_hole(block)
                 block = aligned
         rest = block.size - size
-        if rest and self._settings.splits(rest, size, small=small, expandable=expandable):
-            self._space.add_hole(self._space.split(block, size))
+        if rest and self._settings.should_split(rest, size, small=small, expandable=expandable):
+            self._space.add_hole(self._space.split_block(block, size))
         block.live = True
         self.state.used += block.size
         return block
@@ -86,36 +86,32 @@ class TorchPool:
         """:meth:`free` of a block that :meth:`take` found."""
         block.live = False
         self.state.used -= block.size
-        self._space.add_hole(self._space.merged(block))
+        self._space.add_hole(self._space.merge_with_idle(block))
 
     def release(self) -> None:
         """Give back what holds no live block: whole segments, and whole pages of expandable ones (``empty_cache``)."""
         for pool in self._space.pools.values():
             for _, _, block in list(pool.holes):
                 if block.segment.expandable:
-                    self._unmap(block)
+                    self._unmap_pages(block)
                 elif block.is_segment:
                     self._space.give_back(block)
 
-    def rounded(self, size: int) -> int:
-        """What a request of a size takes, before an unsplit remainder."""
-        return self._settings.rounded(size)
-
-    def seed(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
-        """:meth:`Space.seed`, before the first request."""
-        self._space.seed(segments, live)
+    def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
+        """Put the allocator into the state of a running process, before the first request."""
+        self._space.set_initial_state(segments, live)
         self._top = max([self._top, *(block.segment.base + _ENDLESS for block in self._space.blocks.values())])
 
-    def layout(self) -> dict[int, tuple[int, bool]]:
+    def mapped_blocks(self) -> dict[int, tuple[int, bool]]:
         """Size and liveness of all mapped blocks by address."""
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
     @property
-    def ages(self) -> bool:
+    def counts_ages(self) -> bool:
         """Whether it matters how long blocks have been free."""
         return self._settings.collect_above is not None
 
-    def picture(self) -> object:
+    def state_key(self) -> object:
         """All that decides where blocks will lie, but for the ages of free ones: two pools with the same serve alike."""
         return self._top, {
             block.address: (
@@ -125,13 +121,13 @@ class TorchPool:
             for block in self._space.blocks.values()
         }
 
-    def live(self) -> dict[int, PoolBlock]:
+    def live_blocks(self) -> dict[int, PoolBlock]:
         """The live blocks by address."""
         return {address: block for address, block in self._space.blocks.items() if block.live}
 
     # --- free blocks ---
 
-    def _find(self, pool: BlockPool, size: int) -> int | None:
+    def _find_free(self, pool: BlockPool, size: int) -> int | None:
         """Where the smallest free block is that is large enough, at the lowest address (``get_free_block``)."""
         self._space.calls += not pool.small
         holes = pool.holes
@@ -151,23 +147,23 @@ class TorchPool:
                 if not block.segment.expandable or _could_be(other) >= _could_be(block):
                     break
                 place, block = following, other
-        return None if self._settings.refuses(size, block.size) else place
+        return None if self._settings.keeps_whole(size, block.size) else place
 
     # --- memory of the device ---
 
-    def _base(self, size: int) -> int:
+    def _next_base(self, size: int) -> int:
         base = next(self._bases, self._top)
         self._top = max(self._top, base + size)
         return base
 
-    def _new(self, pool: BlockPool, size: int) -> PoolBlock:
+    def _new_segment(self, pool: BlockPool, size: int) -> PoolBlock:
         wanted = self._settings.segment_size(size, small=pool.small)
         self._make_room(wanted, size, pool)
-        base = self._base(wanted)
+        base = self._next_base(wanted)
         self._record_growth(pool, wanted, size)
         return self._space.new_segment(pool, base, wanted, expandable=False)
 
-    def _collect(self) -> None:
+    def _collect_garbage(self) -> None:
         """Give back what was free for long once more than the threshold is held (``garbage_collect_cached_blocks``).
 
         The age of a free block is how often one was looked for since. In each pass those of the mean age and above
@@ -214,7 +210,7 @@ class TorchPool:
             if self._give_oversize(size, pool) and self.state.reserved + wanted <= total:
                 return
             self.release()
-            self.state.over |= self.state.reserved + wanted > total
+            self.state.is_over |= self.state.reserved + wanted > total
 
     def _record_growth(self, pool: BlockPool, taken: int, wanted: int) -> None:
         state = self.state
@@ -229,63 +225,63 @@ class TorchPool:
         block = self._expandable_place(pool, size)
         if self._settings.total is not None:
             missing = size - (block.size if block.mapped else 0)
-            self._make_room(-(-missing // pool.page) * pool.page, size, pool)
+            self._make_room(-(-missing // pool.page_bytes) * pool.page_bytes, size, pool)
             block = self._expandable_place(pool, size)  # what was unmapped for it may lie lower
         if not block.mapped:
-            block = self._map(block, min(block.size, size), size)
+            block = self._map_pages(block, min(block.size, size), size)
         while block.size < size:
             behind = block.after
             assert behind is not None  # noqa: S101 - the place was chosen for its room
-            block = self._map(behind, min(size - block.size, behind.size), size)
+            block = self._map_pages(behind, min(size - block.size, behind.size), size)
         return block
 
     def _expandable_place(self, pool: BlockPool, size: int) -> PoolBlock:
         """The lowest unmapped block that, with the free block before it, has room (``find_expandable_block``)."""
         for address in pool.unmapped:
             block = self._space.blocks[address]
-            if block.before is not None and block.before.idle:
+            if block.before is not None and block.before.is_idle:
                 block = block.before
             room = 0
             part: PoolBlock | None = block
-            while room < size and part is not None and part.idle:
+            while room < size and part is not None and part.is_idle:
                 room += part.size
                 part = part.after
             if room >= size:
                 return block
-        return self._space.new_segment(pool, self._base(_ENDLESS), _ENDLESS, expandable=True)
+        return self._space.new_segment(pool, self._next_base(_ENDLESS), _ENDLESS, expandable=True)
 
-    def _map(self, block: PoolBlock, size: int, wanted: int) -> PoolBlock:
+    def _map_pages(self, block: PoolBlock, size: int, wanted: int) -> PoolBlock:
         """Map whole pages from a block's start on (``map_block``); the free block that this makes."""
         segment, pool = block.segment, block.segment.pool
-        pages = -(-(block.address + size - segment.base) // pool.page) * pool.page
+        pages = -(-(block.address + size - segment.base) // pool.page_bytes) * pool.page_bytes
         size = min(segment.base + pages - block.address, block.size)
         self._record_growth(pool, size, wanted)
         pool.unmapped.remove(block.address)
         if size < block.size:
-            insort(pool.unmapped, self._space.split(block, size).address)
+            insort(pool.unmapped, self._space.split_block(block, size).address)
         block.mapped = True
-        self._space.count(segment, size)
-        block = self._space.merged(block)
+        self._space.count_reserved(segment, size)
+        block = self._space.merge_with_idle(block)
         self._space.add_hole(block)
         return block
 
-    def _unmap(self, block: PoolBlock) -> None:
+    def _unmap_pages(self, block: PoolBlock) -> None:
         """Unmap the whole pages of a free block (``unmap_block``)."""
-        segment, page = block.segment, block.segment.pool.page
+        segment, page = block.segment, block.segment.pool.page_bytes
         low = segment.base + -(-(block.address - segment.base) // page) * page
         high = segment.base + (block.address + block.size - segment.base) // page * page
         if high <= low:
             return
         self._space.drop_hole(block)
         if high < block.address + block.size:
-            self._space.add_hole(self._space.split(block, high - block.address))
+            self._space.add_hole(self._space.split_block(block, high - block.address))
         if low > block.address:
-            pages = self._space.split(block, low - block.address)
+            pages = self._space.split_block(block, low - block.address)
             self._space.add_hole(block)
             block = pages
         block.mapped = False
-        self._space.count(segment, -block.size)
-        block = self._space.merged(block)
+        self._space.count_reserved(segment, -block.size)
+        block = self._space.merge_with_idle(block)
         if block.before is None and block.after is None:
             del self._space.blocks[
                 block.address

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.pools.initial_state import RecordingError, Start, start_of
+from ms_tune.pools.periodic_steps import carry_out_all
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_repeats import carry_out_all
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.pools.torch_space import SeedError
-from ms_tune.pools.torch_start import RecordingError, Start, start_of
 from ms_tune.readers.torch_events import Action
 from ms_tune.units import MIB
 
@@ -39,7 +39,7 @@ _CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
 
 
-def _none() -> NDArray[np.int64]:
+def _no_events() -> NDArray[np.int64]:
     return np.zeros(0, np.int64)
 
 
@@ -62,18 +62,18 @@ class TorchReplay:
     allocations: int = 0  # how many there are
     differences: int = 0  # how many of them, of releases and of blocks at the end differ; 0 if the replay is exact
     first: ReplayDifference | None = None
-    used: NDArray[np.int64] = field(default_factory=_none)  # bytes of live blocks after each event, in block sizes
-    reserved: NDArray[np.int64] = field(default_factory=_none)  # bytes taken from the device after each event
+    used: NDArray[np.int64] = field(default_factory=_no_events)  # bytes of live blocks after each event, in block sizes
+    reserved: NDArray[np.int64] = field(default_factory=_no_events)  # bytes taken from the device after each event
     # By event the size of the block that it allocates; 0 for other events.
-    sizes: NDArray[np.int64] = field(default_factory=_none)
+    sizes: NDArray[np.int64] = field(default_factory=_no_events)
     growths: tuple[PoolGrowth, ...] = ()  # when and why memory was taken; `request` is the place of the event
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether nothing differs."""
         return self.first is None
 
-    def differs(self, difference: ReplayDifference, count: int = 1) -> None:
+    def count_difference(self, difference: ReplayDifference, count: int = 1) -> None:
         """Count a difference."""
         self.differences += count
         if self.first is None:
@@ -90,43 +90,42 @@ def replay_recording(
         told: What the snapshot tells of the settings.
         on_progress: Told the share that is done.
     """
-    foreign = _foreign(device)
+    foreign = _find_foreign_block(device)
     if foreign is not None:
-        return _contradiction(device, told, foreign)
-    mapped = device.events.are(Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+        return _contradicted_replay(device, told, foreign)
+    mapped = device.events.rows_with(Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
     expandable = bool(mapped.any()) or any(segment.expandable for segment in device.segments)
     plain = replace(told, expandable=expandable)
     npu = replace(plain, padding=NPU_PADDING, base_alignment=NPU_BASE_ALIGNMENT if expandable else 0)
     tried = [plain, npu, *([replace(npu, base_alignment=0)] if expandable else [])]
-    if _padded(device):
+    if _is_padded(device):
         tried = [*tried[1:], plain]
     if told.max_split is None and not expandable:  # torch_npu's files do not tell the setting
         tried += [replace(settings, max_split=limit * MIB) for settings in tried for limit in _SPLITS]
     best, furthest = tried[0], -1
     for number, settings in enumerate(tried):
         on_progress(number / len(tried))
-        found = _tried(device, settings, lambda _share: None, stop=True)
+        found = _try_settings(device, settings, lambda _share: None, stop=True)
         if found.first is None:
             return found
         if found.first.event > furthest:
             best, furthest = settings, found.first.event
-    return _tried(device, best, on_progress, stop=False)
+    return _try_settings(device, best, on_progress, stop=False)
 
 
-def _tried(
+def _try_settings(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
     """The replay under some settings; up to the first difference if nobody needs more."""
     try:
-        return _replay(device, settings, on_progress, stop=stop)
+        return _replay_events(device, settings, on_progress, stop=stop)
     except RecordingError as error:
-        return _contradiction(device, settings, ReplayDifference(error.event, error.reason))
+        return _contradicted_replay(device, settings, ReplayDifference(error.event, error.reason))
     except (LookupError, AssertionError):  # memory is taken where there is some already, which no allocator does
-        return _contradiction(device, settings, ReplayDifference(0, "segment"))
+        return _contradicted_replay(device, settings, ReplayDifference(0, "segment"))
 
 
-def _padded(device: DeviceTrace) -> bool:
-    """Whether a block takes 512 bytes more than what was asked for needs, as on an NPU."""
+def _is_padded(device: DeviceTrace) -> bool:
     return any(
         block.active
         and block.requested % 512 in (0, *range(481, 512))
@@ -136,17 +135,17 @@ def _padded(device: DeviceTrace) -> bool:
     )
 
 
-def _foreign(device: DeviceTrace) -> ReplayDifference | None:
+def _find_foreign_block(device: DeviceTrace) -> ReplayDifference | None:
     """The first block at an address that these allocators never give away: they cut memory into pieces of 512 bytes."""
     events = device.events
     found = np.flatnonzero((events.action == Action.ALLOC) & (events.address % ALIGNMENT != 0))
     return ReplayDifference(int(found[0]), "foreign", events[int(found[0])].address) if len(found) else None
 
 
-def _contradiction(device: DeviceTrace, settings: TorchSettings, difference: ReplayDifference) -> TorchReplay:
-    count = len(device.events.places(Action.ALLOC))
+def _contradicted_replay(device: DeviceTrace, settings: TorchSettings, difference: ReplayDifference) -> TorchReplay:
+    count = len(device.events.places_with(Action.ALLOC))
     found = TorchReplay(settings, Start((), {}, {}, {}), count)
-    found.differs(difference, max(count, 1))
+    found.count_difference(difference, max(count, 1))
     return found
 
 
@@ -165,10 +164,10 @@ class _Bases:
         return self.queue.popleft()
 
 
-def _replay(
+def _replay_events(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    run = _Replay(device, TorchReplay(settings, start_of(device, settings.rounded)), on_progress, stop=stop)
+    run = _Replay(device, TorchReplay(settings, start_of(device, settings.round_request)), on_progress, stop=stop)
     begun = run.pool.state.used, run.pool.state.reserved
     carry_out_all(device.events, run)
     found = run.found
@@ -176,14 +175,14 @@ def _replay(
         return found
     found.growths = tuple(run.growths)
     change = np.cumsum(
-        device.events.are(*_CHANGING)
+        device.events.rows_with(*_CHANGING)
     )  # how many events have changed anything: others see what they left
     found.used, found.reserved = (
         np.concatenate([np.array([first], np.int64), np.frombuffer(curve, np.int64)])[change]
         for first, curve in zip(begun, (run.used, run.reserved), strict=True)
     )
     found.sizes = np.zeros(len(device.events), np.int64)
-    found.sizes[device.events.places(Action.ALLOC)] = np.frombuffer(run.sizes, np.int64)
+    found.sizes[device.events.places_with(Action.ALLOC)] = np.frombuffer(run.sizes, np.int64)
     _compare_layout(found, device, run.pool)
     return found
 
@@ -206,17 +205,17 @@ class _Replay:
         self, device: DeviceTrace, found: TorchReplay, on_progress: Callable[[float], None], *, stop: bool
     ) -> None:
         self._events = device.events
-        self._places = np.flatnonzero(device.events.are(*_CHANGING))
+        self._places = np.flatnonzero(device.events.rows_with(*_CHANGING))
         self._done = 0  # how many of the places
         self.found, self._on_progress, self._stop = found, on_progress, stop
         self._bases = _Bases()
         self.pool = TorchPool(found.settings, self._bases)
         try:
-            self.pool.seed(found.start.segments, found.start.live)
+            self.pool.set_initial_state(found.start.segments, found.start.live)
         except SeedError:
             raise RecordingError(reason="start", event=0) from None
         self._recorded = self.pool.state.reserved  # what the events tell of it
-        self._where = self.pool.live()
+        self._where = self.pool.live_blocks()
         self._taken: list[tuple[int, int]] = []  # what was taken from the device for the block that comes next
         self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
         self._told_again: list[PoolGrowth] = []
@@ -238,11 +237,11 @@ class _Replay:
                 return False
         return True
 
-    def picture(self) -> object:
+    def state_key(self) -> object:
         """The allocator's state and which of its blocks each recorded one is; None once there is a difference."""
         if self.found.first is not None or self._taken:
             return None
-        return self.pool.picture(), {address: block.address for address, block in self._where.items()}
+        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
 
     def tell_again(self, begin: int, end: int, times: int) -> None:
         """Take over what some events told for those that are like them."""
@@ -260,9 +259,9 @@ class _Replay:
     def _carry_out(self, places: NDArray[np.int64]) -> None:
         state, where, give, stop = self.pool.state, self._where, self.pool.give, self._stop
         used, reserved = self.used.append, self.reserved.append
-        for place, action, address, size, stream in self._events.rows(places):
+        for place, action, address, size, stream in self._events.iterate_rows(places):
             if action == _ALLOC:
-                self._allocate(place, address, size, stream)
+                self._allocate_block(place, address, size, stream)
             elif action == _FREE:
                 block = where.pop(address, None)
                 if block is None:
@@ -272,13 +271,13 @@ class _Replay:
                 self._taken.append((address, size))
                 self._recorded += size
             else:
-                self._give(place, size)
+                self._give_segment(place, size)
             used(state.used)
             reserved(state.reserved)
             if stop and self.found.first is not None:
                 return
 
-    def _allocate(self, place: int, address: int, size: int, stream: int) -> None:
+    def _allocate_block(self, place: int, address: int, size: int, stream: int) -> None:
         if address in self._where:
             raise RecordingError(reason="alloc", event=place)
         found, state = self.found, self.pool.state
@@ -295,12 +294,12 @@ class _Replay:
         block = self._where[address] = self.pool.take(size, stream)
         self.sizes.append(block.size)
         if block.address != address:
-            found.differs(ReplayDifference(place, "address", address, block.address))
+            found.count_difference(ReplayDifference(place, "address", address, block.address))
         elif state.reserved - held != wanted:
             grown = sum(growth.unit_bytes for growth in state.growths[before:])
-            found.differs(ReplayDifference(place, "growth", wanted, grown))
+            found.count_difference(ReplayDifference(place, "growth", wanted, grown))
 
-    def _give(self, place: int, size: int) -> None:
+    def _give_segment(self, place: int, size: int) -> None:
         """A run of segments that are given back is one call of ``empty_cache``."""
         self._recorded -= size
         actions = self._events.action
@@ -309,14 +308,14 @@ class _Replay:
             self.pool.release()
         last = place + 1 == len(self._events) or actions[place + 1] not in _GIVES
         if last and self.pool.state.reserved != self._recorded:
-            self.found.differs(ReplayDifference(place, "release", self._recorded, self.pool.state.reserved))
+            self.found.count_difference(ReplayDifference(place, "release", self._recorded, self.pool.state.reserved))
 
 
 def _compare_layout(found: TorchReplay, device: DeviceTrace, pool: TorchPool) -> None:
     recorded = {block.address: (block.size, block.active) for segment in device.segments for block in segment.blocks}
-    ours = pool.layout()
+    ours = pool.mapped_blocks()
     wrong = [address for address in {*recorded, *ours} if recorded.get(address) != ours.get(address)]
     if wrong:
         first = min(wrong)
         there, here = recorded.get(first, (0, False)), ours.get(first, (0, False))
-        found.differs(ReplayDifference(len(device.events), "layout", there[0], here[0]), len(wrong))
+        found.count_difference(ReplayDifference(len(device.events), "layout", there[0], here[0]), len(wrong))

@@ -35,16 +35,16 @@ class TorchSettings:
     roundup: tuple[int, ...] = ()
     collect_above: float | None = None  # `garbage_collection_threshold`, a share of `total`; None if not set
 
-    def rounded(self, size: int) -> int:
+    def round_request(self, size: int) -> int:
         """What a request of a size takes, before an unsplit remainder."""
         padded = size + self.padding
         if self.roundup:
-            divisions = self._divisions(padded)
+            divisions = self._power2_divisions(padded)
             if divisions > 1 and padded > ALIGNMENT * divisions:
                 return _next_division(padded, divisions)
         return -(-padded // ALIGNMENT) * ALIGNMENT or ALIGNMENT
 
-    def _divisions(self, size: int) -> int:
+    def _power2_divisions(self, size: int) -> int:
         place = min(max(size.bit_length() - 1 - _FIRST_POWER, 0), _LAST_POWER - _FIRST_POWER - 1)
         return self.roundup[min(place, len(self.roundup) - 1)]
 
@@ -54,7 +54,7 @@ class TorchSettings:
             return SMALL_SEGMENT
         return LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // ROUND_LARGE) * ROUND_LARGE
 
-    def refuses(self, size: int, found: int) -> bool:
+    def keeps_whole(self, size: int, found: int) -> bool:
         """Whether a free block is kept whole.
 
         Above the limit of splitting, small requests pass it by, and large ones waste at most 20 MiB of it.
@@ -62,7 +62,7 @@ class TorchSettings:
         limit = self.max_split
         return limit is not None and found >= (limit if size < limit else size + LARGE_SEGMENT)
 
-    def splits(self, rest: int, size: int, *, small: bool, expandable: bool) -> bool:
+    def should_split(self, rest: int, size: int, *, small: bool, expandable: bool) -> bool:
         """Whether what a request leaves of a block becomes a block of its own (``should_split``)."""
         if small or expandable:
             return rest >= ALIGNMENT

@@ -27,7 +27,7 @@ class BlockPool:
     free_bytes: int = 0
 
     @property
-    def page(self) -> int:
+    def page_bytes(self) -> int:
         """What an expandable segment maps at once."""
         return SMALL_SEGMENT if self.small else LARGE_SEGMENT
 
@@ -67,7 +67,7 @@ class PoolBlock:
         return self.before is None and self.after is None
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nobody uses it, mapped or not."""
         return not self.live
 
@@ -104,7 +104,7 @@ class SegmentSpace:
         self.blocks: dict[int, PoolBlock] = {}
         self.calls = 0
 
-    def pool(self, *, small: bool, stream: int) -> BlockPool:
+    def pool_for(self, *, small: bool, stream: int) -> BlockPool:
         """The free blocks of a size and stream."""
         pool = self.pools.get((small, stream))
         if pool is None:
@@ -113,7 +113,7 @@ class SegmentSpace:
 
     # --- what a replay from the middle of a run needs ---
 
-    def seed(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
+    def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
         """Put the allocator into the state of a running process.
 
         Args:
@@ -124,7 +124,7 @@ class SegmentSpace:
             SeedError: A live block does not lie in mapped memory.
         """
         for held in segments:
-            self._hold(held)
+            self._hold_segment(held)
         # Ascending, so that what is left of a hole always lies behind the block that was cut out of it.
         starts = sorted(self.blocks)
         at = 0
@@ -133,11 +133,11 @@ class SegmentSpace:
             while at < len(starts) and starts[at] <= address:
                 current = self.blocks[starts[at]]
                 at += 1
-            current = self._occupy(current, address, live[address])
+            current = self._occupy_range(current, address, live[address])
         self.state.growths.clear()
 
-    def _hold(self, held: HeldSegment) -> None:
-        pool = self.pool(small=held.small, stream=held.stream)
+    def _hold_segment(self, held: HeldSegment) -> None:
+        pool = self.pool_for(small=held.small, stream=held.stream)
         if held.ranges is None:
             self.new_segment(pool, held.base, held.size, expandable=False)
             return
@@ -147,28 +147,28 @@ class SegmentSpace:
                 raise SeedError
             pool.unmapped.remove(block.address)
             if start > block.address:
-                mapped = self.split(block, start - block.address)
+                mapped = self.split_block(block, start - block.address)
                 insort(pool.unmapped, block.address)
                 block = mapped
-            rest = self.split(block, end - start) if end < block.address + block.size else None
+            rest = self.split_block(block, end - start) if end < block.address + block.size else None
             block.mapped = True
             self.add_hole(block)
-            self.count(block.segment, end - start)
+            self.count_reserved(block.segment, end - start)
             if rest is None:
                 break
             rest.mapped = False
             insort(pool.unmapped, rest.address)
             block = rest
 
-    def _occupy(self, block: PoolBlock | None, address: int, size: int) -> PoolBlock:
+    def _occupy_range(self, block: PoolBlock | None, address: int, size: int) -> PoolBlock:
         if block is None or block.live or not block.mapped or address + size > block.address + block.size or size <= 0:
             raise SeedError
         self.drop_hole(block)
         if address > block.address:
-            taken = self.split(block, address - block.address)
+            taken = self.split_block(block, address - block.address)
             self.add_hole(block)
             block = taken
-        rest = self.split(block, size) if size < block.size else block
+        rest = self.split_block(block, size) if size < block.size else block
         if rest is not block:
             self.add_hole(rest)
         block.live = True
@@ -190,7 +190,7 @@ class SegmentSpace:
         del pool.holes[bisect_left(pool.holes, (block.size, block.address))]
         pool.free_bytes -= block.size
 
-    def split(self, block: PoolBlock, size: int) -> PoolBlock:
+    def split_block(self, block: PoolBlock, size: int) -> PoolBlock:
         """Cut a block that stands in no list; what is behind the cut."""
         address, after = block.address + size, block.after
         rest = PoolBlock(address, block.size - size, block.segment, mapped=block.mapped, before=block, after=after)
@@ -201,27 +201,27 @@ class SegmentSpace:
         self.blocks[address] = rest
         return rest
 
-    def merged(self, block: PoolBlock) -> PoolBlock:
+    def merge_with_idle(self, block: PoolBlock) -> PoolBlock:
         """The block with the idle neighbours that are mapped if it is, which leave their lists."""
         before = block.before
         if before is not None and not before.live and before.mapped == block.mapped:
-            self._unlist(before)
+            self._remove_from_lists(before)
             block, behind = before, block
-            self._absorb(block, behind)
+            self._absorb_behind(block, behind)
         after = block.after
         if after is not None and not after.live and after.mapped == block.mapped:
-            self._unlist(after)
-            self._absorb(block, after)
+            self._remove_from_lists(after)
+            self._absorb_behind(block, after)
         return block
 
-    def _absorb(self, block: PoolBlock, behind: PoolBlock) -> None:
+    def _absorb_behind(self, block: PoolBlock, behind: PoolBlock) -> None:
         block.size += behind.size
         after = block.after = behind.after
         if after is not None:
             after.before = block
         del self.blocks[behind.address]
 
-    def _unlist(self, block: PoolBlock) -> None:
+    def _remove_from_lists(self, block: PoolBlock) -> None:
         if block.mapped:
             self.drop_hole(block)
         else:
@@ -239,11 +239,11 @@ class SegmentSpace:
         if expandable:
             insort(pool.unmapped, base)
         else:
-            self.count(segment, size)
+            self.count_reserved(segment, size)
             self.add_hole(block)
         return block
 
-    def count(self, segment: PoolSegment, size: int) -> None:
+    def count_reserved(self, segment: PoolSegment, size: int) -> None:
         """More or, below zero, less memory of the device."""
         segment.mapped += size
         if segment.expandable:
@@ -257,4 +257,4 @@ class SegmentSpace:
         self.drop_hole(block)
         del self.blocks[block.address]
         block.segment.unit.released = self.state.request
-        self.count(block.segment, -block.size)
+        self.count_reserved(block.segment, -block.size)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.readers.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.readers.table import Table
 
+_MOST_EVENTS = 150_000  # that are replayed in other orders: each replay takes as long as the first
 RELEASE = -(1 << 62)  # in a schedule: the script gives unused memory back to the device
 
 # Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
@@ -54,7 +56,7 @@ class Workload(NamedTuple):
     small_pool: bool = False  # whether any row says that MindSpore's small pool served it
 
 
-def workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:
+def make_workload(requests: Iterable[Request], releases: Sequence[int] = ()) -> Workload:
     """Requests, already in order of their start, as a workload of which nothing was recorded."""
     ordered = tuple(requests)
     return Workload(ordered, (), schedule_of(ordered, releases), tuple(releases))
@@ -85,7 +87,7 @@ def pools_of(table: Table) -> dict[str, tuple[Workload, list[int]]]:
 
     Rows that no pool served (MindSpore 2.3's and 2.4's static rows, GE's notes about its own memory) are left out.
     """
-    served = (table.start >= 0) & ~table.kind.where(_NOT_IN_POOL)
+    served = (table.start >= 0) & ~table.kind.rows_in(_NOT_IN_POOL)
     order = table.start.argsort(kind="stable").tolist()
     rows: dict[str, list[int]] = {}
     pools = table.pool.codes.tolist()
@@ -101,36 +103,36 @@ def _workload_of(table: Table, rows: list[int]) -> Workload:
     end = [None if tick == NEVER_FREED else tick for tick in table.end[rows].tolist()]
     stream = [max(number, 0) for number in table.stream[rows].tolist()]
     flagged = table.persistent[rows]
-    persistent = (flagged if flagged.any() else table.kind.where(_PERSISTENT_KINDS)[rows]).tolist()
+    persistent = (flagged if flagged.any() else table.kind.rows_in(_PERSISTENT_KINDS)[rows]).tolist()
     used = [None if number < 0 else number for number in table.used_after[rows].tolist()]
     actual = [None if number < 0 else number for number in table.footprint_after[rows].tolist()]
     recorded = tuple(map(Recorded, table.address[rows].tolist(), used, actual))
-    requests = _cut(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
+    requests = _cut_batches(tuple(map(Request, size, start, end, stream, persistent, [1] * len(rows))), recorded)
     schedule = schedule_of(requests)
     batches = (
-        _batches(requests, recorded, schedule)
+        _find_batches(requests, recorded, schedule)
         if any(number is not None for number in used)
-        else _likely_batches(requests, recorded, table.kind.where(_CONTINUOUS)[rows].tolist())
+        else _likely_batches(requests, recorded, table.kind.rows_in(_CONTINUOUS)[rows].tolist())
     )
     if batches:
         requests = tuple(request._replace(batch=batches.get(index, 1)) for index, request in enumerate(requests))
     return Workload(requests, recorded, schedule, small_pool=bool(table.small[rows].any()))
 
 
-def _batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]) -> dict[int, int]:
+def _find_batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule: Sequence[int]) -> dict[int, int]:
     """The field ``batch`` of the requests of continuous allocations.
 
     MindSpore serves a continuous allocation at once and cuts it afterwards: its rows follow each other, lie side by
     side, and all show the use after the whole batch (``ascend_memory_pool.cc``, ``AllocContinuousTensorMem``).
     """
     batches: dict[int, int] = {}
-    swept = _swept(requests, schedule)
+    swept = _sweep_used(requests, schedule)
     first = 0
     while first < len(requests):
         last = first
         total = recorded[first].used
         if total not in (None, swept[first]):
-            while last + 1 < len(requests) and swept[last] != total and _continues(requests, recorded, last):
+            while last + 1 < len(requests) and swept[last] != total and _continues_batch(requests, recorded, last):
                 last += 1
             if last > first and swept[last] == total:
                 batches.update(dict.fromkeys(range(first, last + 1), 0))
@@ -141,7 +143,7 @@ def _batches(requests: Sequence[Request], recorded: Sequence[Recorded], schedule
     return batches
 
 
-def _cut(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
+def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) -> tuple[Request, ...]:
     """Requests with the size that they have once a continuous allocation is cut.
 
     MindSpore's older pool notes the size of the whole as that of its first row: the rows behind it lie inside.
@@ -176,7 +178,7 @@ def _likely_batches(
             and continuous[last]
             and continuous[last + 1]
             and requests[last].start + 1 == requests[last + 1].start
-            and _continues(requests, recorded, last)
+            and _continues_batch(requests, recorded, last)
         ):
             last += 1
         if last > first:
@@ -186,8 +188,7 @@ def _likely_batches(
     return batches
 
 
-def _swept(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
-    """The sum of live sizes just after each allocation."""
+def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
     swept = [0] * len(requests)
     used = 0
     for event in schedule:
@@ -198,10 +199,48 @@ def _swept(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
     return swept
 
 
-def _continues(requests: Sequence[Request], recorded: Sequence[Recorded], row: int) -> bool:
-    """Whether the request after this one lies right behind it and shows the same use."""
+def _continues_batch(requests: Sequence[Request], recorded: Sequence[Recorded], row: int) -> bool:
     return (
         recorded[row].used == recorded[row + 1].used
         and recorded[row].address + requests[row].size == recorded[row + 1].address
         and requests[row].stream == requests[row + 1].stream
     )
+
+
+def free_order_variants(work: Workload) -> Iterator[Workload]:
+    """The requests with twins exchanged: one half of them, and then the other, so that each pair has either order.
+
+    A static graph's order is a sort of its operators, and operators without an order between them change places from one
+    build to the next. Where two blocks of one size are asked for one behind the other, either may be the one that lives
+    longer, and from there on the pool's holes are others: of a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks
+    of 16,896 bytes make 18,842 MiB or 19,392 MiB of the footprint, and nothing else does.
+
+    Args:
+        work: The requests, without releases; nothing is made of too many.
+    """
+    pairs = _find_twins(work)
+    if not pairs or len(work.schedule) > _MOST_EVENTS:
+        return
+    chosen = random.Random(0)  # noqa: S311 - any half
+    half = [chosen.random() < 0.5 for _ in pairs]  # noqa: PLR2004 - a half
+    for taken in (half, [not one for one in half]):
+        ends = {block: request.end for block, request in enumerate(work.requests)}
+        for (one, other), swap in zip(pairs, taken, strict=True):
+            if swap:
+                ends[one], ends[other] = ends[other], ends[one]
+        yield make_workload(request._replace(end=ends[block]) for block, request in enumerate(work.requests))
+
+
+def _find_twins(work: Workload) -> list[tuple[int, int]]:
+    """Blocks that are asked for one behind the other, alike in all but how long they live; each once."""
+    found: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for one, other in zip(work.schedule, work.schedule[1:], strict=False):
+        if one < 0 or other < 0 or one in taken:
+            continue
+        first, second = work.requests[one], work.requests[other]
+        alike = first._replace(start=0, end=None) == second._replace(start=0, end=None)
+        if alike and first.batch == 1 and first.end != second.end:
+            found.append((one, other))
+            taken |= {one, other}
+    return found

@@ -19,7 +19,7 @@ from ms_tune.readers.profile_tables import between_two
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.readers.time_line import Intervals, ProfileEvents
+    from ms_tune.readers.trace_events import Intervals, ProfileEvents
 
 _NEAR = 1000  # nanoseconds between an idle time's end and the start of what ends it
 _TOUCH = 0.01  # microseconds between intervals that belong together
@@ -38,7 +38,7 @@ class Idle:
     unlinked: float
 
     @property
-    def linked(self) -> float:
+    def linked_share(self) -> float:
         """The share that something tells about."""
         whole = self.host + self.dependency + self.unlinked
         return (self.host + self.dependency) / whole if whole else 1.0
@@ -48,7 +48,7 @@ def idle_times(events: ProfileEvents) -> Idle:
     """Free time: before the launch of what comes next it is the host's, behind it is a dependency's."""
     host = dependency = unlinked = 0.0
     for start, length in zip(events.overlap["free"].start, events.overlap["free"].length, strict=True):
-        launch = _launch(events, start + length)
+        launch = _launch_time(events, start + length)
         if launch is None:
             unlinked += length
             continue
@@ -65,24 +65,24 @@ def in_point_to_point(events: ProfileEvents) -> float | None:
         kinds[between_two(name)].append((start, start + length))
     if not kinds[True]:
         return None
-    alone = list(_common(_joined(events.overlap["exposed"]), list(_union(kinds[True]))))
-    return _length(alone) - _length(_common(alone, list(_union(kinds[False]))))
+    alone = list(_intersect_spans(_join_intervals(events.overlap["exposed"]), list(_join_spans(kinds[True]))))
+    return _total_length(alone) - _total_length(_intersect_spans(alone, list(_join_spans(kinds[False]))))
 
 
 def longest_gaps(events: ProfileEvents, rank: int | None, count: int) -> list[Gap]:
     """The longest times between two kernels that compute."""
-    compute = pairwise(_joined(events.overlap["compute"]))
+    compute = pairwise(_join_intervals(events.overlap["compute"]))
     ends = heapq.nsmallest(count, ((end, after) for (_, end), (after, _) in compute), key=lambda gap: gap[0] - gap[1])
-    exposed = list(_joined(events.overlap["exposed"]))
-    return [_gap(events, rank, gap, exposed) for gap in ends]
+    exposed = list(_join_intervals(events.overlap["exposed"]))
+    return [_make_gap(events, rank, gap, exposed) for gap in ends]
 
 
-def _gap(
+def _make_gap(
     events: ProfileEvents, rank: int | None, gap: tuple[float, float], exposed: Sequence[tuple[float, float]]
 ) -> Gap:
     start, end = gap
     under = sum(max(min(end, stop) - max(start, begin), 0.0) for begin, stop in exposed if begin < end and stop > start)
-    launch = _launch(events, end)
+    launch = _launch_time(events, end)
     late = min(max(launch - start, 0.0), end - start) if launch is not None else 0.0
     parts = {QueueState.COMMUNICATION: under}
     if launch is None:
@@ -95,33 +95,31 @@ def _gap(
     whole = events.base + int(start)
     stamp = f"{whole}.{round((start - int(start)) * 1000):03d}"
     before, after = _name_before(events, start), _name_at(events, end)
-    return Gap(rank, stamp, end - start, cause, before, after, _host(events, start, end))
+    return Gap(rank, stamp, end - start, cause, before, after, _host_event(events, start, end))
 
 
-def _launch(events: ProfileEvents, moment: float) -> float | None:
-    """When what starts on the device at a moment was launched."""
-    wanted, starts = round(moment * 1000), events.launches.at
+def _launch_time(events: ProfileEvents, moment: float) -> float | None:
+    wanted, starts = round(moment * 1000), events.launches.times
     near = range(bisect_left(starts, wanted - _NEAR), bisect_right(starts, wanted + _NEAR))
     nearest = min(near, key=lambda place: abs(starts[place] - wanted), default=None)
-    return None if nearest is None else events.launches.told[nearest]
+    return None if nearest is None else events.launches.values[nearest]
 
 
 def _name_before(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.at, round(moment * 1000)) - 1
-    return _kernel(events.names.told[max(place - 49, 0) : place + 1][::-1])
+    place = bisect_left(events.names.times, round(moment * 1000)) - 1
+    return _first_kernel(events.names.values[max(place - 49, 0) : place + 1][::-1])
 
 
 def _name_at(events: ProfileEvents, moment: float) -> str:
-    place = bisect_left(events.names.at, round(moment * 1000) - _NEAR)
-    return _kernel(events.names.told[place : place + 50])
+    place = bisect_left(events.names.times, round(moment * 1000) - _NEAR)
+    return _first_kernel(events.names.values[place : place + 50])
 
 
-def _kernel(names: Sequence[str]) -> str:
-    """The first of some names that is a kernel's."""
+def _first_kernel(names: Sequence[str]) -> str:
     return next((name for name in names if not _NO_KERNEL.fullmatch(name)), "")
 
 
-def _host(events: ProfileEvents, start: float, end: float) -> str:
+def _host_event(events: ProfileEvents, start: float, end: float) -> str:
     """The shortest host event that covers a gap, or else the one that covers most of it."""
     best, name = (0.0, 0.0), ""
     for place in range(bisect_right(events.host.start, end)):
@@ -135,13 +133,11 @@ def _host(events: ProfileEvents, start: float, end: float) -> str:
     return name
 
 
-def _joined(intervals: Intervals) -> Iterator[tuple[float, float]]:
-    """Intervals that touch or overlap as one."""
-    return _union((start, start + length) for start, length in zip(intervals.start, intervals.length, strict=True))
+def _join_intervals(intervals: Intervals) -> Iterator[tuple[float, float]]:
+    return _join_spans((start, start + length) for start, length in zip(intervals.start, intervals.length, strict=True))
 
 
-def _union(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Spans in order of their starts, those that touch or overlap as one."""
+def _join_spans(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
     begun, last = None, 0.0
     for start, end in spans:
         if begun is not None and start <= last + _TOUCH:
@@ -154,7 +150,7 @@ def _union(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]
         yield begun, last
 
 
-def _common(
+def _intersect_spans(
     some: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
     """What two rows of spans, each in order and apart, have in common."""
@@ -168,5 +164,5 @@ def _common(
             at += 1
 
 
-def _length(spans: Iterable[tuple[float, float]]) -> float:
+def _total_length(spans: Iterable[tuple[float, float]]) -> float:
     return sum(end - start for start, end in spans)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.readers.scopes import brief
+from ms_tune.readers.scopes import shorten_scope
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.metrics.result import DataProblem
+    from ms_tune.diagnostics import Diagnostic
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Message
 
@@ -54,9 +54,9 @@ class Gap:
     host: str  # what the host did meanwhile
 
     @property
-    def between(self) -> tuple[str, str]:
+    def kernels_around(self) -> tuple[str, str]:
         """The kernels before and after, with their scopes in short."""
-        return brief(self.before), brief(self.after)
+        return shorten_scope(self.before), shorten_scope(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ class RankTimes:
     queues: dict[str, tuple[int, float]]
     kernels: Kernels | None
     linked: float  # of the idle times, the share whose next kernel has a launch
+    cut_off: bool = False  # whether its time line or its table of kernels ends early
+    launches_known: bool = True  # whether something tells when the host launched what runs
+    whole_capture: Diagnostic | None = None  # that nothing tells the steps: all of it is taken for one
 
-    def share(self, cause: QueueState) -> float:
+    def share_of(self, cause: QueueState) -> float:
         """A cause's part of all steps."""
         return self.times.get(cause, 0.0) / self.whole if self.whole else 0.0
 
@@ -116,7 +119,7 @@ class ProfileReport:
     gaps: tuple[Gap, ...]  # the longest times in which a compute queue is empty
     collectives: tuple[CollectiveTime, ...]  # by kind, the longest first; of all ranks
     imbalance: float | None  # the longest computing rank, of the mean; None with one rank
-    problems: tuple[DataProblem, ...]  # what makes it doubtful
+    problems: tuple[Diagnostic, ...]  # what makes it doubtful
 
     @property
     def identity_error_us(self) -> float | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.metrics.result import DataProblem
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
-from ms_tune.profile.verdict import judged
+from ms_tune.profile.verdict import idle_window, judge_profile
 from ms_tune.readers.profile_export import CLUSTER, RankProfile, find_profiles, read_rank
 from ms_tune.readers.profile_tables import read_steps
 from ms_tune.text import msg
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 _EXACT = 1.0  # microseconds, that the parts of a step may be off
 _SOME_RANKS = 8  # that are named
-_WINDOW = 0.5  # of the steps, from which one gap is an idle window
 
 
-def profiled(
+def analyse_profiles(
     sources: Sequence[Path], gaps: int = 10, on_bytes: Callable[[int, int], None] = lambda _done, _all: None
 ) -> ProfileReport:
     """Where the time of some ranks' steps went.
@@ -37,40 +36,40 @@ def profiled(
         TraceError: There is no export.
     """
     folders = [folder for source in sources for folder in find_profiles(source)]
-    count = _counter(sum(map(_size, folders)), on_bytes)
+    count = _progress_counter(sum(map(_trace_bytes, folders)), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
-    problems: list[DataProblem] = []
+    problems: list[Diagnostic] = []
     peers: set[int] = set()
     for folder in folders:
         if folder.is_file():
-            ranks += _of_cluster(folder)
+            ranks += _cluster_ranks(folder)
             continue
         profile = read_rank(folder, count)
-        ranks.append(_times(profile))
+        ranks.append(_rank_times(profile))
         collectives += profile.collectives
         peers |= profile.peers
-        problems += _doubts(profile)
+        problems += _rank_doubts(profile, ranks[-1])
         if profile.events is not None:
             found += longest_gaps(profile.events, profile.rank, gaps)
     found.sort(key=lambda gap: -gap.microseconds)
-    problems += [*_missing(ranks, peers), *_of_all(ranks, found)]
+    problems += [*_missing_ranks(ranks, peers), *_profile_doubts(ranks, found)]
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
-    shares, imbalance = _mean(ranks), _imbalance(ranks)
+    shares, imbalance = _mean_shares(ranks), _compute_imbalance(ranks)
     return ProfileReport(
         sources=tuple(sources),
         ranks=tuple(ranks),
         shares=shares,
-        verdict=judged(ranks, shares, imbalance, problems, found[:gaps]),
+        verdict=judge_profile(ranks, shares, imbalance, found[:gaps]),
         gaps=tuple(found[:gaps]),
-        collectives=tuple(_kinds(collectives)),
+        collectives=tuple(_collectives_by_kind(collectives)),
         imbalance=imbalance,
         problems=tuple(problems),
     )
 
 
-def _counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int], None]:
+def _progress_counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int], None]:
     done = 0
 
     def count(more: int) -> None:
@@ -81,12 +80,12 @@ def _counter(total: int, on_bytes: Callable[[int, int], None]) -> Callable[[int]
     return count
 
 
-def _size(folder: Path) -> int:
+def _trace_bytes(folder: Path) -> int:
     trace = folder / "trace_view.json"
     return trace.stat().st_size if trace.is_file() else 0
 
 
-def _of_cluster(path: Path) -> Iterator[RankTimes]:
+def _cluster_ranks(path: Path) -> Iterator[RankTimes]:
     """The ranks of a cluster's table: their parts, and the bubble that its exporter found."""
     rows: dict[str, list[StepRow]] = {}
     for row in read_steps(path):
@@ -102,23 +101,23 @@ def _of_cluster(path: Path) -> Iterator[RankTimes]:
             QueueState.FREE: sum(row.free for row in steps),
         }
         rank = int(index) if index.isdecimal() and len(index) < 7 else None  # noqa: PLR2004 - digits of a rank
-        error = max(row.error for row in steps)
-        whole = sum(row.whole for row in steps)
+        error = max(row.error_us for row in steps)
+        whole = sum(row.whole_us for row in steps)
         yield RankTimes(path, rank, "", whole, len(steps), times, error, {}, None, 0.0)
 
 
-def _times(profile: RankProfile) -> RankTimes:
+def _rank_times(profile: RankProfile) -> RankTimes:
     """One rank's time by cause: the table's parts, the events' gaps, the collectives' waiting."""
     events = profile.events
     idle = idle_times(events) if events is not None else Idle(0.0, 0.0, 0.0)
     if events is not None and (events.overlap["compute"] or events.overlap["free"]):
-        compute, exposed, free = (events.overlap[name].total for name in ("compute", "exposed", "free"))
+        compute, exposed, free = (events.overlap[name].total_length for name in ("compute", "exposed", "free"))
     else:
         compute, exposed, free = (
             sum(getattr(row, name) for row in profile.steps) for name in ("compute", "exposed", "free")
         )
         idle = Idle(0.0, 0.0, free)
-    times = {QueueState.COMPUTE: compute, **_communication(profile, exposed)}
+    times = {QueueState.COMPUTE: compute, **_communication_times(profile, exposed)}
     times |= {QueueState.HOST: idle.host, QueueState.DEPENDENCY: idle.dependency, QueueState.FREE: idle.unlinked}
     whole = compute + exposed + free
     queues = {}
@@ -131,20 +130,32 @@ def _times(profile: RankProfile) -> RankTimes:
         whole,
         max(len(profile.steps), 1),
         {cause: time for cause, time in times.items() if time},
-        _error(profile),
+        _identity_error(profile),
         queues,
         profile.kernels,
-        idle.linked,
+        idle.linked_share,
+        (events is not None and events.truncated) or (profile.kernels is not None and profile.kernels.cut_off),
+        events is not None and bool(events.launches),
+        _whole_capture(profile),
     )
 
 
-def _error(profile: RankProfile) -> float | None:
+def _whole_capture(profile: RankProfile) -> Diagnostic | None:
+    rank = rank_name(profile.rank)
+    if not profile.steps:
+        return Diagnostic.note("no-steps", msg("profile.problem.no-steps", rank=rank))
+    if not any(row.step for row in profile.steps):
+        return Diagnostic.note("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+    return None
+
+
+def _identity_error(profile: RankProfile) -> float | None:
     """How far computing, exposed communication and free time are from the step, in microseconds; None where nothing tells.
 
     MindSpore's table has no column with the step: there the parts of the time line are held to its own length.
     """
     if not profile.mindspore:
-        return max((row.error for row in profile.steps), default=None)
+        return max((row.error_us for row in profile.steps), default=None)
     if profile.events is None:
         return None
     parts = [profile.events.overlap[name] for name in ("compute", "exposed", "free")]
@@ -152,10 +163,10 @@ def _error(profile: RankProfile) -> float | None:
     if not ends:
         return None
     begin = min(part.start[0] for part in parts if len(part))
-    return abs(sum(part.total for part in parts) - (max(ends) - begin))
+    return abs(sum(part.total_length for part in parts) - (max(ends) - begin))
 
 
-def _communication(profile: RankProfile, exposed: float) -> dict[QueueState, float]:
+def _communication_times(profile: RankProfile, exposed: float) -> dict[QueueState, float]:
     """Exposed communication in parts, as its collectives are: what moves data, and what waits for others.
 
     A collective that waits is as long as the slowest rank makes it; its transit is what it would take alone.
@@ -175,11 +186,11 @@ def _communication(profile: RankProfile, exposed: float) -> dict[QueueState, flo
     elif told is None:
         told = exposed * sum(one.elapsed for one in both[True]) / elapsed
     stages, ranks = min(told, exposed), max(exposed - told, 0.0)
-    moving = stages * _transit(both[True])
+    moving = stages * _transit_share(both[True])
     # The exporter's own bubble counts where it found more than the sends and receives tell; MindSpore's has hidden ones, too.
     exporters = 0.0 if profile.mindspore else sum(row.bubble for row in profile.steps)
     bubble = max(stages - moving, min(exporters, exposed))
-    transfer = min(moving + ranks * _transit(both[False]), exposed - bubble)
+    transfer = min(moving + ranks * _transit_share(both[False]), exposed - bubble)
     return {
         QueueState.TRANSFER: transfer,
         QueueState.BUBBLE: bubble,
@@ -187,29 +198,27 @@ def _communication(profile: RankProfile, exposed: float) -> dict[QueueState, flo
     }
 
 
-def _transit(collectives: Sequence[ProfileCollective]) -> float:
-    """The share of their time in which data moves."""
+def _transit_share(collectives: Sequence[ProfileCollective]) -> float:
     elapsed = sum(one.elapsed for one in collectives)
     return sum(min(one.transit, one.elapsed) for one in collectives) / elapsed if elapsed else 0.0
 
 
-def _mean(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
+def _mean_shares(ranks: Sequence[RankTimes]) -> dict[QueueState, float]:
     counted = [rank for rank in ranks if rank.whole]
     if not counted:
         return {}
-    shares = {cause: sum(rank.share(cause) for rank in counted) / len(counted) for cause in QueueState}
+    shares = {cause: sum(rank.share_of(cause) for rank in counted) / len(counted) for cause in QueueState}
     return {cause: share for cause, share in shares.items() if share}
 
 
-def _imbalance(ranks: Sequence[RankTimes]) -> float | None:
+def _compute_imbalance(ranks: Sequence[RankTimes]) -> float | None:
     times = [rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in ranks]
     if len(times) < 2 or not sum(times):  # noqa: PLR2004 - one rank is beside no other
         return None
     return max(times) * len(times) / sum(times)
 
 
-def _kinds(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
-    """All of one kind together: ``hcom_allReduce__586_0_1`` is an ``hcom_allReduce``."""
+def _collectives_by_kind(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
     found: dict[tuple[str, bool], list[float]] = {}
     for one in collectives:
         kind = found.setdefault((one.name.partition("__")[0], one.point_to_point), [0, 0.0, 0.0])
@@ -223,71 +232,64 @@ def _kinds(collectives: Sequence[ProfileCollective]) -> list[CollectiveTime]:
     return sorted(times, key=lambda one: -one.elapsed)
 
 
-def _doubts(profile: RankProfile) -> Iterator[DataProblem]:
+def _rank_doubts(profile: RankProfile, times: RankTimes) -> Iterator[Diagnostic]:
     rank = rank_name(profile.rank)
     for error in profile.broken:
         name = getattr(error.path, "name", error.path)
-        yield DataProblem("unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message))
-    yield from _of_events(profile, rank)
+        yield Diagnostic.note(
+            "unreadable", msg("profile.problem.unreadable", rank=rank, file=name, error=error.message)
+        )
+    yield from _event_doubts(profile, rank)
     kernels = profile.kernels
-    if not profile.steps:
-        yield DataProblem("no-steps", msg("profile.problem.no-steps", rank=rank))
-    elif not any(row.step for row in profile.steps):
-        yield DataProblem("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
+    if times.whole_capture is not None:
+        yield times.whole_capture
     if kernels is not None and kernels.cut_off:
-        yield DataProblem("truncated", msg("profile.problem.kernels", rank=rank), serious=True)
+        yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.kernels", rank=rank))
     if kernels is not None and kernels.count and not kernels.cores:
-        yield DataProblem("no-cores", msg("profile.problem.no-cores", rank=rank))
+        yield Diagnostic.note("no-cores", msg("profile.problem.no-cores", rank=rank))
     if profile.stacks:
-        yield DataProblem("stacks", msg("profile.problem.stacks", rank=rank))
-    worst = _error(profile)
-    if worst is not None and worst > _EXACT:
-        text = msg("profile.problem.identity", rank=rank, error=f"{worst:,.3f}")
-        yield DataProblem("identity", text, serious=True)
+        yield Diagnostic.note("stacks", msg("profile.problem.stacks", rank=rank))
+    yield from _identity_doubt(times)
 
 
-def _of_events(profile: RankProfile, rank: object) -> Iterator[DataProblem]:
+def _event_doubts(profile: RankProfile, rank: object) -> Iterator[Diagnostic]:
     events = profile.events
     if events is None:
-        yield DataProblem("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
+        yield Diagnostic.note("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
     elif events.truncated:
-        yield DataProblem("truncated", msg("profile.problem.truncated", rank=rank, events=events.events), serious=True)
+        yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.truncated", rank=rank, events=events.events))
     elif not events.launches:
-        yield DataProblem("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
+        yield Diagnostic.note("no-launches", msg("profile.problem.no-launches", rank=rank), msg("profile.capture"))
     if events is not None and events.dropped:
-        yield DataProblem("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
+        yield Diagnostic.note("events-left-out", msg("profile.problem.dropped", rank=rank, count=events.dropped))
 
 
-def _missing(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[DataProblem]:
-    """Ranks that share a group with those that are there."""
+def _missing_ranks(ranks: Sequence[RankTimes], peers: set[int]) -> Iterator[Diagnostic]:
     missing = sorted(peers - {rank.rank for rank in ranks})
     if missing and len(missing) < len(peers):
         names = ", ".join(map(str, missing[:_SOME_RANKS])) + (", …" if len(missing) > _SOME_RANKS else "")
-        yield DataProblem("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
+        yield Diagnostic.note("missing-ranks", msg("profile.problem.missing", count=len(missing), ranks=names))
 
 
-def _of_all(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[DataProblem]:
+def _profile_doubts(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> Iterator[Diagnostic]:
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     levels = sorted({rank.level for rank in ranks if rank.level})
     if len(levels) > 1:
-        yield DataProblem("levels", msg("profile.problem.levels", levels=", ".join(levels)), serious=True)
+        yield Diagnostic("levels", Severity.ERROR, msg("profile.problem.levels", levels=", ".join(levels)))
     if len(set(numbers)) < len(numbers):
-        yield DataProblem("several-captures", msg("profile.problem.several"), serious=True)
+        yield Diagnostic("several-captures", Severity.ERROR, msg("profile.problem.several"))
     for rank in ranks:
-        if rank.folder.name == CLUSTER and rank.error is not None and rank.error > _EXACT:
-            text = msg("profile.problem.identity", rank=rank_name(rank.rank), error=f"{rank.error:,.3f}")
-            yield DataProblem("identity", text, serious=True)
-    longest = next(
-        (gap for gap in gaps if gap.cause in (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)), None
-    )
-    of = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
-    if longest is not None and of is not None and longest.microseconds > _WINDOW * of.whole:
-        yield DataProblem(
-            "idle-window",
-            msg(
-                "profile.problem.window",
-                rank=rank_name(of.rank),
-                share=f"{longest.microseconds / of.whole:.0%}",
-                start=longest.start,
-            ),
-        )
+        if rank.folder.name == CLUSTER:
+            yield from _identity_doubt(rank)
+    window = idle_window(ranks, gaps)
+    if window is not None:
+        rank, gap = window
+        share = f"{gap.microseconds / rank.whole:.0%}"
+        text = msg("profile.problem.window", rank=rank_name(rank.rank), share=share, start=gap.start)
+        yield Diagnostic.note("idle-window", text)
+
+
+def _identity_doubt(times: RankTimes) -> Iterator[Diagnostic]:
+    if times.error is not None and times.error > _EXACT:
+        text = msg("profile.problem.identity", rank=rank_name(times.rank), error=f"{times.error:,.3f}")
+        yield Diagnostic("identity", Severity.ERROR, text)

@@ -15,7 +15,6 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.metrics.result import DataProblem
     from ms_tune.text import Message
 
 _LEAD = 0.10  # of a step, below which two shares are called equal
@@ -27,7 +26,7 @@ _UNEVEN = 1.05  # the longest computing rank, of the mean
 _TINY = 0.25  # of the kernels, below 10 microseconds
 _SLOW_CPU = 0.05  # of the computing time, on the AI CPU
 _IDLE = (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)
-_NO_LAUNCHES = ("no-trace", "no-launches")  # problems that leave open whether the host was late
+_WINDOW = 0.5  # of the steps, from which one gap is an idle window
 # What the host does in a gap, by words in its events' names, and the advice for it.
 _HOST_DOES = {
     "synchronize": ("synchronize", "streamsync"),
@@ -46,49 +45,53 @@ _BOUNDS = {
 }
 
 
-def judged(
+def judge_profile(
     ranks: Sequence[RankTimes],
     shares: dict[QueueState, float],
     imbalance: float | None,
-    problems: Sequence[DataProblem],
     gaps: Sequence[Gap],
 ) -> ProfileVerdict:
-    """The verdict on a profile.
-
-    Args:
-        ranks: Its ranks.
-        shares: Their mean.
-        imbalance: The longest computing rank, of the mean.
-        problems: What makes it doubtful.
-        gaps: Its longest gaps.
-    """
-    cut = any(problem.id == "truncated" for problem in problems)
+    """The verdict on a profile."""
+    cut = any(rank.cut_off for rank in ranks)
     if not shares or cut:
         return ProfileVerdict(
             Bound.UNKNOWN, (msg("profile.verdict.cut" if cut else "profile.verdict.empty"),), (msg("profile.capture"),)
         )
-    idle = next((gap for gap in gaps if gap.cause in _IDLE), None)
-    if idle is not None and not idle.host and any(problem.id == "idle-window" for problem in problems):
+    window = idle_window(ranks, gaps)
+    if window is not None and not window[1].host:
         return ProfileVerdict(
-            Bound.UNKNOWN, (msg("profile.verdict.window"), *_shares(shares)), (msg("profile.capture"),)
+            Bound.UNKNOWN, (msg("profile.verdict.window"), *_share_evidence(shares)), (msg("profile.capture"),)
         )
     waits = _waits_for_stages(ranks)
-    causes = _blamed(shares, imbalance)
-    bound = _bound(causes, imbalance, waits)
+    causes = _blame_host(shares, imbalance)
+    bound = _find_bound(causes, imbalance, waits)
     unknown = max(causes, key=lambda cause: causes[cause])
-    if any(problem.id in _NO_LAUNCHES for problem in problems):
+    if not all(rank.launches_known for rank in ranks):
         late = dict(shares)
         late[QueueState.HOST] = late.get(QueueState.HOST, 0.0) + late.pop(QueueState.FREE, 0.0)
-        if _bound(_blamed(late, imbalance), imbalance, waits) is not bound:
+        if _find_bound(_blame_host(late, imbalance), imbalance, waits) is not bound:
             bound, unknown = Bound.UNKNOWN, QueueState.FREE
-    evidence = [*_shares(shares), *_why(bound, shares, causes), *_beside(ranks, imbalance, waits)]
-    steps = [msg(f"profile.next.{bound.value}"), *_advice(ranks, bound), *_of_gaps(gaps)]
+    evidence = [
+        *_share_evidence(shares),
+        *_bound_evidence(bound, shares, causes),
+        *_rank_evidence(ranks, imbalance, waits),
+    ]
+    steps = [msg(f"profile.next.{bound.value}"), *_kernel_advice(ranks, bound), *_gap_advice(gaps)]
     if bound is Bound.UNKNOWN:
         steps = [msg(f"profile.next.unknown.{unknown.value}"), msg("profile.capture")]
     return ProfileVerdict(bound, tuple(evidence), tuple(steps))
 
 
-def _bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
+def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTimes, Gap] | None:
+    """The longest idle time, and whose it is, if it takes most of that rank's steps."""
+    longest = next((gap for gap in gaps if gap.cause in _IDLE), None)
+    whose = next((rank for rank in ranks if longest is not None and rank.rank == longest.rank), None)
+    if longest is None or whose is None or longest.microseconds <= _WINDOW * whose.whole:
+        return None
+    return whose, longest
+
+
+def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits: RankTimes | None) -> Bound:
     """What the shares say, with a rank that waits for other stages where there is one."""
     first, *others = sorted(causes, key=lambda cause: -causes[cause])
     bound = _BOUNDS[first]
@@ -104,7 +107,7 @@ def _bound(causes: dict[QueueState, float], imbalance: float | None, waits: Rank
     return bound
 
 
-def _blamed(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
+def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
     """The shares, with waiting for ranks put to the host where the host is late."""
     causes = dict(shares)
     host, waiting = causes.get(QueueState.HOST, 0.0), causes.get(QueueState.WAITING, 0.0)
@@ -118,19 +121,21 @@ def _blamed(shares: dict[QueueState, float], imbalance: float | None) -> dict[Qu
 
 def _waits_for_stages(ranks: Sequence[RankTimes]) -> RankTimes | None:
     """The rank whose step is most of all a bubble, clearly and by a quarter at least: stages differ, and a mean hides it."""
-    rank = max(ranks, key=lambda one: one.share(QueueState.BUBBLE))
-    bubble = rank.share(QueueState.BUBBLE)
-    others = max((rank.share(cause) for cause in rank.times if cause is not QueueState.BUBBLE), default=0.0)
+    rank = max(ranks, key=lambda one: one.share_of(QueueState.BUBBLE))
+    bubble = rank.share_of(QueueState.BUBBLE)
+    others = max((rank.share_of(cause) for cause in rank.times if cause is not QueueState.BUBBLE), default=0.0)
     return rank if bubble >= _QUARTER and bubble - others >= _LEAD else None
 
 
-def _shares(shares: dict[QueueState, float]) -> Iterator[Message]:
+def _share_evidence(shares: dict[QueueState, float]) -> Iterator[Message]:
     order = sorted(shares, key=lambda cause: -shares[cause])
     for cause in order[:3]:
         yield msg("profile.evidence.share", what=msg(f"profile.cause.{cause.value}"), share=f"{shares[cause]:.1%}")
 
 
-def _why(bound: Bound, shares: dict[QueueState, float], causes: dict[QueueState, float]) -> Iterator[Message]:
+def _bound_evidence(
+    bound: Bound, shares: dict[QueueState, float], causes: dict[QueueState, float]
+) -> Iterator[Message]:
     if bound is Bound.HOST:
         idle = sum(shares.get(cause, 0.0) for cause in (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE))
         if idle:
@@ -142,9 +147,11 @@ def _why(bound: Bound, shares: dict[QueueState, float], causes: dict[QueueState,
         yield msg("profile.evidence.not-network", share=f"{shares[QueueState.TRANSFER]:.1%}")
 
 
-def _beside(ranks: Sequence[RankTimes], imbalance: float | None, waits: RankTimes | None) -> Iterator[Message]:
+def _rank_evidence(ranks: Sequence[RankTimes], imbalance: float | None, waits: RankTimes | None) -> Iterator[Message]:
     if waits is not None:
-        yield msg("profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share(QueueState.BUBBLE):.1%}")
+        yield msg(
+            "profile.evidence.bubble", rank=rank_name(waits.rank), share=f"{waits.share_of(QueueState.BUBBLE):.1%}"
+        )
     if imbalance is not None:
         slowest = max(ranks, key=lambda rank: rank.times.get(QueueState.COMPUTE, 0.0) / rank.steps)
         yield msg(
@@ -152,8 +159,7 @@ def _beside(ranks: Sequence[RankTimes], imbalance: float | None, waits: RankTime
         )
 
 
-def _advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:
-    """What the kernels say beyond the shares."""
+def _kernel_advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:
     kernels = [rank.kernels for rank in ranks if rank.kernels is not None and rank.kernels.count]
     if not kernels:
         return
@@ -166,7 +172,7 @@ def _advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:
         yield msg("profile.advice.ai-cpu", count=rows, share=f"{slow / time:.1%}")
 
 
-def _of_gaps(gaps: Sequence[Gap]) -> Iterator[Message]:
+def _gap_advice(gaps: Sequence[Gap]) -> Iterator[Message]:
     """What the host does in the longest gaps, as advice; the longest of each kind."""
     for name, words in _HOST_DOES.items():
         found = [gap for gap in gaps if gap.cause in _IDLE and any(word in gap.host.lower() for word in words)]

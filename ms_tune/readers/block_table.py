@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split
+from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split_lines
 from ms_tune.readers.memory_block import NEVER_FREED, RowReader, layout_of, lines_of
-from ms_tune.readers.parts import no_progress, parts_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, NUMBERS, Table, TableBuilder
 from ms_tune.text import msg
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.readers.memory_block import Block, ColumnLayout
-    from ms_tune.readers.parts import FilePart, Progress
+    from ms_tune.readers.reading import FilePart, Progress
 
 _OPTIONAL = {
     "stream_id": "stream",
@@ -52,10 +51,10 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
         TraceError: The file cannot be read, or is not the tracker's.
     """
     with reading(path), path.open("rb") as file:
-        return _read(file, path, on_bytes)
+        return _read_table(file, path, on_bytes)
 
 
-def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
+def _read_table(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
     number, text, _ = next(lines_of(file), (0, None, True))
     if not number:
         raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
@@ -63,12 +62,12 @@ def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
     reader, builder, truncated = RowReader(layout), TableBuilder(), False
     for part in parts_of(file, number + 1, on_bytes):
         truncated = not part.complete
-        columns = _columns(part, layout)
+        columns = _split_columns(part, layout)
         if columns is None:
-            builder.add_blocks(_singly(part, reader))
+            builder.add_blocks(_read_singly(part, reader))
         else:
-            _take(part, columns, layout, reader, builder)
-    return builder.table(
+            _add_part(part, columns, layout, reader, builder)
+    return builder.build_table(
         dropped=tuple(sorted(reader.refused.rows, key=lambda row: row.line)),
         dropped_count=reader.refused.count,
         columns=layout.names,
@@ -76,22 +75,21 @@ def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Table:
     )
 
 
-def _singly(part: FilePart, reader: RowReader) -> list[Block]:
+def _read_singly(part: FilePart, reader: RowReader) -> list[Block]:
     blocks = (reader.read(number, text, complete=complete) for number, text, complete in part.lines())
     return [block for block in blocks if block is not None]
 
 
-def _columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
+def _split_columns(part: FilePart, layout: ColumnLayout) -> Columns | None:
     # The emulator's files are quoted; a quotation mark elsewhere means nothing.
     if part.data is None or not layout.trailing_comma or (b'"' in part.data and b',"File:' in part.data):
         return None
     known = (*_OPTIONAL, *_TEXTS, *_FLAGS, *_OTHER)
-    return split(part, layout.names, [name for name in known if name in layout.index])
+    return split_lines(part, layout.names, [name for name in known if name in layout.index])
 
 
-def _take(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
-    """Add the plain rows as columns and the others one by one."""
-    good = _plain(columns, layout)
+def _add_part(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowReader, builder: TableBuilder) -> None:
+    good = _plain_rows(columns, layout)
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
         lines = part.data.split(b"\n") if part.data is not None else []
@@ -100,12 +98,11 @@ def _take(part: FilePart, columns: Columns, layout: ColumnLayout, reader: RowRea
             block = reader.read(int(line[row]), text, complete=True)
             if block is not None:
                 builder.add_blocks([block])
-        columns, line = columns.kept(good), line[good]
-    _add(columns, line, layout, reader, builder)
+        columns, line = columns.keep_rows(good), line[good]
+    _add_columns(columns, line, layout, reader, builder)
 
 
-def _plain(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
-    """Which rows hold what a row should, in its simplest form."""
+def _plain_rows(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
     patterns = {
         "start_time_stamp": NATURAL,
         "end_time_stamp": _END,
@@ -116,12 +113,12 @@ def _plain(columns: Columns, layout: ColumnLayout) -> NDArray[np.bool_]:
         **dict.fromkeys(_OPTIONAL, NATURAL_OR_NONE),
         **dict.fromkeys(_FLAGS, _FLAG),
     }
-    ticks = columns.numbers({"end": TableCell("end_time_stamp"), "start": TableCell("start_time_stamp")}, NONE)
+    ticks = columns.read_numbers({"end": TableCell("end_time_stamp"), "start": TableCell("start_time_stamp")}, NONE)
     later = ticks["end"] > ticks["start"]
-    return later & columns.matches({name: pattern for name, pattern in patterns.items() if name in layout.index})
+    return later & columns.rows_matching({name: pattern for name, pattern in patterns.items() if name in layout.index})
 
 
-def _add(
+def _add_columns(
     columns: Columns, line: NDArray[np.int64], layout: ColumnLayout, reader: RowReader, builder: TableBuilder
 ) -> None:
     height, index = columns.height, layout.index
@@ -132,27 +129,31 @@ def _add(
     if "user_tasks" in index:
         wanted["first_user"] = TableCell("user_tasks", r"^\{([0-9]+)")
         wanted["final_user"] = TableCell("user_tasks", r"([0-9]+)-?\}$")
-    found = columns.numbers(wanted, NONE)
+    found = columns.read_numbers(wanted, NONE)
     numbers = {name: found.get(name, absent) for name in NUMBERS} | {"line": line}
     if "user_tasks" in index:
         numbers["last_user"] = np.where(numbers["last_user"] == NONE, found["final_user"], numbers["last_user"])
-    texts = {name: partial(builder.code, column) for name, column in _TEXTS.items() if name in index}
-    codes = columns.codes(
+    texts = {name: partial(builder.text_code, column) for name, column in _TEXTS.items() if name in index}
+    codes = columns.read_codes(
         texts
-        | ({"python_stack": lambda text: builder.stack_code(reader.stack(text))} if "python_stack" in index else {})
+        | (
+            {"python_stack": lambda text: builder.stack_code(reader.parse_stack(text))}
+            if "python_stack" in index
+            else {}
+        )
     )
-    nothing = {column: np.full(height, builder.code(column, ""), np.int32) for column in _TEXTS.values()}
+    nothing = {column: np.full(height, builder.text_code(column, ""), np.int32) for column in _TEXTS.values()}
     named = nothing | {column: codes[name] for name, column in _TEXTS.items() if name in index}
     named["stack"] = codes.get("python_stack", np.full(height, builder.stack_code(()), np.int32))
     flags = {column: found.get(column, absent) == 1 for column in _FLAGS.values()}
     # The cell "0" has no prefix to cut off; nothing is left of it.
     address = np.maximum(found["address"], 0).astype(np.uint64)
-    builder.add_part(numbers, address, flags, named, _users(columns, numbers["end"], index))
+    builder.add_part(numbers, address, flags, named, _user_texts(columns, numbers["end"], index))
 
 
-def _users(columns: Columns, end: NDArray[np.int64], index: dict[str, int]) -> dict[int, str]:
+def _user_texts(columns: Columns, end: NDArray[np.int64], index: dict[str, int]) -> dict[int, str]:
     if "user_tasks" not in index:
         return {}
-    told = columns.matches({"user_tasks": r"^\{"})
-    rows = np.flatnonzero(told & ((end == NEVER_FREED) | columns.matches({"type": "^Weight$"})))
-    return dict(zip(rows.tolist(), columns.texts("user_tasks", rows), strict=True))
+    told = columns.rows_matching({"user_tasks": r"^\{"})
+    rows = np.flatnonzero(told & ((end == NEVER_FREED) | columns.rows_matching({"type": "^Weight$"})))
+    return dict(zip(rows.tolist(), columns.read_texts("user_tasks", rows), strict=True))

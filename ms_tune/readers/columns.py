@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import FilePart
+    from ms_tune.readers.reading import FilePart
 
 # Lines that are read one by one sooner than polars is imported: 7,200 take 0.33 s of processor time with all that
 # dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).
@@ -29,6 +29,7 @@ _FEW = 10_000
 _NO_MARKS = bytes(set(range(256)) - set(b",\n"))
 NATURAL = r"^[0-9]{1,18}$"  # fits a 64-bit integer without a look at its value
 NATURAL_OR_NONE = r"^[0-9]{0,18}$"
+_HEXADECIMAL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,8 @@ class TableCell:
     base: int = 10  # 10, or 16 for a number after `0x`
 
 
-_HEXADECIMAL = 16
-
-
 @cache
-def polars() -> ModuleType | None:
+def load_polars() -> ModuleType | None:
     """The module, or None where it is not installed."""
     try:
         return import_module("polars")
@@ -63,15 +61,15 @@ class Columns:
         self._frame = frame
         self.height: int = frame.height
 
-    def matches(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
+    def rows_matching(self, patterns: Mapping[str, str]) -> NDArray[np.bool_]:
         """Which lines match the patterns of all these columns; an empty cell is an empty text."""
-        pl = _loaded()
+        pl = _loaded_polars()
         tests = [pl.col(column).fill_null("").str.contains(pattern) for column, pattern in patterns.items()]
         return np.asarray(self._frame.select(pl.all_horizontal(tests)).to_series().to_numpy(), np.bool_)
 
-    def numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
+    def read_numbers(self, wanted: Mapping[str, TableCell], none: int) -> dict[str, NDArray[np.int64]]:
         """Numbers in cells, by name; ``none`` for cells that hold no number."""
-        pl = _loaded()
+        pl = _loaded_polars()
         expressions = []
         for name, cell in wanted.items():
             text = pl.col(cell.column)
@@ -85,9 +83,9 @@ class Columns:
         found = self._frame.select(expressions)
         return {name: np.asarray(found[name].to_numpy(), np.int64) for name in wanted}
 
-    def codes(self, code: Mapping[str, Callable[[str], int]]) -> dict[str, NDArray[np.int32]]:
+    def read_codes(self, code: Mapping[str, Callable[[str], int]]) -> dict[str, NDArray[np.int32]]:
         """Cells as codes, by column; each column's function is asked once for each different text."""
-        pl = _loaded()
+        pl = _loaded_polars()
         cells = self._frame.select([pl.col(column).fill_null("") for column in code])
         uniques = cells.select([pl.col(column).unique(maintain_order=True).implode() for column in code])
         expressions = []
@@ -98,26 +96,26 @@ class Columns:
         found = cells.select(expressions)
         return {column: np.asarray(found[column].to_numpy(), np.int32) for column in code}
 
-    def texts(self, column: str, rows: NDArray[np.int64]) -> list[str]:
+    def read_texts(self, column: str, rows: NDArray[np.int64]) -> list[str]:
         """The cells of some rows."""
         found: list[str] = self._frame[column].gather(rows).fill_null("").to_list()
         return found
 
-    def kept(self, good: NDArray[np.bool_]) -> Columns:
+    def keep_rows(self, good: NDArray[np.bool_]) -> Columns:
         """The lines that are good."""
-        pl = _loaded()
+        pl = _loaded_polars()
         return self if good.all() else Columns(self._frame.filter(pl.Series(good)))
 
 
-def _loaded() -> Any:  # noqa: ANN401 - as above
-    return polars()
+def _loaded_polars() -> Any:  # noqa: ANN401 - as above
+    return load_polars()
 
 
-def split(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
+def split_lines(part: FilePart, names: Sequence[str], wanted: Sequence[str]) -> Columns | None:
     """The wanted columns of some lines, each of which ends with a comma; None if any line is out of the ordinary, or there are few."""
     if part.height < _FEW and "polars" not in sys.modules:
         return None
-    pl, data = polars(), part.data
+    pl, data = load_polars(), part.data
     if pl is None or data is None or not part.complete or b"\r" in data:
         return None
     # polars takes lines that are too short, and looks at no more than the columns that it is to read.

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import NoTraceError, TraceError
 from ms_tune.readers.reading import reading
 from ms_tune.text import msg
 
@@ -38,7 +38,7 @@ class RankFiles:
     collectives: Path | None  # `comm_execute_order.csv`
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of the large files."""
         return sum(path.stat().st_size for path in (self.blocks, self.tasks, self.graph) if path is not None)
 
@@ -58,23 +58,25 @@ def find_trace(path: Path) -> TraceFolder:
         path: A ``memory_block.csv``, its folder, or a folder above it.
 
     Raises:
-        TraceError: There is no such place, or no trace in it.
+        NoTraceError: The folder has none.
+        TraceError: There is no such place, or it cannot be read.
     """
     if path.is_file():
-        return TraceFolder((_files(path),), stale=False)
+        return TraceFolder((_rank_files(path),), stale=False)
     with reading(path):
-        found = sorted(_search(path, _DEPTH, [0])) if path.is_dir() else []
+        found = sorted(_find_block_files(path, _DEPTH, [0])) if path.is_dir() else []
     if not found:
-        reason = "trace.folder.empty" if path.is_dir() else "trace.special" if path.exists() else "trace.folder.absent"
         packed = path / f"{BLOCKS}.gz"
         hint = msg("trace.packed.hint", path=packed) if packed.is_file() else msg("trace.not-tracker.hint")
-        raise TraceError(msg(reason), hint, path=path)
-    ranks = sorted((_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
+        if path.is_dir():
+            raise NoTraceError(msg("trace.folder.empty"), hint, path=path)
+        raise TraceError(msg("trace.special" if path.exists() else "trace.folder.absent"), hint, path=path)
+    ranks = sorted((_rank_files(file) for file in found), key=lambda files: (files.rank or 0, str(files.blocks)))
     times = [files.blocks.stat().st_mtime for files in ranks]
     return TraceFolder(tuple(ranks), stale=max(times) - min(times) > _STALE)
 
 
-def _search(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
+def _find_block_files(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
     """Every tracker file in a folder, not deeper than ``depth``; symbolic links to folders are not followed."""
     file = folder / BLOCKS
     if file.is_file():
@@ -86,10 +88,10 @@ def _search(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
             seen[0] += 1
             if seen[0] > _MOST_FOLDERS:
                 return
-            yield from _search(entry, depth - 1, seen)
+            yield from _find_block_files(entry, depth - 1, seen)
 
 
-def _files(blocks: Path) -> RankFiles:
+def _rank_files(blocks: Path) -> RankFiles:
     folder = blocks.parent
     rank = _rank_of(blocks)
     # `ms-tune dryrun` keeps the log and the list of tensors in rank_N/, and the tracker may write to rank_N/rank_N/.
@@ -101,11 +103,11 @@ def _files(blocks: Path) -> RankFiles:
     return RankFiles(
         rank=rank,
         blocks=blocks,
-        tasks=_first([folder / "task.csv"]),
-        graph=_first([folder / "tracker_graph.ir"]),
-        log=_first(logs),
-        tensors=_first([place / "tensors.json" for place in near]),
-        collectives=_first(order),
+        tasks=_first_file([folder / "task.csv"]),
+        graph=_first_file([folder / "tracker_graph.ir"]),
+        log=_first_file(logs),
+        tensors=_first_file([place / "tensors.json" for place in near]),
+        collectives=_first_file(order),
     )
 
 
@@ -117,5 +119,5 @@ def _rank_of(blocks: Path) -> int | None:
     return None
 
 
-def _first(candidates: list[Path]) -> Path | None:
+def _first_file(candidates: list[Path]) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)

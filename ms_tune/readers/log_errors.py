@@ -30,7 +30,7 @@ _FRAME = re.compile(r' {2,60}File "(?P<file>[^"]{1,500})", line (?P<line>[0-9]{1
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 # Nobody looks for the cause there.
 _NOT_THE_PROGRAMS = re.compile(
-    r"site-packages/|dist-packages/|/lib(?:64)?/python3|^<|/ms_tune/(?:dryrun/child|reference_model)/"
+    r"site-packages/|dist-packages/|/lib(?:64)?/python3|^<|/ms_tune/(?:dryrun/child|reference)/"
 )
 _FATAL = re.compile(
     r"Fatal Python error: |terminate called |Segmentation fault|Aborted|Bus error|Killed\b|.{0,80}\(core dumped\)"
@@ -118,7 +118,6 @@ class ErrorLines:
         return self.raised_at if self.raised else None
 
     def _inside(self, line: str) -> None:
-        """A line of a traceback, or behind it."""
         if self.state is _At.MESSAGE:
             self._message(line)
         elif self.state is _At.GROUP:
@@ -179,7 +178,6 @@ class ErrorLines:
                 self.lines.append(text.removeprefix("- "))
 
     def _close(self) -> None:
-        """The message of an exception is complete."""
         if self.state in (_At.MESSAGE, _At.GROUP):
             text = "\n".join(line[:_MAX_ERROR_LINE] for line in self.lines)
             if text and not self.ignored and not any(noise in text for noise in _HARMLESS):

@@ -53,7 +53,6 @@ def perhaps(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tupl
 
 
 def _around(body: bytes, number: int, found: Sequence[int]) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines in which these places are."""
     done = end = 0
     for at in found:
         if at < end:

@@ -94,17 +94,17 @@ class _MemlogReader:
         self._blocks: list[LogBlock] = []
 
     def read(self, file: BinaryIO) -> MemLog:
-        for text in self._lines(file):
+        for text in self._numbered_lines(file):
             if event := _EVENT.fullmatch(text):
-                self._event(*event.group(1, 2, 3))
+                self._read_event(*event.group(1, 2, 3))
             elif found := _ITERATION.fullmatch(text):
                 self._begin_iteration(found.group(1))
             elif found := _MICRO_BATCH.fullmatch(text):
                 self._begin_micro_batch(found.group(1))
             elif found := _LAYER.fullmatch(text):
-                self._layer(found.group(1), found.group(4))
+                self._read_layer(found.group(1), found.group(4))
             else:
-                raise self._error(msg("memlog.line", text=text[:_SHOWN]))
+                raise self._make_error(msg("memlog.line", text=text[:_SHOWN]))
         if not self._events:
             raise TraceError(msg("memlog.empty"), path=self._path)
         return MemLog(
@@ -116,51 +116,51 @@ class _MemlogReader:
             tail=max(self._numbers) + 1,
         )
 
-    def _lines(self, file: BinaryIO) -> Iterator[str]:
+    def _numbered_lines(self, file: BinaryIO) -> Iterator[str]:
         while raw := file.readline(_MOST_LINE):
             self._line += 1
             if len(raw) == _MOST_LINE:
-                raise self._error(msg("placement.long-line"))
+                raise self._make_error(msg("placement.long-line"))
             try:
                 text = raw.decode("utf-8").strip()
             except UnicodeDecodeError:
-                raise self._error(msg("placement.not-text")) from None
+                raise self._make_error(msg("placement.not-text")) from None
             if text:
                 yield text
 
-    def _error(self, message: Message) -> TraceError:
+    def _make_error(self, message: Message) -> TraceError:
         return TraceError(message, path=self._path, line=self._line)
 
-    def _event(self, kind: str, pointer: str, size_text: str) -> None:
+    def _read_event(self, kind: str, pointer: str, size_text: str) -> None:
         size, time = int(size_text), self._events
         self._events += 1
         if self._events > _MOST_EVENTS:
-            raise self._error(msg("placement.too-large"))
+            raise self._make_error(msg("placement.too-large"))
         if pointer in {"0", "0x0"}:
             return  # nothing was asked for
         if kind == "1":
             if pointer in self._live:
-                raise self._error(msg("memlog.live", pointer=pointer))
+                raise self._make_error(msg("memlog.live", pointer=pointer))
             self._live[pointer] = len(self._blocks)
             layer = self._running[-1] if self._running else ""
             self._blocks.append(LogBlock(size, time, None, self._iteration, None, self._phase, "", layer))
             return
         if pointer not in self._live:
-            raise self._error(msg("memlog.unknown", pointer=pointer))
+            raise self._make_error(msg("memlog.unknown", pointer=pointer))
         number = self._live.pop(pointer)
         block = self._blocks[number]
         if block.size != size:
-            raise self._error(msg("memlog.size", pointer=pointer, allocated=block.size, released=size))
+            raise self._make_error(msg("memlog.size", pointer=pointer, allocated=block.size, released=size))
         self._blocks[number] = block._replace(end=time, end_iteration=self._iteration, end_phase=self._phase)
 
     def _begin_iteration(self, text: str) -> None:
         if self._ended:
-            raise self._error(msg("memlog.after-end"))
+            raise self._make_error(msg("memlog.after-end"))
         if text == "end":
             self._ended = True
             self._iteration = max(self._numbers) + 1
         elif int(text) <= self._iteration:
-            raise self._error(msg("memlog.order", number=int(text), last=self._iteration))
+            raise self._make_error(msg("memlog.order", number=int(text), last=self._iteration))
         else:
             self._iteration = int(text)
             self._numbers.append(self._iteration)
@@ -172,11 +172,11 @@ class _MemlogReader:
         self._phase = f"{turn}{letter}"
         self._most_forward = max(self._most_forward, self._turns.get("F", 0))
 
-    def _layer(self, name: str, edge: str) -> None:
+    def _read_layer(self, name: str, edge: str) -> None:
         self._layers.setdefault(name)
         if edge == "start":
             self._running.append(name)
         elif name in self._running:
             self._running.remove(name)
         else:
-            raise self._error(msg("memlog.layer", name=name[:_SHOWN]))
+            raise self._make_error(msg("memlog.layer", name=name[:_SHOWN]))

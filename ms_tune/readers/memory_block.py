@@ -14,23 +14,29 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.realign import realigned
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
     from ms_tune.text import Message
 
+_TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # may hold commas, or tell
+_KINDS = frozenset(
+    {
+        *("Weight", "ConstantValue", "PyNativeInput", "PyNativeOutput", "WorkSpace", "Kernel", "GraphOutput", "Other"),
+        *("Somas", "SomasOutput", "InSideSomas", "GeConst", "GeFixed", "GeFeatureMemory"),
+        *("BatchMemory", "ContinuousMemory"),
+    }
+)
 NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
 DROPPED_KEPT = 20  # how many refused rows are described; all are counted
-
 _PACKED = "\x1f\ufffd"  # how a file that is packed with gzip begins, its bytes taken for UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
 _MAX_LINE = 16 * 1024**2  # bytes; the longest real lines, of weights in long runs, have some hundred kilobytes
@@ -39,8 +45,54 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}|0")
 _USERS = re.compile(r"(?:\{[0-9-]*\})?")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+def repair_row(cells: list[str], names: tuple[str, ...], index: Mapping[str, int]) -> list[str] | None:
+    """The cells of a row with surplus commas, put back together; None if it cannot be told where the commas belong.
+
+    The stack is the usual place for commas (a path may hold any character). Else they are in the C++ file name or in
+    the names; the type and the user tasks, whose looks are known, tell how many are before them.
+    """
+    surplus = len(cells) - len(names)
+    if any(name not in index for name in _TEXTS):
+        return None
+    kind, users, stack = index["type"], index["user_tasks"], index["python_stack"]
+    kinds = [i for i in range(kind, kind + surplus + 1) if cells[i] in _KINDS and cells[i - 1].isdigit()]
+    lists = [i for i in range(users, users + surplus + 1) if cells[i].startswith("{") and _USERS.fullmatch(cells[i])]
+    if not kinds and not lists and cells[kind] == "" and cells[users] == "":
+        kinds, lists = [kind], [users]  # never bound: nothing to go by, and nothing but a stack that could hold commas
+    if len(kinds) != 1 or (not lists and cells[users]):
+        return None
+    in_file, up_to_users = kinds[0] - kind, (lists[0] if lists else users) - users
+    in_names = up_to_users - in_file
+    if in_names < 0 or len(lists) > 1:
+        return None
+    if in_file:
+        cells = _join_cells(cells, index["file_name"], in_file)
+    if in_names:
+        rejoined = _rejoined_names(cells, index, in_names)
+        if rejoined is None:
+            return None
+        cells = rejoined
+    return _join_cells(cells, stack, len(cells) - len(names))
+
+
+def _rejoined_names(cells: list[str], index: Mapping[str, int], surplus: int) -> list[str] | None:
+    """Put task and node name back together: the node name alone has commas, or both names end alike."""
+    task, node = index["task_name"], index["node_name"]
+    if cells[task] == "PyNative":
+        return _join_cells(cells, node, surplus)
+    half = surplus // 2
+    task_name = ",".join(cells[task : task + half + 1])
+    node_name = ",".join(cells[task + half + 1 : task + 2 * half + 2])
+    if surplus % 2 or node != task + 1 or not task_name.endswith(node_name):
+        return None
+    return _join_cells(_join_cells(cells, task, half), node, half)
+
+
+def _join_cells(cells: list[str], at: int, surplus: int) -> list[str]:
+    return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
+
+
+class Frame(NamedTuple):
     """One frame of a Python stack."""
 
     file: str
@@ -74,7 +126,7 @@ class Block:
     small: bool  # whether it is in the pool's part for small blocks (MindSpore 2.10)
 
     @property
-    def users(self) -> tuple[int, ...]:
+    def user_tasks(self) -> tuple[int, ...]:
         """Time stamps of all tasks that touched the block, in order, as often as they did."""
         return users_of(self.user_text)
 
@@ -144,15 +196,15 @@ class RowReader:
     def read(self, number: int, text: str | None, *, complete: bool) -> Block | None:
         """The block of a line, or None if the row is refused; a text of None is a line that is too long."""
         try:
-            cells = _cells(text, self._layout, complete=complete)
-            return _block(number, cells, self._layout, self._pools)
+            cells = _split_row(text, self._layout, complete=complete)
+            return _make_block(number, cells, self._layout, self._pools)
         except _BadRowError as error:
             self.refused.add(number, error.reason)
             return None
 
-    def stack(self, text: str) -> tuple[Frame, ...]:
+    def parse_stack(self, text: str) -> tuple[Frame, ...]:
         """The stack that a cell shows."""
-        return _stack(text, self._pools)
+        return _parse_stack(text, self._pools)
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
@@ -193,8 +245,7 @@ def layout_of(text: str | None, path: Path, number: int) -> ColumnLayout:
     return ColumnLayout(names, trailing_comma, index)
 
 
-def _cells(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[str]:
-    """The cells of a row, one for each column."""
+def _split_row(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[str]:
     if text is None:
         raise _BadRowError(msg("trace.row.long", limit=_MAX_LINE))
     quoted = ',"File:' in text or ('"' in text and not layout.trailing_comma)
@@ -214,7 +265,7 @@ def _cells(text: str | None, layout: ColumnLayout, *, complete: bool) -> list[st
     if len(cells) < expected or (not complete and not layout.trailing_comma):
         raise _BadRowError(_too_few(len(cells), layout, complete=complete))
     if len(cells) > expected:
-        placed = realigned(cells, layout.names, layout.index)
+        placed = repair_row(cells, layout.names, layout.index)
         if placed is None:
             raise _BadRowError(msg("trace.row.commas"))
         return placed
@@ -225,7 +276,7 @@ def _too_few(found: int, layout: ColumnLayout, *, complete: bool) -> Message:
     return msg("trace.row.fields", found=found, expected=len(layout.names)) if complete else msg("trace.row.cut")
 
 
-def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> Block:
+def _make_block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> Block:
     index = layout.index
 
     def text(name: str) -> str:
@@ -235,7 +286,7 @@ def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> 
 
     def number(name: str) -> int | None:
         position = index.get(name)
-        return None if position is None or not cells[position] else _number(cells[position], name)
+        return None if position is None or not cells[position] else _parse_number(cells[position], name)
 
     def flag(name: str) -> bool:
         value = number(name)
@@ -244,14 +295,14 @@ def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> 
         return value == 1
 
     number("line_num")  # not kept; anything but a number shows that the cells are not where they belong
-    start, end = _lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
+    start, end = _parse_lifetime(cells[index["start_time_stamp"]], cells[index["end_time_stamp"]])
     address = cells[index["device_addr"]]
     if not _ADDRESS.fullmatch(address):
-        raise _BadRowError(msg("trace.row.number", value=_short(address), column="device_addr"))
+        raise _BadRowError(msg("trace.row.number", value=_shorten_cell(address), column="device_addr"))
     position = index.get("user_tasks")
     users = "" if position is None else cells[position]
     if not _USERS.fullmatch(users):
-        raise _BadRowError(msg("trace.row.users", value=_short(users)))
+        raise _BadRowError(msg("trace.row.users", value=_shorten_cell(users)))
     return Block(
         line=line,
         start=start,
@@ -259,7 +310,7 @@ def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> 
         address=int(address, 16),
         stream=number("stream_id"),
         pool=text("pool_type"),
-        size=_number(cells[index["size"]], "size"),
+        size=_parse_number(cells[index["size"]], "size"),
         used_after=number("actual_used_memory"),
         footprint_after=number("actual_peak_memory"),
         kind=text("type"),
@@ -269,44 +320,44 @@ def _block(line: int, cells: list[str], layout: ColumnLayout, pools: _Pools) -> 
         graph_name=text("graph_name"),
         last_user_task=number("last_user_task"),
         user_text=users,
-        stack=_stack(text("python_stack"), pools),
+        stack=_parse_stack(text("python_stack"), pools),
         persistent=flag("is_persistent"),
         small=flag("is_small"),
     )
 
 
-def _lifetime(first: str, last: str) -> tuple[int, int | None]:
+def _parse_lifetime(first: str, last: str) -> tuple[int, int | None]:
     if first == last == "-1":
         return STATIC, STATIC
-    start, end = _number(first, "start_time_stamp"), _number(last, "end_time_stamp")
+    start, end = _parse_number(first, "start_time_stamp"), _parse_number(last, "end_time_stamp")
     if end <= start:
         raise _BadRowError(msg("trace.row.lifetime", start=start, end=end))
     return start, None if end == NEVER_FREED else end
 
 
-def _number(cell: str, column: str) -> int:
+def _parse_number(cell: str, column: str) -> int:
     """A number from 0 to INT64_MAX, written in plain digits."""
     if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS) or (number := int(cell)) > NEVER_FREED:
-        raise _BadRowError(msg("trace.row.number", value=_short(cell), column=column))
+        raise _BadRowError(msg("trace.row.number", value=_shorten_cell(cell), column=column))
     return number
 
 
-def _short(cell: str) -> str:
+def _shorten_cell(cell: str) -> str:
     """A cell as it may be shown: no control characters, not endless."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in cell[:40])
     return shown + "…" if len(cell) > len(shown) else shown
 
 
-def _stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
+def _parse_stack(text: str, pools: _Pools) -> tuple[Frame, ...]:
     """``File:<path>;Line:<n>;Function:<f>|`` repeated, outermost first; what is not a frame is left out."""
     stack = pools.stacks.get(text)
     if stack is None:
-        frames = (_frame(part, pools) for part in text.split("|") if part)
+        frames = (_parse_frame(part, pools) for part in text.split("|") if part)
         stack = pools.stacks[text] = tuple(frame for frame in frames if frame is not None)
     return stack
 
 
-def _frame(text: str, pools: _Pools) -> Frame | None:
+def _parse_frame(text: str, pools: _Pools) -> Frame | None:
     if text in pools.frames:
         return pools.frames[text]
     rest, _, function = text.rpartition(";Function:")

@@ -53,7 +53,12 @@ class MemoryFailure:
     where: str  # `file:line` of the innermost frame of the script
 
     @property
-    def cause(self) -> str:
+    def is_of_torch(self) -> bool:
+        """Whether the words are those of PyTorch or torch_npu."""
+        return self.framework.startswith("torch")
+
+    @property
+    def likely_cause(self) -> str:
         """``fragments`` if what was held and unused would have done, ``need`` if not, else ``unknown``."""
         if None in (self.wanted, self.used, self.held):
             return "unknown"
@@ -63,9 +68,9 @@ class MemoryFailure:
         return "fragments" if self.held - self.used >= self.wanted else "need"
 
     @property
-    def short(self) -> int | None:
+    def short_bytes(self) -> int | None:
         """Bytes that were missing, even if nothing had been in fragments."""
-        if self.cause != "need" or self.wanted is None or self.used is None or self.limit is None:
+        if self.likely_cause != "need" or self.wanted is None or self.used is None or self.limit is None:
             return None
         return max(0, self.used + self.wanted - self.limit)
 
@@ -85,7 +90,7 @@ def read_memory_failure(path: Path) -> MemoryFailure:
                 if not _LIBRARY.search(frame["file"]):
                     where = f"{frame['file']}:{frame['line']}"
             elif "out of memory" in line and (match := _TORCH.search(line)):
-                return _torch(match, line, number, where)
+                return _read_torch_failure(match, line, number, where)
             elif "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line or failed_request(line):
                 found = found or ("mindspore", number, None)
             elif "ail" in line and "alloc" in line.lower() and (match := _DRIVER.search(line)):
@@ -114,9 +119,9 @@ def read_memory_failure(path: Path) -> MemoryFailure:
     )
 
 
-def _torch(match: re.Match[str], line: str, number: int, where: str) -> MemoryFailure:
+def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str) -> MemoryFailure:
     parts: Mapping[str, int | None] = {
-        name: _bytes(found[1], found[2]) if (found := pattern.search(line)) else None
+        name: _size_in_bytes(found[1], found[2]) if (found := pattern.search(line)) else None
         for name, pattern in _PARTS.items()
     }
     used, held, cached = parts["used"], parts["held"], parts["cached"]
@@ -125,7 +130,7 @@ def _torch(match: re.Match[str], line: str, number: int, where: str) -> MemoryFa
     return MemoryFailure(
         framework="torch_npu" if match["kind"] == "NPU" else "torch",
         line=number,
-        wanted=_bytes(match[2], match[3]),
+        wanted=_size_in_bytes(match[2], match[3]),
         limit=parts["capacity"],
         free=parts["free"],
         used=used,
@@ -135,5 +140,5 @@ def _torch(match: re.Match[str], line: str, number: int, where: str) -> MemoryFa
     )
 
 
-def _bytes(number: str, unit: str) -> int:
+def _size_in_bytes(number: str, unit: str) -> int:
     return round(float(number) * _UNITS[unit])

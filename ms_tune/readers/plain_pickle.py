@@ -70,17 +70,17 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             file.seek(0)
             size = path.stat().st_size
             if size > MOST_BYTES:
-                raise refused(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
+                raise refusal_of_pickle(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
             source = _Unpacked(file) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
-                content = [_load(cast("BinaryIO", source), path)]
+                content = [_load_plain(cast("BinaryIO", source), path)]
                 # Handed over: what is read of it need not be kept.
                 return read(content.pop(), source.count if isinstance(source, _Unpacked) else size)
     except MemoryError:
-        raise refused(text="snapshot.memory", path=path) from None
+        raise refusal_of_pickle(text="snapshot.memory", path=path) from None
 
 
-def refused(*, text: str, path: Path, **params: object) -> TraceError:
+def refusal_of_pickle(*, text: str, path: Path, **params: object) -> TraceError:
     """Why a file is no snapshot."""
     return TraceError(msg(text, **params), msg("snapshot.hint"), path=path)
 
@@ -94,13 +94,13 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         """So many bytes."""
-        return self._counted(self._file.read(min(size, MOST_BYTES - self.count + 1)))
+        return self._count_bytes(self._file.read(min(size, MOST_BYTES - self.count + 1)))
 
     def readline(self) -> bytes:
         """One line."""
-        return self._counted(self._file.readline(MOST_BYTES - self.count + 1))
+        return self._count_bytes(self._file.readline(MOST_BYTES - self.count + 1))
 
-    def _counted(self, data: bytes) -> bytes:
+    def _count_bytes(self, data: bytes) -> bytes:
         self.count += len(data)
         if self.count > MOST_BYTES:
             message = "too large"
@@ -120,19 +120,19 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(message)
 
 
-def _load(file: BinaryIO, path: Path) -> object:
+def _load_plain(file: BinaryIO, path: Path) -> object:
     try:
-        with _silence():
+        with _silence_interpreter():
             return _Plain(file).load()
     except (OSError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
         detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise refused(text="snapshot.not-plain", path=path, detail=detail) from None
+        raise refusal_of_pickle(text="snapshot.not-plain", path=path, detail=detail) from None
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _silence_interpreter() -> Iterator[None]:
     """Keep from the user what the interpreter prints of itself meanwhile.
 
     Where an array of bytes finds no memory, CPython (3.11, ``PyByteArray_FromStringAndSize``) frees one whose count of exports was

@@ -8,21 +8,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import TraceError, nearby
-from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.profile_tables import read_collectives, read_kernels, read_steps
 from ms_tune.readers.reading import reading
+from ms_tune.readers.trace_events import KeptEvents
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import TypeVar
+    from typing import TextIO, TypeVar
 
     from ms_tune.readers.profile_tables import Kernels, ProfileCollective, StepRow
-    from ms_tune.readers.time_line import ProfileEvents
+    from ms_tune.readers.trace_events import ProfileEvents
 
     Result = TypeVar("Result")
 
+_BLOCK = 1024**2  # characters read at once
+_MOST_REST = 64 * 1024**2  # characters of one event
+# What may stand between two events that are cut apart, and the whole of it.
+_BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
+_DECODER = json.JSONDecoder()
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS, EVENTS, COMMUNICATION = (
     "step_trace_time.csv",
@@ -38,6 +44,94 @@ _MOST_PEERS = 1_000_000
 _MAX_INFO = 16 * 1024**2
 _RANK = re.compile(r"profiler_info_(\d{1,6})\.json|rank_?(\d{1,6})")
 _LEVEL = re.compile(r"[Ll]evel_?(\d|[Nn]one)")
+
+
+@no_collection()
+def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> ProfileEvents:
+    """Read a ``trace_view.json``, however large: what decides about gaps, and nothing else.
+
+    torch_npu (``_ascend_pt``) writes one list in one line, MindSpore (``_ascend_ms``) the same, older ones an object with
+    ``traceEvents``. It is read in blocks of whole events. Kept are the intervals of "Overlap Analysis", collectives, the
+    flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
+
+    Args:
+        path: The file.
+        on_bytes: Told how many characters more are read.
+
+    Raises:
+        TraceError: The file cannot be read, or is no such trace.
+    """
+    kept = KeptEvents()
+    with reading(path), path.open(encoding="utf-8", errors="replace") as file:
+        _read_all(file, kept, on_bytes, path)
+    if not kept.count and not kept.truncated:
+        raise TraceError(msg("trace.profile.empty"), path=path)
+    return kept.events_in_order()
+
+
+def _read_all(file: TextIO, kept: KeptEvents, on_bytes: Callable[[int], None], path: Path) -> None:
+    rest, begun = "", False
+    while chunk := file.read(_BLOCK):
+        on_bytes(len(chunk))
+        rest += chunk
+        if not begun:
+            start = _first_event(rest)
+            if start is None:
+                if len(rest) > _BLOCK // 4:
+                    raise TraceError(msg("trace.profile.not-trace"), path=path)
+                continue
+            rest, begun = rest[start:], True
+        rest = _take_events(rest, kept)
+        if len(rest) > _MOST_REST:
+            raise TraceError(msg("trace.profile.long-event"), path=path)
+    if not begun:
+        if rest.strip():
+            raise TraceError(msg("trace.profile.not-trace"), path=path)
+        return
+    kept.truncated = not _take_events(rest, kept).lstrip().startswith("]")
+
+
+def _first_event(text: str) -> int | None:
+    """Where the first event may stand: behind the list's bracket."""
+    stripped = text.lstrip()
+    if stripped.startswith("["):
+        return text.index("[") + 1
+    at = text.find('"traceEvents"')
+    bracket = text.find("[", at) if stripped.startswith("{") and at > 0 else -1
+    return bracket + 1 if bracket >= 0 else None
+
+
+def _take_events(text: str, kept: KeptEvents) -> str:
+    ends = {mark: text.rfind(mark) for mark in _BETWEEN}
+    mark = max(_BETWEEN, key=lambda one: ends[one])
+    end = ends[mark] + 1
+    if end > 1 and _taken_together(text[:end].lstrip().removeprefix(",").lstrip(), _BETWEEN[mark], kept):
+        return text[end:]
+    at = 0
+    while True:
+        while at < len(text) and text[at] in " ,\r\n\t":
+            at += 1
+        if at >= len(text) or text[at] != "{":
+            return text[at:]
+        try:
+            event, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return text[at:]
+        kept.take(event)
+
+
+def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
+    """Take events at once; False if what looks like an end of one is inside a text, and nothing is taken."""
+    if kept.take_together(events, between):
+        return True
+    try:
+        found = json.loads(f"[{events}]")
+    except (ValueError, RecursionError):
+        return False
+    for event in found:
+        if isinstance(event, dict):
+            kept.take(event)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +171,7 @@ def holds_profile(path: Path) -> bool:
     """Whether a path is an export, a cluster's table, or a folder above one."""
     if path.is_file():
         return path.name == CLUSTER
-    return path.is_dir() and next(_exports(path), None) is not None
+    return path.is_dir() and next(_find_exports(path), None) is not None
 
 
 def find_profiles(path: Path) -> list[Path]:
@@ -90,7 +184,7 @@ def find_profiles(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
-    found = sorted(_exports(path))
+    found = sorted(_find_exports(path))
     if len(found) > _MOST_RANKS:
         raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)
     if found:
@@ -101,7 +195,7 @@ def find_profiles(path: Path) -> list[Path]:
     raise TraceError(msg("trace.profile.none"), msg("trace.profile.none.hint"), path=path)
 
 
-def _exports(path: Path) -> Iterator[Path]:
+def _find_exports(path: Path) -> Iterator[Path]:
     todo, seen = [(path, 0)], 0
     while todo:
         folder, depth = todo.pop()
@@ -118,7 +212,7 @@ def _exports(path: Path) -> Iterator[Path]:
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
     """Read one rank's export. A file that cannot be read does not stop the others."""
     broken: list[TraceError] = []
-    rank, level, stacks, mindspore = _told(folder)
+    rank, level, stacks, mindspore = _describe_export(folder)
 
     def read(name: str, reader: Callable[[Path], Result]) -> Result | None:
         try:
@@ -131,23 +225,23 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file: read_events(file, on_bytes))
     told = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
-    return RankProfile(folder, rank, level, stacks, mindspore, _peers(folder), *told)
+    return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *told)
 
 
-def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
+def _describe_export(folder: Path) -> tuple[int | None, str, bool, bool]:
     """The rank, the level, whether stacks were taken, and whether MindSpore wrote it, by the files and names above an export."""
     rank, level, stacks = None, "", False
-    above = _above(folder)
+    above = _folder_above(folder)
     mindspore = above.name.endswith("_ascend_ms")
     for file in sorted(above.glob("profiler_info*.json"))[:1]:
         match = _RANK.search(file.name)
         rank = int(match[1]) if match and match[1] else None
-        text = _text(file)
+        text = _read_text(file)
         mindspore = mindspore or '"ms_profiler_info"' in text
         found = _LEVEL.search(text)
         level = found[1].lower() if found else ""
         stacks = bool(re.search(r'"with_stack"\s*:\s*true', text))
-        info = _object(text)
+        info = _parse_object(text)
         if rank is None and isinstance(info.get("rank_id"), int):
             rank = info["rank_id"]
     if rank is None:
@@ -156,12 +250,12 @@ def _told(folder: Path) -> tuple[int | None, str, bool, bool]:
     return rank, level, stacks, mindspore
 
 
-def _above(folder: Path) -> Path:
+def _folder_above(folder: Path) -> Path:
     return folder.parent if folder.name == OUTPUT else folder
 
 
-def _peers(folder: Path) -> frozenset[int]:
-    groups = _object(_text(_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
+def _read_peers(folder: Path) -> frozenset[int]:
+    groups = _parse_object(_read_text(_folder_above(folder) / "profiler_metadata.json")).get("parallel_group_info")
     lists = (
         [one.get("global_ranks") for one in groups.values() if isinstance(one, dict)]
         if isinstance(groups, dict)
@@ -171,7 +265,7 @@ def _peers(folder: Path) -> frozenset[int]:
     return frozenset(rank for rank in each if isinstance(rank, int) and 0 <= rank < _MOST_PEERS)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -179,7 +273,7 @@ def _object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             return opened.read(_MAX_INFO)

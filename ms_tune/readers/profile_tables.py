@@ -35,7 +35,7 @@ _COMMUNICATION = ("HCCL", "COMMUNICATION")
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step of one rank, in microseconds: see :attr:`error`.
+    """One step of one rank, in microseconds: see :attr:`error_us`.
 
     Attributes:
         step: Its name; empty where the capture has no steps.
@@ -47,7 +47,6 @@ class StepRow:
         free: It does neither.
         stage: The step, without its bubble.
         bubble: Waiting for other pipeline stages, by the exporter.
-        preparing: Before the first kernel; outside the step.
     """
 
     step: str
@@ -59,20 +58,19 @@ class StepRow:
     free: float
     stage: float
     bubble: float
-    preparing: float
 
     @property
-    def whole(self) -> float:
+    def whole_us(self) -> float:
         """The step with its bubble."""
         return self.compute + self.exposed + self.free
 
     @property
-    def error(self) -> float:
+    def error_us(self) -> float:
         """How far compute, exposed communication and free time are from the step: it is nothing in a sound table.
 
         The exporter takes the bubble out of the step in a cluster's table.
         """
-        return min(abs(self.whole - self.stage), abs(self.whole - self.stage - self.bubble))
+        return min(abs(self.whole_us - self.stage), abs(self.whole_us - self.stage - self.bubble))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,7 @@ class ProfileCollective:
     transit: float
 
     @property
-    def waiting(self) -> float:
+    def waiting_us(self) -> float:
         """Waiting for other ranks: not the table's Wait Time, which is that of one plane only."""
         return max(self.elapsed - self.transit, 0.0)
 
@@ -174,15 +172,15 @@ def read_steps(path: Path) -> list[StepRow]:
         TraceError: The file cannot be read, or is no such table.
     """
     rows = []
-    for line, row in _rows(path, ("Computing", "Free", "Stage")):
-        names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble", "Preparing")
-        values = [_number(row.get(name)) for name in names]
+    for line, row in _read_rows(path, ("Computing", "Free", "Stage")):
+        names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble")
+        values = [_parse_number(row.get(name)) for name in names]
         if any(value is None for value in values[:1] + values[3:5]):
             raise TraceError(msg("trace.profile.row"), path=path, line=line)
-        compute, exposed, communication, free, stage, bubble, preparing = (value or 0.0 for value in values)
+        compute, exposed, communication, free, stage, bubble = (value or 0.0 for value in values)
         kind, index = (row.get("Type") or "rank").strip(), (row.get("Index") or "").strip()
         step = (row.get("Step") or "").strip()
-        rows.append(StepRow(step, kind, index, compute, exposed, communication, free, stage, bubble, preparing))
+        rows.append(StepRow(step, kind, index, compute, exposed, communication, free, stage, bubble))
     return rows
 
 
@@ -199,8 +197,8 @@ def read_kernels(path: Path) -> Kernels:
     count = tiny = ai_cpu = 0
     total = slow = 0.0
     cores = cut_off = False
-    for _, row in _rows(path, ("Name", "Duration(us)")):
-        length = _number(row.get("Duration(us)"))
+    for _, row in _read_rows(path, ("Name", "Duration(us)")):
+        length = _parse_number(row.get("Duration(us)"))
         if length is None:
             cut_off = True
             continue
@@ -214,18 +212,18 @@ def read_kernels(path: Path) -> Kernels:
         if core == "AI_CPU":
             ai_cpu, slow = ai_cpu + 1, slow + length
         if len(types) < _MOST_TYPES or (name, core) in types:
-            _add(types, (name, core), length)
+            _add_time(types, (name, core), length)
         inputs = (row.get("Input Shapes") or "").strip('" \t')
         if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
-            _add(shapes, (name, core, inputs), length)
-        _add(streams, (row.get("Stream ID") or "").strip(), length)
+            _add_time(shapes, (name, core, inputs), length)
+        _add_time(streams, (row.get("Stream ID") or "").strip(), length)
         if (scope := layer_of(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
             layer = (*scope[:2], int(scope[2]))
             if layer in layers or len(layers) < _MOST_LAYERS:
-                _add(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
-    found = _types(types, shapes)
+                _add_time(layers.setdefault(layer, {}), pass_of(row["Name"].strip()), length)
+    found = _operator_types(types, shapes)
     each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
-    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layers(layers)), cut_off)
+    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layer_times(layers)), cut_off)
 
 
 def read_collectives(path: Path) -> list[ProfileCollective]:
@@ -245,13 +243,16 @@ def read_collectives(path: Path) -> list[ProfileCollective]:
     except (ValueError, RecursionError) as error:
         raise TraceError(msg("trace.profile.json", detail=type(error).__name__), path=path) from error
     found = []
-    for step, kinds in _items(data):
-        for kind, operators in _items(kinds):
-            for name, told in _items(operators):
+    for step, kinds in _items_of(data):
+        for kind, operators in _items_of(kinds):
+            for name, told in _items_of(operators):
                 times = told.get("Communication Time Info") if isinstance(told, dict) else None
                 if not isinstance(times, dict) or name.startswith("Total"):
                     continue
-                elapsed, transit = _number(times.get("Elapse Time(ms)")), _number(times.get("Transit Time(ms)"))
+                elapsed, transit = (
+                    _parse_number(times.get("Elapse Time(ms)")),
+                    _parse_number(times.get("Transit Time(ms)")),
+                )
                 if elapsed is not None:
                     short = name.partition("@")[0]
                     peer = kind == "p2p" or between_two(short)
@@ -264,15 +265,14 @@ def between_two(name: str) -> bool:
     return any(word in name.lower() for word in ("send", "receive", "recv"))
 
 
-def _items(data: object) -> Iterator[tuple[str, object]]:
+def _items_of(data: object) -> Iterator[tuple[str, object]]:
     if isinstance(data, dict):
         yield from data.items()
 
 
-def _types(
+def _operator_types(
     types: Mapping[tuple[str, str], list[float]], shapes: Mapping[tuple[str, str, str], list[float]]
 ) -> list[OperatorType]:
-    """By their time, the longest first."""
     each: dict[tuple[str, str], list[OperatorShape]] = {}
     for (name, core, inputs), (count, length) in sorted(shapes.items(), key=lambda one: -one[1][1]):
         some = each.setdefault((name, core), [])
@@ -282,7 +282,7 @@ def _types(
     return sorted(found, key=lambda one: -one.microseconds)
 
 
-def _layers(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]]]) -> Iterator[LayerTime]:
+def _layer_times(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]]]) -> Iterator[LayerTime]:
     lists = {key[:2] for key in layers}
     for (owner, name, number), passes in sorted(layers.items()):
         told = f"{owner}.{name}.{number}" if owner and len(lists) > 1 else f"{name}.{number}"
@@ -290,14 +290,13 @@ def _layers(layers: Mapping[tuple[str, str, int], Mapping[ScopePass, list[float]
         yield LayerTime(told, (owner, name), number, count, {one: passes[one][1] for one in ScopePass if one in passes})
 
 
-def _add(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
+def _add_time(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
     one = table.setdefault(key, [0, 0.0])
     one[0] += 1
     one[1] += length
 
 
-def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a table by their columns' names, with their lines."""
+def _read_rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             reader = csv.DictReader(file)
@@ -315,7 +314,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
         raise TraceError(msg("trace.profile.csv", detail=str(error)), path=path) from error
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     try:
         number = float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError):

@@ -96,7 +96,6 @@ class RuntimeLog:
     # The exception of the last Python traceback, or else the last error that MindSpore logged; None if there is
     # neither. A run that ends well may have logged errors too.
     last_error: str | None
-    tracker_errors: int  # how many times the memory tracker lost an allocation: rows without attribution, else harmless
     # The first request for memory that failed; later ones are its consequences.
     out_of_memory: OutOfMemory | None = None
     pools: tuple[PoolState, ...] = ()  # the last states of the memory pools that were printed
@@ -115,7 +114,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     Raises:
         TraceError: The file cannot be read.
     """
-    statistics, errors, tracker_errors = StatisticsLines(), ErrorLines(), 0
+    statistics, errors = StatisticsLines(), ErrorLines()
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
     with reading(path), path.open("rb") as file:
@@ -126,20 +125,17 @@ def read_runtime_log(path: Path) -> RuntimeLog:
             _take_pool(line, pools)
             if "csv path" in line:
                 writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
-            if _TRACKER.search(line):
-                tracker_errors += 1
-            else:
+            if not _TRACKER.search(line):
                 errors.take(line)
     return RuntimeLog(
         statistics=statistics.last,
         last_error=errors.last(),
         raised_at=errors.place(),
         thread_error=errors.thread,
-        tracker_errors=tracker_errors,
         out_of_memory=requests.found(),
         pools=tuple(pools.values()),
         cut_off=writes_blocks,
-        processes=tuple(groups.found.values()),
+        processes=tuple(groups.processes.values()),
     )
 
 

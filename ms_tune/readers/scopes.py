@@ -46,7 +46,7 @@ def layer_of(path: str) -> tuple[str, str, str] | None:
     return owner[1] if owner else "", found[1], found[2]
 
 
-def brief(name: str) -> str:
+def shorten_scope(name: str) -> str:
     """A kernel's name with its scope in short: ``Gradients/layers.3/MatMul-op1``; names without a scope stay."""
     launch, _, path = name.rpartition("::")
     if not path.startswith(_ROOTS):

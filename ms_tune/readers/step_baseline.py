@@ -30,25 +30,25 @@ def read_baseline(path: Path) -> LoggedTraining:
     Raises:
         TraceError: It is no such file, or one of its times is none.
     """
-    data = _loaded(path)
+    data = _load_json(path)
     name = "time info" if "time info" in data else "time"
     given = data.get(name)
     if not isinstance(given, list) or not given:
         raise TraceError(msg("trace.steps.baseline"), msg("trace.steps.none.hint"), path=path)
-    times = [_number(value) for value in given]
+    times = [_parse_number(value) for value in given]
     for place, value in enumerate(times, start=1):
         if not 0 < value < _MOST_MS:
             raise TraceError(msg("trace.steps.baseline.time", list=name, place=place), path=path)
-    losses = _column(data, len(times), "lm loss", "loss")
-    rates = _column(data, len(times), "throughput")
+    losses = _read_list(data, len(times), "lm loss", "loss")
+    rates = _read_list(data, len(times), "throughput")
     steps = RankSteps(Form.BASELINE, None)
     for number, value in enumerate(times, start=1):
         line = StepLine(Form.BASELINE, number, 0, 0, value / 1000, loss=losses[number - 1], tflops=rates[number - 1])
         steps.add(line, number, 0)
-    return LoggedTraining([steps], memory=_memory(data.get("memo info")))
+    return LoggedTraining([steps], memory=_read_memory(data.get("memo info")))
 
 
-def _loaded(path: Path) -> dict[str, object]:
+def _load_json(path: Path) -> dict[str, object]:
     with reading(path):
         if path.stat().st_size > _MAX_BYTES:
             raise TraceError(msg("trace.steps.baseline.long", limit=_MAX_BYTES // MIB), path=path)
@@ -64,26 +64,26 @@ def _loaded(path: Path) -> dict[str, object]:
     return data if isinstance(data, dict) else {}
 
 
-def _column(data: dict[str, object], length: int, *names: str) -> list[float]:
+def _read_list(data: dict[str, object], length: int, *names: str) -> list[float]:
     """One of the lists, as long as the times: some files have losses of fewer steps."""
     values = next((found for name in names if isinstance(found := data.get(name), list)), [])
-    numbers = [_number(value) for value in values[:length]]
+    numbers = [_parse_number(value) for value in values[:length]]
     return [*numbers, *[NOT_LOGGED] * (length - len(numbers))]
 
 
-def _memory(rows: object) -> dict[int, LoggedMemory]:
+def _read_memory(rows: object) -> dict[int, LoggedMemory]:
     found = {}
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, dict) or not isinstance(row.get("rank"), int):
             continue
-        sizes = [_number(row.get(name)) for name in ("allocated memory", "max allocated memory")]
+        sizes = [_parse_number(row.get(name)) for name in ("allocated memory", "max allocated memory")]
         if all(0 <= size < _MOST_MIB for size in sizes):
             allocated, most = (round(size * MIB) for size in sizes)
             found[row["rank"]] = LoggedMemory(row["rank"], allocated, most, 0, 0)
     return found
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_LOGGED
     try:

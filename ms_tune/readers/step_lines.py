@@ -81,6 +81,8 @@ _KEYS = {
     "max_memory_allocated(GB)": "allocated",
     "max_memory_reserved(GB)": "reserved",
 }
+NOT_LOGGED = math.nan
+FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
 class Form(str, Enum):
@@ -91,10 +93,6 @@ class Form(str, Enum):
     MINDSPEED = "mindspeed-ms"
     MEGATRON = "megatron"
     BASELINE = "baseline"  # a JSON file of lists
-
-
-NOT_LOGGED = math.nan
-FLOATS = ("norm", "tflops", "counted", "hardware", "allocated", "reserved")
 
 
 class StepLine(NamedTuple):

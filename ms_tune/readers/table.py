@@ -16,7 +16,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Block
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +27,12 @@ NONE = -1  # a number that the row does not have
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
 Value = TypeVar("Value")
+NUMBERS = (
+    *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
+    *("producer", "first_user", "last_user"),
+)
+TEXTS = ("pool", "kind", "task", "node", "graph")
+COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,14 +42,17 @@ class Coded(Generic[Value]):
     codes: NDArray[np.int32]
     values: tuple[Value, ...]
 
-    def at(self, row: int) -> Value:
+    def value_at(self, row: int) -> Value:
         """The value of a row."""
         return self.values[int(self.codes[row])]
 
-    def where(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
+    def rows_in(self, wanted: Iterable[Value]) -> NDArray[np.bool_]:
         """Which rows have one of the wanted values."""
-        keys = frozenset(wanted)
-        return np.array([value in keys for value in self.values], np.bool_)[self.codes]
+        return self.rows_matching(frozenset(wanted).__contains__)
+
+    def rows_matching(self, holds: Callable[[Value], bool]) -> NDArray[np.bool_]:
+        """Which rows have a value of which something holds; it is asked once for each value."""
+        return np.array([holds(value) for value in self.values], np.bool_)[self.codes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,10 +93,10 @@ class Table:
         MindSpore names its pool of host memory, for what is offloaded, :data:`HOST_POOL`; its log leaves that out too.
         A trace that knows no other pool is one of a release, or a program, that names none.
         """
-        host = self.pool.where({HOST_POOL})
+        host = self.pool.rows_in({HOST_POOL})
         return np.ones(len(self), np.bool_) if host.all() else ~host
 
-    def only(self, wanted: NDArray[np.bool_]) -> Table:
+    def select_rows(self, wanted: NDArray[np.bool_]) -> Table:
         """The wanted rows."""
         rows = np.flatnonzero(wanted)
         columns: dict[str, Any] = {
@@ -98,17 +107,9 @@ class Table:
         users = {place[row]: text for row, text in self.users.items() if row in place}
         return replace(self, users=users, **columns)
 
-    def live(self, tick: int) -> NDArray[np.bool_]:
+    def live_at(self, tick: int) -> NDArray[np.bool_]:
         """Which rows are alive at a tick."""
         return (self.start >= 0) & (self.start <= tick) & (tick < self.end)
-
-
-NUMBERS = (
-    *("line", "start", "end", "stream", "size", "used_after", "footprint_after"),
-    *("producer", "first_user", "last_user"),
-)
-TEXTS = ("pool", "kind", "task", "node", "graph")
-COLUMNS = (*NUMBERS, "address", "persistent", "small", *TEXTS, "stack")
 
 
 class TableBuilder:
@@ -124,7 +125,7 @@ class TableBuilder:
         self._users: dict[int, str] = {}
         self.rows = 0
 
-    def code(self, column: str, text: str) -> int:
+    def text_code(self, column: str, text: str) -> int:
         """The code of a text in a column."""
         known = self._texts[column]
         return known.setdefault(text, len(known))
@@ -158,7 +159,7 @@ class TableBuilder:
         codes: dict[str, list[int]] = {name: [] for name in (*TEXTS, "stack")}
         users: dict[int, str] = {}
         for row, block in enumerate(blocks):
-            touched = block.users
+            touched = block.user_tasks
             last = block.last_user_task
             never = block.end is None
             values = (
@@ -172,7 +173,7 @@ class TableBuilder:
                 numbers[name].append(value)
             names = (block.pool, block.kind, block.task_name, block.node_name, block.graph_name)
             for name, text in zip(TEXTS, names, strict=True):
-                codes[name].append(self.code(name, text))
+                codes[name].append(self.text_code(name, text))
             codes["stack"].append(self.stack_code(block.stack))
             if block.user_text and (never or block.kind == "Weight"):
                 users[row] = block.user_text
@@ -187,7 +188,7 @@ class TableBuilder:
             users,
         )
 
-    def table(
+    def build_table(
         self, *, dropped: tuple[DroppedRow, ...], dropped_count: int, columns: tuple[str, ...], truncated: bool
     ) -> Table:
         """The table of all parts.
@@ -195,36 +196,22 @@ class TableBuilder:
         Raises:
             TraceError: The sizes add up to more than a computer word holds: no device has that much memory.
         """
-        numbers = {name: _joined(parts, np.int64) for name, parts in self._numbers.items()}
+        numbers = {name: _concatenate(parts, np.int64) for name, parts in self._numbers.items()}
         order = np.argsort(numbers["line"], kind="stable")
         if float(numbers["size"].sum(dtype=np.float64)) > _MOST_BYTES:
             raise TraceError(msg("trace.sizes"))
-        texts = {
-            name: Coded(_joined(self._codes[name], np.int32)[order], tuple(known))
+        columns_by_name: dict[str, Any] = {name: column[order] for name, column in numbers.items()}
+        columns_by_name |= {
+            name: Coded(_concatenate(self._codes[name], np.int32)[order], tuple(known))
             for name, known in self._texts.items()
         }
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
+        columns_by_name |= {name: _concatenate(parts, np.bool_)[order] for name, parts in self._flags.items()}
         return Table(
-            line=numbers["line"][order],
-            start=numbers["start"][order],
-            end=numbers["end"][order],
-            stream=numbers["stream"][order],
-            size=numbers["size"][order],
-            used_after=numbers["used_after"][order],
-            footprint_after=numbers["footprint_after"][order],
-            producer=numbers["producer"][order],
-            first_user=numbers["first_user"][order],
-            last_user=numbers["last_user"][order],
-            pool=texts["pool"],
-            kind=texts["kind"],
-            task=texts["task"],
-            node=texts["node"],
-            graph=texts["graph"],
-            address=_joined(self._addresses, np.uint64)[order],
-            persistent=_joined(self._flags["persistent"], np.bool_)[order],
-            small=_joined(self._flags["small"], np.bool_)[order],
-            stack=Coded(_joined(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
+            **columns_by_name,
+            address=_concatenate(self._addresses, np.uint64)[order],
+            stack=Coded(_concatenate(self._codes["stack"], np.int32)[order], tuple(self._stacks)),
             users={int(place[row]): text for row, text in self._users.items()},
             dropped=dropped,
             dropped_count=dropped_count,
@@ -236,7 +223,7 @@ class TableBuilder:
 Number = TypeVar("Number", bound=np.generic)
 
 
-def _joined(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
+def _concatenate(parts: Sequence[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.empty(0, kind)
 
 

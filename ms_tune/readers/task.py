@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split
+from ms_tune.readers.columns import NATURAL, NATURAL_OR_NONE, Columns, TableCell, split_lines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow, lines_of
-from ms_tune.readers.parts import no_progress, parts_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import no_progress, parts_of, reading
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.text import msg
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import FilePart, Progress
+    from ms_tune.readers.reading import FilePart, Progress
 
 _FIRST = ("time_stamp", "task_name", "node_name", "graph_name", "file_name", "line_num")
 _DIGITS = 18
@@ -54,7 +53,7 @@ def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
         TraceError: The file cannot be read, or is not the tracker's.
     """
     with reading(path), path.open("rb") as file:
-        return _read(file, path, on_bytes)
+        return _read_rows(file, path, on_bytes)
 
 
 class _Builder:
@@ -66,13 +65,13 @@ class _Builder:
         self.nodes: dict[str, int] = {}
         self.refused = RefusedRow()
 
-    def name(self, text: str) -> int:
+    def name_code(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
 
-    def node(self, text: str) -> int:
+    def node_code(self, text: str) -> int:
         return self.nodes.setdefault(text, len(self.nodes))
 
-    def tasks(self) -> Tasks:
+    def build_tasks(self) -> Tasks:
         empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
         parts = self.parts or [empty]
         stamp = np.concatenate([part[0] for part in parts])
@@ -88,31 +87,31 @@ class _Builder:
         )
 
 
-def _read(file: BinaryIO, path: Path, on_bytes: Progress) -> Tasks:
+def _read_rows(file: BinaryIO, path: Path, on_bytes: Progress) -> Tasks:
     number, text, _ = next(lines_of(file), (0, None, True))
     names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
     if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):
         raise TraceError(msg("trace.not-tasks", expected=",".join(_FIRST)), path=path, line=number or None)
     builder = _Builder()
     for part in parts_of(file, number + 1, on_bytes):
-        columns = split(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
+        columns = split_lines(part, names, ("time_stamp", "task_name", "node_name", "line_num"))
         if columns is None:
             _take_singly(part, names, builder)
         else:
-            _take(part, columns, names, builder)
-    return builder.tasks()
+            _take_part(part, columns, names, builder)
+    return builder.build_tasks()
 
 
-def _take(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
-    good = columns.matches({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
+def _take_part(part: FilePart, columns: Columns, names: tuple[str, ...], builder: _Builder) -> None:
+    good = columns.rows_matching({"time_stamp": NATURAL, "line_num": NATURAL_OR_NONE})
     line = np.arange(part.first, part.first + columns.height, dtype=np.int64)
     if not good.all():
         lines = part.data.split(b"\n") if part.data is not None else []
         for row in np.flatnonzero(~good).tolist():
             _take_row(int(line[row]), lines[row].decode("utf-8", errors="replace"), names, builder, complete=True)
-        columns, line = columns.kept(good), line[good]
-    stamps = columns.numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
-    codes = columns.codes({"task_name": builder.name, "node_name": builder.node})
+        columns, line = columns.keep_rows(good), line[good]
+    stamps = columns.read_numbers({"stamp": TableCell("time_stamp")}, NONE)["stamp"]
+    codes = columns.read_codes({"task_name": builder.name_code, "node_name": builder.node_code})
     builder.parts.append((stamps, codes["task_name"], codes["node_name"], line))
 
 
@@ -137,15 +136,15 @@ def _take_row(number: int, text: str, names: tuple[str, ...], builder: _Builder,
     surplus = len(cells) - len(names)
     # The line number tells whether the surplus commas are in the stack, which comes last, or in the names before it.
     before = next((n for n in range(surplus + 1) if cells[len(_FIRST) - 1 + n].isdigit() or not cells[5 + n]), None)
-    if before is None or before % 2 or (before and not _alike(cells, before // 2)):
+    if before is None or before % 2 or (before and not _names_are_alike(cells, before // 2)):
         builder.refused.add(number, msg("trace.row.commas"))
         return
     half = before // 2
     name, node = ",".join(cells[1 : 2 + half]), ",".join(cells[2 + half : 3 + 2 * half])
-    values = (np.array([int(cells[0])], np.int64), np.array([builder.name(name)], np.int32))
-    builder.parts.append((*values, np.array([builder.node(node)], np.int32), np.array([number], np.int64)))
+    values = (np.array([int(cells[0])], np.int64), np.array([builder.name_code(name)], np.int32))
+    builder.parts.append((*values, np.array([builder.node_code(node)], np.int32), np.array([number], np.int64)))
 
 
-def _alike(cells: list[str], half: int) -> bool:
+def _names_are_alike(cells: list[str], half: int) -> bool:
     """Whether task and node name, with as many commas each, end alike, as those of a graph's operator do."""
     return ",".join(cells[1 : 2 + half]).endswith(",".join(cells[2 + half : 3 + 2 * half]))

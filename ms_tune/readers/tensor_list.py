@@ -64,41 +64,41 @@ def read_tensor_list(path: Path) -> TensorList | None:
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits, or not UTF-8
         raise TraceError(msg("trace.tensors.json", detail=error), path=path) from error
     if not isinstance(content, dict):
-        raise TraceError(_malformed("$"), path=path)
+        raise TraceError(_malformed_error("$"), path=path)
     if content.get("version") is not VERSION:
         found = str(content.get("version"))[:20]
         raise TraceError(msg("trace.tensors.version", found=found, expected=VERSION), path=path)
-    groups = (_tensors(content, group, path) for group in ("weights", "optimizer_state", "gradients"))
+    groups = (_parse_tensors(content, group, path) for group in ("weights", "optimizer_state", "gradients"))
     return TensorList(*groups)
 
 
-def _tensors(content: dict[object, object], group: str, path: Path) -> tuple[ListedTensor, ...]:
+def _parse_tensors(content: dict[object, object], group: str, path: Path) -> tuple[ListedTensor, ...]:
     entries = content.get(group)
     if not isinstance(entries, list):
-        raise TraceError(_malformed(f"$.{group}"), path=path)
+        raise TraceError(_malformed_error(f"$.{group}"), path=path)
     tensors = []
     for position, entry in enumerate(entries):
-        tensor = _tensor(entry)
+        tensor = _parse_tensor(entry)
         if tensor is None:
-            raise TraceError(_malformed(f"$.{group}[{position}]"), path=path)
+            raise TraceError(_malformed_error(f"$.{group}[{position}]"), path=path)
         tensors.append(tensor)
     return tuple(tensors)
 
 
-def _tensor(entry: object) -> ListedTensor | None:
+def _parse_tensor(entry: object) -> ListedTensor | None:
     if not isinstance(entry, dict):
         return None
-    name, address, size = entry.get("name"), _number(entry.get("address")), _number(entry.get("bytes"))
+    name, address, size = entry.get("name"), _parse_number(entry.get("address")), _parse_number(entry.get("bytes"))
     if not isinstance(name, str) or address is None or size is None:
         return None
     return ListedTensor(name, address, size)
 
 
-def _number(value: object) -> int | None:
+def _parse_number(value: object) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value <= _MAX_NUMBER else None
 
 
-def _malformed(where: str) -> Message:
+def _malformed_error(where: str) -> Message:
     return msg("trace.tensors.shape", where=where)

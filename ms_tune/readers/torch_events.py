@@ -82,15 +82,15 @@ class Events:
             self.categories[int(self.category[place])],
         )
 
-    def are(self, *actions: Action) -> NDArray[np.bool_]:
+    def rows_with(self, *actions: Action) -> NDArray[np.bool_]:
         """Which are one of these actions."""
         return np.isin(self.action, actions)
 
-    def places(self, *actions: Action) -> NDArray[np.int64]:
+    def places_with(self, *actions: Action) -> NDArray[np.int64]:
         """Where the events of these actions are."""
-        return np.flatnonzero(self.are(*actions))
+        return np.flatnonzero(self.rows_with(*actions))
 
-    def rows(self, places: NDArray[np.int64]) -> Iterator[tuple[int, int, int, int, int]]:
+    def iterate_rows(self, places: NDArray[np.int64]) -> Iterator[tuple[int, int, int, int, int]]:
         """Place, action, address, size and stream of some events, as plain numbers, in order."""
         for begin in range(0, len(places), _CHUNK):
             part = places[begin : begin + _CHUNK]
@@ -98,9 +98,9 @@ class Events:
             yield from zip(part.tolist(), *(column[part].tolist() for column in columns), strict=True)
 
     @cached_property
-    def turns(self) -> Turns:
+    def turns_by_address(self) -> Turns:
         """The allocations and releases of blocks by address."""
-        places = self.places(Action.ALLOC, Action.FREE_COMPLETED)
+        places = self.places_with(Action.ALLOC, Action.FREE_COMPLETED)
         found = self.address[places]
         order = np.argsort(found, kind="stable")
         place, address = places[order], found[order]
@@ -113,7 +113,7 @@ class Events:
 
     def first_turns(self) -> Iterable[tuple[int, int, bool]]:
         """Address, place and whether it is an allocation, of the first allocation or release at each address."""
-        turns = self.turns
+        turns = self.turns_by_address
         return zip(
             turns.address[turns.first].tolist(),
             turns.place[turns.first].tolist(),
@@ -121,12 +121,12 @@ class Events:
             strict=True,
         )
 
-    def ends(self) -> NDArray[np.int64]:
+    def release_events(self) -> NDArray[np.int64]:
         """By event that allocates a block the event that releases it, or reuses its address in damaged files.
 
         :data:`~ms_tune.readers.memory_block.NEVER_FREED` where there is none, and for all other events.
         """
-        turns = self.turns
+        turns = self.turns_by_address
         following = np.append(turns.place[1:], NEVER_FREED)
         following[turns.last] = NEVER_FREED
         found = np.full(len(self), NEVER_FREED, np.int64)

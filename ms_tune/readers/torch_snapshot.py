@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from ms_tune.readers.memory_block import Frame
-from ms_tune.readers.plain_pickle import read_plain, refused
+from ms_tune.readers.plain_pickle import read_plain, refusal_of_pickle
 from ms_tune.readers.torch_events import Action, Events
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ _MOST_ADDRESS, _MOST_SIZE, _MOST_STREAM, _MOST_TIME = 1 << 63, 1 << 46, 1 << 64,
 _MOST_TEXT, _MOST_FRAMES, _MOST_DEVICES = 1000, 1000, 1024
 _MOST_TOTAL = 1 << 62  # of all sizes together: sums stay within the numbers of columns
 _SLAB = 1 << 16  # events that are turned into columns at once
+_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
+# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
+_MARKS = ("user_defined", "workspace_snapshot")
+_MOST_NAME, _MOST_NAMES = 40, 1000
+_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
 class _Actions(dict[str, int]):
@@ -43,12 +48,7 @@ class _Actions(dict[str, int]):
 
 
 _ACTIONS = _Actions({action.name.lower(): int(action) for action in Action if action is not Action.OTHER})
-_STATES = ("active", "inactive")  # how the states of blocks begin; one that does not is of an allocator not known here
 _ACTIONS["free"] = int(Action.FREE_COMPLETED)
-# About no block: annotations (torch/csrc/cuda/Module.cpp, 2.6), a mark of torch_npu's (torch_npu/csrc/npu/Module.cpp).
-_MARKS = ("user_defined", "workspace_snapshot")
-_MOST_NAME, _MOST_NAMES = 40, 1000
-_KEPT = ("action", "stream", "frames", "category", "time_us")  # of an event of which nothing else is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_torch_snapshot(path: Path) -> TorchSnapshot:
     Raises:
         TraceError: The file cannot be read, is too large, holds anything but plain containers, or is no snapshot.
     """
-    return read_plain(path, lambda content, size: _SnapshotReader(path, size).snapshot(content))
+    return read_plain(path, lambda content, size: _SnapshotReader(path, size).read_content(content))
 
 
 class _BadValueError(Exception):
@@ -132,18 +132,18 @@ class _SnapshotReader:
         self._categories: dict[str, int] = {"": 0}
         self._unknown: Counter[str] = Counter()  # of one device
 
-    def snapshot(self, content: object) -> TorchSnapshot:
+    def read_content(self, content: object) -> TorchSnapshot:
         """The snapshot.
 
         Raises:
             TraceError: It is none.
         """
         try:
-            return self._snapshot(content)
+            return self._read_whole(content)
         except _BadValueError as error:
-            raise refused(text="snapshot.not-snapshot", path=self._path, detail=str(error)) from None
+            raise refusal_of_pickle(text="snapshot.not-snapshot", path=self._path, detail=str(error)) from None
 
-    def _snapshot(self, content: object) -> TorchSnapshot:
+    def _read_whole(self, content: object) -> TorchSnapshot:
         whole = {"segments": content} if isinstance(content, list) else content
         if not isinstance(whole, dict) or not isinstance(whole.get("segments"), list):
             raise _BadValueError(what="segments")
@@ -155,15 +155,15 @@ class _SnapshotReader:
             raise _BadValueError(what="device_traces")
         segments: dict[int, dict[int, SnapshotSegment]] = {}
         for entry in whole["segments"]:
-            device, segment = self._segment(entry)
+            device, segment = self._read_segment(entry)
             if segments.setdefault(device, {}).setdefault(segment.address, segment) is not segment:
                 raise _BadValueError(what="segments: address")
-        events = {number: self._events(trace) for number, trace in enumerate(traces)}
+        events = {number: self._read_events(trace) for number, trace in enumerate(traces)}
         numbers = sorted({number for number, found in events.items() if len(found)} | set(segments))
         devices = tuple(
             DeviceTrace(
                 number,
-                events[number] if number in events else self._events([]),
+                events[number] if number in events else self._read_events([]),
                 tuple(segment for _, segment in sorted(segments.get(number, {}).items())),
             )
             for number in numbers
@@ -171,42 +171,42 @@ class _SnapshotReader:
         told = whole.get("allocator_settings")
         settings = told if isinstance(told, dict) else {}
         return TorchSnapshot(
-            self._path, devices, tuple(self._found), self._timed, _max_split(settings), _roundup(settings)
+            self._path, devices, tuple(self._found), self._timed, _max_split(settings), _parse_roundup(settings)
         )
 
-    def _take(self, entry: object, what: str) -> Mapping[object, object]:
+    def _take_entry(self, entry: object, what: str) -> Mapping[object, object]:
         self._left -= 1
         if self._left < 0 or not isinstance(entry, dict):
             raise _BadValueError(what=what)
         return entry
 
-    def _segment(self, entry: object) -> tuple[int, SnapshotSegment]:
-        held = self._take(entry, "segments")
-        address, size = _whole(held, "address", _MOST_ADDRESS), _whole(held, "total_size", _MOST_SIZE)
+    def _read_segment(self, entry: object) -> tuple[int, SnapshotSegment]:
+        held = self._take_entry(entry, "segments")
+        address, size = _whole_number(held, "address", _MOST_ADDRESS), _whole_number(held, "total_size", _MOST_SIZE)
         blocks = held.get("blocks")
         if not isinstance(blocks, list):
             raise _BadValueError(what="blocks")
         found: list[FinalBlock] = []
         place = address
         for each in blocks:
-            block = self._block(each, place)
+            block = self._read_block(each, place)
             place = block.address + block.size
-            if block.address < address or place > address + size or (found and block.address < _end(found[-1])):
+            if block.address < address or place > address + size or (found and block.address < _block_end(found[-1])):
                 raise _BadValueError(what="blocks: address")
             found.append(block)
         segment = SnapshotSegment(
             address=address,
             size=size,
-            stream=_whole(held, "stream", _MOST_STREAM, 0),
+            stream=_whole_number(held, "stream", _MOST_STREAM, 0),
             small=held.get("segment_type") == "small",
             expandable=held.get("is_expandable") is True,
             blocks=tuple(found),
         )
-        return _whole(held, "device", _MOST_DEVICES, 0), segment
+        return _whole_number(held, "device", _MOST_DEVICES, 0), segment
 
-    def _block(self, entry: object, place: int) -> FinalBlock:
-        block = self._take(entry, "blocks")
-        size = _whole(block, "size", _MOST_SIZE)
+    def _read_block(self, entry: object, place: int) -> FinalBlock:
+        block = self._take_entry(entry, "blocks")
+        size = _whole_number(block, "size", _MOST_SIZE)
         history = block.get("history")
         last = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
         state = block.get("state")
@@ -214,26 +214,27 @@ class _SnapshotReader:
             raise _BadValueError(what="blocks: state")
         frames = block.get("frames", last.get("frames"))
         return FinalBlock(
-            address=_whole(block, "address", _MOST_ADDRESS, place),
+            address=_whole_number(block, "address", _MOST_ADDRESS, place),
             size=size,
             requested=min(
-                _whole(block, "requested_size", _MOST_SIZE, _whole(last, "real_size", _MOST_SIZE, size)), size
+                _whole_number(block, "requested_size", _MOST_SIZE, _whole_number(last, "real_size", _MOST_SIZE, size)),
+                size,
             ),
             active=state.startswith("active"),
             allocated=state == "active_allocated",
-            stack=self._stack(frames),
+            stack=self._stack_code(frames),
         )
 
-    def _events(self, trace: object) -> Events:
+    def _read_events(self, trace: object) -> Events:
         if not isinstance(trace, list):
             raise _BadValueError(what="device_traces")
         trace.reverse()
         self._unknown.clear()
-        parts = [self._columns([])]
+        parts = [self._read_columns([])]
         while trace:  # what was read is not kept: it takes more than what is made of it
             slab = trace[: -_SLAB - 1 : -1]
             del trace[-_SLAB:]
-            parts.append(self._columns(slab))
+            parts.append(self._read_columns(slab))
         action, address, size, stream, stack, category = (np.concatenate(column) for column in zip(*parts, strict=True))
         if float(size.sum(dtype=np.float64)) >= _MOST_TOTAL:
             raise _BadValueError(what="size")
@@ -241,12 +242,12 @@ class _SnapshotReader:
             action, address, size, stream, stack, category, tuple(self._categories), dict(self._unknown.most_common())
         )
 
-    def _columns(self, slab: list[object]) -> Columns:
+    def _read_columns(self, slab: list[object]) -> Columns:
         self._left -= len(slab)
         if self._left < 0 or set(map(type, slab)) - {dict}:
             raise _BadValueError(what="device_traces")
         rows = cast("list[dict[object, object]]", slab)
-        names = _values(rows, "action")
+        names = _column_values(rows, "action")
         if set(map(type, names)) - {str}:
             raise _BadValueError(what="action")
         action = np.fromiter(map(_ACTIONS.__getitem__, cast("list[str]", names)), np.int8, len(rows))
@@ -254,22 +255,22 @@ class _SnapshotReader:
             if action[place] == Action.OTHER and names[place] not in _MARKS:
                 name = str(names[place])[:_MOST_NAME]
                 self._unknown[name if name in self._unknown or len(self._unknown) < _MOST_NAMES else "…"] += 1
-            rows[place] = _lenient(rows[place], out_of_memory=int(action[place]) == Action.OOM)
+            rows[place] = _without_block(rows[place], out_of_memory=int(action[place]) == Action.OOM)
         self._timed = self._timed or any(map(dict.__contains__, rows, repeat("time_us")))
         address = _whole_column(rows, "addr", _MOST_ADDRESS).astype(np.int64)
         size = _whole_column(rows, "size", _MOST_SIZE).astype(np.int64)
         stream = _whole_column(rows, "stream", _MOST_STREAM, 0).astype(np.uint64)
-        known, made = self._stacks.get, self._stack
-        stack = [(known(id(frames)) or made(frames)) if frames else 0 for frames in _values(rows, "frames")]
-        category = [self._category(each) for each in _values(rows, "category")]
+        known, made = self._stacks.get, self._stack_code
+        stack = [(known(id(frames)) or made(frames)) if frames else 0 for frames in _column_values(rows, "frames")]
+        category = [self._category_code(each) for each in _column_values(rows, "category")]
         return action, address, size, stream, np.array(stack, np.int32), np.array(category, np.int32)
 
-    def _category(self, category: object) -> int:
+    def _category_code(self, category: object) -> int:
         if category is None or not isinstance(category, str):
             return 0
-        return self._categories.setdefault(self._text(category), len(self._categories))
+        return self._categories.setdefault(self._share_text(category), len(self._categories))
 
-    def _stack(self, frames: object) -> int:
+    def _stack_code(self, frames: object) -> int:
         """The number of a stack. Events share them: they are known by what they are made of, which lives until all is read."""
         if not isinstance(frames, (list, tuple)) or not frames:
             return 0
@@ -280,33 +281,33 @@ class _SnapshotReader:
             known = self._parts.get(parts)
             if known is None:
                 stack = tuple(
-                    frame for part in reversed(frames[:_MOST_FRAMES]) if (frame := self._frame(part)) is not None
+                    frame for part in reversed(frames[:_MOST_FRAMES]) if (frame := self._read_frame(part)) is not None
                 )
                 known = self._parts[parts] = self._found.setdefault(stack, len(self._found))
             self._stacks[id(frames)] = known
         return known
 
-    def _frame(self, entry: object) -> Frame | None:
+    def _read_frame(self, entry: object) -> Frame | None:
         if id(entry) not in self._frames:  # it lives as long as its stack
             if not isinstance(entry, dict):
                 raise _BadValueError(what="frames")
             file, name, line = entry.get("filename"), entry.get("name"), entry.get("line")
             self._frames[id(entry)] = Frame(
-                self._text(file) if isinstance(file, str) else "",
+                self._share_text(file) if isinstance(file, str) else "",
                 line if type(line) is int and 0 <= line < _MOST_SIZE else 0,
-                self._text(name) if isinstance(name, str) else "",
+                self._share_text(name) if isinstance(name, str) else "",
             )
         return self._frames[id(entry)]
 
-    def _text(self, text: str) -> str:
+    def _share_text(self, text: str) -> str:
         return self._texts.setdefault(text[:_MOST_TEXT], text[:_MOST_TEXT])
 
 
-def _end(block: FinalBlock) -> int:
+def _block_end(block: FinalBlock) -> int:
     return block.address + block.size
 
 
-def _whole(entry: Mapping[object, object], key: str, most: int, default: int | None = None) -> int:
+def _whole_number(entry: Mapping[object, object], key: str, most: int, default: int | None = None) -> int:
     """A natural number below a bound; the default where there is none at all."""
     value = entry.get(key, default)
     if value is None and default is not None:
@@ -316,15 +317,14 @@ def _whole(entry: Mapping[object, object], key: str, most: int, default: int | N
     return value
 
 
-def _values(rows: list[dict[object, object]], key: str) -> list[object]:
+def _column_values(rows: list[dict[object, object]], key: str) -> list[object]:
     return list(map(dict.get, rows, repeat(key)))
 
 
 def _whole_column(
     rows: list[dict[object, object]], key: str, most: int, default: int | None = None
 ) -> NDArray[np.int64] | NDArray[np.uint64]:
-    """:func:`_whole` of many."""
-    values = _values(rows, key)
+    values = _column_values(rows, key)
     kinds = set(map(type, values))
     if kinds - {int} and default is not None:
         values = [default if value is None else value for value in values]
@@ -342,14 +342,14 @@ def _whole_column(
     return found
 
 
-def _lenient(event: Mapping[object, object], *, out_of_memory: bool) -> dict[object, object]:
+def _without_block(event: Mapping[object, object], *, out_of_memory: bool) -> dict[object, object]:
     """An event that is about no block, which need not have an address or a size."""
     where = "device_free" if out_of_memory and "device_free" in event else "addr"
     kept: dict[object, object] = {key: event[key] for key in _KEPT if key in event}
     return {
         **kept,
-        "addr": _whole(event, where, _MOST_ADDRESS, 0),
-        "size": _whole(event, "size", _MOST_SIZE, 0),
+        "addr": _whole_number(event, where, _MOST_ADDRESS, 0),
+        "size": _whole_number(event, "size", _MOST_SIZE, 0),
     }
 
 
@@ -358,7 +358,7 @@ def _max_split(settings: Mapping[object, object]) -> int | None:
     return limit if type(limit) is int and 0 < limit < _MOST_SIZE else None
 
 
-def _roundup(settings: Mapping[object, object]) -> tuple[int, ...]:
+def _parse_roundup(settings: Mapping[object, object]) -> tuple[int, ...]:
     """By rising sizes, as ``{"1": 0, "2": 0, ..., "32768": 0}`` in MiB tells; empty where all are off."""
     told = settings.get("roundup_power2_divisions")
     values: Sequence[object] = list(told.values())[:16] if isinstance(told, dict) else []

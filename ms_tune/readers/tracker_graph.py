@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
-from ms_tune.readers.parts import FilePart, no_progress, parts_of
-from ms_tune.readers.reading import reading
+from ms_tune.readers.reading import FilePart, no_progress, parts_of, reading
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ms_tune.readers.parts import Progress
+    from ms_tune.readers.reading import Progress
 
 # Bytes of an element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {
@@ -51,6 +50,14 @@ _BLOCK = re.compile(r"%([0-9]{1,18})")
 _TO_NUMBERS = bytes.maketrans(b"%,", b"  ")
 _MOST_DIGITS = 12  # of a dimension
 _LINES = 3  # of an operator
+_COUNTED = 2**63  # bytes; MindSpore refuses what is up to the next power (``The int64_t value ... is less than 0``)
+_LARGEST_ITEM = max(ITEM_BYTES.values())
+# Fewer characters hold no such number. What has strides behind it is a view, which takes no memory of its own. The pattern begins
+# with plain characters, which are looked for fast.
+_SHAPE = re.compile(rb":\[([0-9, ]{18,400})\](?!\{)")
+_FORMAT = re.compile(rb"\w{1,40}$")
+_OPERATOR = re.compile(rb"= (.{1,200}?)\([^()\n]{0,4000}\), task_info")
+_READ = b" <- ("
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class TensorType:
     bytes: int | None  # elements times bytes of an element; None if the format is not known or a dimension is not
 
     @property
-    def elements(self) -> int:
+    def element_count(self) -> int:
         """How many numbers it holds."""
         return prod(self.shape)
 
@@ -117,20 +124,20 @@ class _GraphReader:
         rest, first = b"", 1
         for part in parts_of(file, 1, on_bytes):
             if part.data is None or not part.complete:
-                self._take(rest, first)
+                self._take_stretch(rest, first)
                 self._take_lines(part.lines())
                 rest, first = b"", part.first + part.height
                 continue
             data = rest + part.data
             cut = data.rfind(b"\n(") + 1 or len(data)
-            self._take(data[:cut], first)
+            self._take_stretch(data[:cut], first)
             first += data.count(b"\n", 0, cut)
             rest = data[cut:]
-        self._take(rest, first)
+        self._take_stretch(rest, first)
         if self._head is not None:
-            self._refuse(self._head[0])
+            self._refuse_line(self._head[0])
 
-    def _take(self, data: bytes, first: int) -> None:
+    def _take_stretch(self, data: bytes, first: int) -> None:
         if data and (self._head is not None or not self._take_plain(data)):
             self._take_lines(FilePart(first, data, data.count(b"\n"), complete=True).lines())
 
@@ -145,10 +152,10 @@ class _GraphReader:
         if len(blocks) != len(heads) or text.count(b"} \n") != len(heads):
             return False
         different = {text: place for place, text in enumerate(dict.fromkeys(types))}
-        known = [self._both(text.decode("utf-8", errors="replace")) for text in different]
+        known = [self._parse_types(text.decode("utf-8", errors="replace")) for text in different]
         all_types = [each for each in known if each is not None]
         code = np.array([different[text] for text in types], np.int64)
-        if len(all_types) < len(known) or not _fitting(blocks, all_types, code):
+        if len(all_types) < len(known) or not _types_fit(blocks, all_types, code):
             return False
         ticks = b" ".join([b"%b %b" % (read, written) for written, read in blocks]).translate(_TO_NUMBERS)
         if not ticks.isspace():
@@ -171,9 +178,9 @@ class _GraphReader:
         chosen = np.empty(len(blocks), np.int64)
         chosen[block[candidates]] = place[candidates]  # the first one is written last
         for tick, at in zip(blocks.tolist(), chosen.tolist(), strict=True):
-            self._see(tick, tensors[at])
+            self._see_tensor(tick, tensors[at])
 
-    def _see(self, tick: int, tensor: TensorType) -> None:
+    def _see_tensor(self, tick: int, tensor: TensorType) -> None:
         known = self.tensors.get(tick)
         if known is None or (tensor.bytes or 0) > (known.bytes or 0):
             self.tensors[tick] = tensor
@@ -182,21 +189,21 @@ class _GraphReader:
         """Two lines belong together if the first is a head and the second, indented, holds types; a stack may follow."""
         for number, text, _ in lines:
             if text is None:
-                self._refuse(number)
+                self._refuse_line(number)
                 self._head = None
             elif text.startswith("("):
                 if self._head is not None:
-                    self._refuse(self._head[0])  # its types are missing
+                    self._refuse_line(self._head[0])  # its types are missing
                 match = _HEAD.match(text) if text.rstrip().endswith("}") else None
                 self._head = (number, match) if match else None
                 if match is None:
-                    self._refuse(number)
+                    self._refuse_line(number)
             elif self._head is not None and not text.lstrip().startswith("#"):
-                self._operator(*self._head, text)
+                self._read_operator(*self._head, text)
                 self._head = None
 
-    def _operator(self, number: int, head: re.Match[str], text: str) -> None:
-        types = self._both(text)
+    def _read_operator(self, number: int, head: re.Match[str], text: str) -> None:
+        types = self._parse_types(text)
         written = [int(tick) for tick in _BLOCK.findall(head[1])]
         read = [int(tick) for tick in _BLOCK.findall(head[2])]
         fitting = types is not None and (len(types.written), len(types.read)) == (len(written), len(read))
@@ -204,23 +211,23 @@ class _GraphReader:
             if types == _Types((), ()) or not (written or read):  # on the CPU blocks have no names
                 self.operators += 1
             else:
-                self._refuse(number)
+                self._refuse_line(number)
             return
         self.operators += 1
         for tick, tensor in zip((*read, *written), (*types.read, *types.written), strict=True):
-            self._see(tick, tensor)
+            self._see_tensor(tick, tensor)
 
-    def _both(self, text: str) -> _Types | None:
+    def _parse_types(self, text: str) -> _Types | None:
         if text not in self._types:
             written, arrow, read = text.strip().partition(") <- (")
             whole = arrow and written.startswith("(") and read.endswith(")")
-            self._types[text] = _Types(self._list(written[1:]), self._list(read[:-1])) if whole else None
+            self._types[text] = _Types(self._parse_list(written[1:]), self._parse_list(read[:-1])) if whole else None
         return self._types[text]
 
-    def _list(self, text: str) -> tuple[TensorType, ...]:
-        return tuple(self._tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text))
+    def _parse_list(self, text: str) -> tuple[TensorType, ...]:
+        return tuple(self._parse_tensor(match[0], match[1], match[2]) for match in _TYPE.finditer(text))
 
-    def _tensor(self, text: str, dtype: str, dimensions: str) -> TensorType:
+    def _parse_tensor(self, text: str, dtype: str, dimensions: str) -> TensorType:
         known = self._single.get(text)
         if known is None:
             sizes = [part.strip() for part in dimensions.split(",") if part.strip()]
@@ -231,13 +238,62 @@ class _GraphReader:
             known = self._single[text] = TensorType(dtype, shape, size)
         return known
 
-    def _refuse(self, number: int) -> None:
+    def _refuse_line(self, number: int) -> None:
         self.refused.add(number, msg("trace.graph.malformed"))
 
 
-def _fitting(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:
-    """Whether every operator shows one type for each of its blocks."""
+def _types_fit(blocks: Sequence[tuple[bytes, bytes]], types: Sequence[_Types], code: NDArray[np.int64]) -> bool:
     written = np.array([each.count(b"%") for each, _ in blocks], np.int64)
     read = np.array([each.count(b"%") for _, each in blocks], np.int64)
     shown = np.array([(len(each.written), len(each.read)) for each in types], np.int64)[code]
     return bool((shown[:, 0] == written).all() and (shown[:, 1] == read).all())
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOverflow:
+    """A tensor of 2^63 bytes or more."""
+
+    operator: str  # what makes it; empty if nothing tells
+    tensor: str  # its number format and shape, as they are written
+
+
+def find_size_overflow(path: Path) -> SizeOverflow | None:
+    """The first tensor with more bytes than a computer word counts that an operator of a ``tracker_graph.ir`` makes; None if none does.
+
+    Bytes of a tensor are its elements times the bytes of one, and 2^64 of them are 0 again: ``mint.zeros((2**31, 2**31))``
+    takes 512 bytes in simulation (MindSpore 2.9, dynamic graph; a static graph refuses such a shape). The tracker writes the
+    true shape beside the block that MindSpore makes too small.
+
+    Raises:
+        TraceError: The file cannot be read.
+    """
+    small: set[bytes] = set()  # the same few shapes stand in a file again and again
+    with reading(path), path.open("rb") as file:
+        for part in parts_of(file, 1, lambda _: None):
+            data = part.data or b""
+            for match in _SHAPE.finditer(data):
+                if match[1] in small:
+                    continue
+                if _element_count(match[1]) * _LARGEST_ITEM < _COUNTED:
+                    small.add(match[1])
+                elif (found := _made_tensor(data, match)) is not None:
+                    return found
+    return None
+
+
+def _element_count(shape: bytes) -> int:
+    return prod(int(size) for size in shape.replace(b",", b" ").split())
+
+
+def _made_tensor(data: bytes, match: re.Match[bytes]) -> SizeOverflow | None:
+    """The tensor, if it stands among those that an operator makes: on the left of the arrow."""
+    named = _FORMAT.search(data, max(match.start() - 40, 0), match.start())
+    tensor = named[0].decode("ascii", "replace") if named else ""
+    begin = data.rfind(b"\n", 0, match.start()) + 1
+    end = data.find(b"\n", match.end())
+    read = _READ in data[begin : match.start()] or _READ not in data[match.end() : end if end >= 0 else len(data)]
+    if read or _element_count(match[1]) * ITEM_BYTES.get(tensor, _LARGEST_ITEM) < _COUNTED:
+        return None
+    head = _OPERATOR.search(data, data.rfind(b"\n", 0, max(begin - 1, 0)) + 1, begin)
+    operator = head[1].decode("utf-8", "replace") if head else ""
+    return SizeOverflow(operator, f"{tensor}[{match[1].decode('ascii')}]")

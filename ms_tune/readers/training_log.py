@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.errors import TraceError
+from ms_tune.errors import NoStepsError, TraceError
 from ms_tune.readers.log_lines import bodies, perhaps, text_of
 from ms_tune.readers.logged_memory import reports_in
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
@@ -23,34 +23,42 @@ from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.reading import reading
 from ms_tune.readers.recompute_log import rank_of
 from ms_tune.readers.step_baseline import read_baseline
-from ms_tune.readers.step_batch import LineBatch
 from ms_tune.readers.step_lines import (
+    FLOATS,
+    MOST_COUNTED,
+    MOST_SECONDS,
+    MOST_STEPS,
     NOT_LOGGED,
     Form,
     StepLineKind,
     layout_of,
     rank_before,
     samples_per_second,
+    step_of,
     steps_in,
 )
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.readers.logged_steps import LoggedMemory
-    from ms_tune.readers.step_batch import Rows
     from ms_tune.readers.step_lines import StepLine
 
     _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
 
+# Of what RankSteps calls otherwise, or what only some forms print.
+_COLUMNS = {
+    "loss": "loss",
+    "allocated": "peak",
+    **{name: name for name in FLOATS if name not in {"allocated", "reserved"}},
+}
 _MOST_STEPS = 1_000_000  # of a file; what is beyond is counted
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
 _MOST_REMARKS = 10_000
 _MOST_DAMAGED = 100
-
 _TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
 # megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
 _REMARKS = {
@@ -68,6 +76,81 @@ _NONE = StepLineKind(None, ())
 _UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
 _NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
+
+
+class Rows(NamedTuple):
+    """The steps of a batch in columns of one length."""
+
+    form: Form  # who printed them
+    ranks: Sequence[int]  # the number before each line; empty where there are none
+    total: Sequence[int]  # steps of an epoch or of the job, as each line says
+    number: Sequence[int]  # counters, with epochs added up
+    # The other columns of `ms_tune.readers.logged_steps.RankSteps` that are logged.
+    columns: Mapping[str, Sequence[float]]
+
+
+class LineBatch:
+    """Lines, one behind the other, that tell of steps by one form and tell the same of each."""
+
+    def __init__(self, kind: StepLineKind) -> None:
+        self.kind = kind
+        self.told: list[tuple[bytes, ...]] = []
+        self.lines: list[int] = []
+        self._rates: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    def rate(self, value: float) -> None:
+        """Samples a second and card of the latest step."""
+        self._rates[len(self.told) - 1] = value if value < math.inf else NOT_LOGGED
+
+    def singles(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
+        """Each step by itself: the rank before it, the step (None for a damaged one), its line and its rate."""
+        for place in range(begin, end):
+            told = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
+            rank = int(told.pop("rank")) if "rank" in told else None
+            step = step_of(self.kind.form, told) if self.kind.form else None
+            yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
+
+    def rows(self, *, counted_only: bool = False) -> Rows | None:
+        """All of them; None where they have to be looked at one by one: something is out of bounds, or epochs are counted.
+
+        Args:
+            counted_only: None of them is kept: without what decides nothing about that.
+        """
+        form = self.kind.form
+        if form is None or form is Form.MINDSPEED:
+            return None
+        told = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
+        total = _whole(told["total"])
+        number = _whole(told["number"])
+        epoch = max(_whole(told["epoch"])) if "epoch" in told else 0
+        seconds = [float(one) / 1000 for one in told["time"]]
+        kept = {} if counted_only else told
+        counted = {name: _whole(kept[name]) for name in MOST_COUNTED if name in kept}
+        floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
+        if (
+            not 0 < min(seconds) <= max(seconds) < MOST_SECONDS
+            or max(*number, *total, epoch * max(*total, 1)) > MOST_STEPS
+            or any(max(column) > MOST_COUNTED[name] for name, column in counted.items())
+            or any(max(column) == math.inf for column in floats.values())
+        ):
+            return None
+        if epoch > 1:
+            epochs = _whole(told["epoch"])
+            number = [one + max(e - 1, 0) * of for one, e, of in zip(number, epochs, total, strict=True)]
+        if self._rates:
+            floats["rate"] = [self._rates.get(place, NOT_LOGGED) for place in range(len(self))]
+        columns: dict[str, Sequence[float]] = {"line": self.lines, "seconds": seconds, **counted, **floats}
+        return Rows(form, _whole(told["rank"]) if "rank" in told else (), total, number, columns)
+
+
+def _whole(column: Sequence[bytes]) -> list[int]:
+    """Whole numbers; most often they are all the same."""
+    if column.count(column[0]) == len(column):
+        return [int(column[0])] * len(column)
+    return [*map(int, column)]
 
 
 @no_collection()
@@ -117,7 +200,7 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
         return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
     if head in _UTF_16:
         return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
-    return TraceError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
+    return NoStepsError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
 
 
 @dataclass(slots=True)
@@ -248,7 +331,6 @@ class _TrainingLogReader:
         return found if found is not None and rows.number[at] > found.number[-1] else None
 
     def _extend(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
-        """Add steps to those of a rank, as far as there is room."""
         kept = at[: max(_MOST_STEPS - self._kept, 0)]
         self.dropped += len(at) - len(kept)
         if not kept:

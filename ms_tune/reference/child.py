@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore.communication import init
 
-from ms_tune.reference.job import reference_job_from_json
-from ms_tune.reference.ranks import rank_groups
+from ms_tune.reference.job import rank_groups, reference_job_from_json
 from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.training import Trainer

@@ -1,4 +1,4 @@
-"""What the reference transformer is asked to train, as data that goes through a JSON file, and what theory says of it."""
+"""What the reference transformer is asked to train, as data that goes through a JSON file: its ranks, and what theory says of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,98 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_
 
 from ms_tune.dialects.job_parts import DType, Sharding, TrainingConfig
 from ms_tune.dialects.stage import Stage
-from ms_tune.estimate.persistent import Ways, persistent_bytes, stage_weights
-from ms_tune.reference.ranks import rank_groups
+from ms_tune.estimate.persistent import ShardCounts, persistent_bytes, stage_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroups:
+    """The groups that one rank is in, itself included, in order."""
+
+    rank: int
+    tensor: tuple[int, ...]  # ranks that hold other parts of the same matrices
+    context: tuple[int, ...]  # ranks that see other parts of the same sequences
+    ulysses: tuple[int, ...]  # those of them among which heads are exchanged
+    ring: tuple[int, ...]  # those of them round which keys and values go
+    # Ranks that hold the same part of the model and see other tokens, context included: gradients are summed over them.
+    data: tuple[int, ...]
+    shards: tuple[int, ...]  # those of them that share out what is sharded
+    copies: tuple[int, ...]  # those of them that have the same part of it
+    expert: tuple[int, ...]  # ranks that hold other experts of the same layers
+    expert_data: tuple[int, ...]  # ranks that hold the same experts and see other tokens
+    expert_shards: tuple[int, ...]  # those of them that share out what is sharded
+    expert_copies: tuple[int, ...]  # those of them that have the same part of it
+    previous: int  # the same place in the stage before, or in the last one
+    following: int  # the same place in the stage behind, or in the first one
+
+
+def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGroups:
+    """The groups of one rank: which ranks work together.
+
+    Ranks are numbered tensor first, then context, data and pipeline, as Megatron-LM, MindSpeed-Core-MS (order
+    ``tp-cp-ep-dp-pp`` in ``core/parallel_state.py``, r0.1.0) and MindFormers number them. Ranks that hold different experts
+    are neighbours among those that see different tokens.
+
+    Args:
+        config: How the job is split.
+        data_parallel: Data-parallel size, context not included.
+        rank: The rank.
+    """
+    parallel, experts = config.parallelism, config.shape.experts
+    tensor, context = parallel.tensor, parallel.context
+    in_stage = tensor * context * data_parallel
+    first = rank - rank % in_stage
+    place = rank - first
+    column = tuple(range(first + place % tensor, first + in_stage, tensor))  # one tensor rank, all other tokens
+    mine = column.index(rank)
+    contexts = column[mine - mine % context :][:context]
+    ulysses = ulysses_ways(config)
+    where = contexts.index(rank)
+    ways = parallel.expert if experts else 1
+    # Experts that are not split over the tensor-parallel ranks are spread over these ranks as well. Without expert
+    # parallelism every one of these has all experts (`_apply_layers_tp`, pynative/base_models/gpt/parallelize.py, 2.1).
+    everywhere = experts and not experts.tensor_parallel and ways > 1
+    spread = tuple(range(first, first + in_stage)) if everywhere else column
+    index = spread.index(rank)
+    expert_data = spread[index % ways :: ways]
+    parts = config.optimizer.shards
+    shards = _block_of(column, mine, parts * context if parts else len(column))
+    own = expert_data.index(rank)
+    expert_shards = _block_of(expert_data, own, _expert_shards(config, len(expert_data), data_parallel))
+    return RankGroups(
+        rank=rank,
+        tensor=tuple(range(rank - place % tensor, rank - place % tensor + tensor)),
+        context=contexts,
+        ulysses=contexts[where - where % ulysses :][:ulysses],
+        ring=contexts[where % ulysses :: ulysses],
+        data=column,
+        shards=shards,
+        copies=column[shards.index(rank) :: len(shards)],
+        expert=_block_of(spread, index, ways),
+        expert_data=expert_data,
+        expert_shards=expert_shards,
+        expert_copies=expert_data[expert_shards.index(rank) :: len(expert_shards)],
+        previous=(rank - in_stage) % (in_stage * parallel.pipeline),
+        following=(rank + in_stage) % (in_stage * parallel.pipeline),
+    )
+
+
+def ulysses_ways(config: TrainingConfig) -> int:
+    """Ranks among which heads are exchanged."""
+    method = config.parallelism.context_method.value
+    return {"ulysses": config.parallelism.context, "ring": 1, "hybrid": config.parallelism.ulysses}[method]
+
+
+def _block_of(group: tuple[int, ...], index: int, size: int) -> tuple[int, ...]:
+    """The run of neighbours that a member belongs to when the group is cut into runs of a size."""
+    return group[index - index % size :][:size]
+
+
+def _expert_shards(config: TrainingConfig, members: int, data_parallel: int) -> int:
+    shards = config.optimizer.shards
+    return max(1, members * shards // data_parallel) if shards else members
 
 
 _MOMENTS = 2
@@ -37,22 +124,22 @@ class ReferenceJob:
 def reference_job_from_json(data: Mapping[str, Any]) -> ReferenceJob:
     """The job that :meth:`ReferenceJob.to_json` wrote."""
     return ReferenceJob(
-        config=_made(TrainingConfig, data["config"]),
-        stage=_made(Stage, data["stage"]),
+        config=_from_plain(TrainingConfig, data["config"]),
+        stage=_from_plain(Stage, data["stage"]),
         data_parallel=data["data_parallel"],
         steps=data["steps"],
     )
 
 
-def _made(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
+def _from_plain(kind: Any, value: Any) -> Any:  # noqa: ANN401 - types, and what they are of
     """A value of a type, from the plain data that JSON has of it."""
     if is_dataclass(kind) and isinstance(kind, type):
         types = get_type_hints(kind)
-        return kind(**{name: _made(types[name], part) for name, part in value.items()})
+        return kind(**{name: _from_plain(types[name], part) for name, part in value.items()})
     if get_origin(kind) is UnionType:
-        return None if value is None else _made(get_args(kind)[0], value)
+        return None if value is None else _from_plain(get_args(kind)[0], value)
     if get_origin(kind) is tuple:
-        return tuple(_made(get_args(kind)[0], part) for part in value)
+        return tuple(_from_plain(get_args(kind)[0], part) for part in value)
     return kind(value) if issubclass(kind, Enum) else value
 
 
@@ -61,14 +148,14 @@ def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
     groups, optimizer = rank_groups(job.config, job.data_parallel, rank), job.config.optimizer
     parts = optimizer.sharding is Sharding.PARAMETERS
     dense, experts = (groups.shards, groups.expert_shards) if parts else (groups.data, groups.expert_data)
-    ways = Ways(len(dense), len(experts))
+    ways = ShardCounts(len(dense), len(experts))
     found = persistent_bytes(job.config, job.stage, ways)
     state = found.optimizer + (_legacy_state(job, ways) if job.config.shape.legacy else 0)
     told = {"weights": found.weights, "optimizer_state": state}
     return {**told, "gradients": found.gradients} if optimizer.gradient_buffers else told
 
 
-def _legacy_state(job: ReferenceJob, ways: Ways) -> int:
+def _legacy_state(job: ReferenceJob, ways: ShardCounts) -> int:
     """How many bytes more MindSpeed-Core-MS r0.1.0's optimizers hold (core/optimizer/optimizer.py, distrib_optimizer.py).
 
     Weights that are float32 already have no copy. Without the distributed optimizer, the moments that AdamW made in the

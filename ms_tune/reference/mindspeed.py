@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import (
     ContextMethod,
     DType,
@@ -23,9 +24,8 @@ from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.reference.configs.section import Section
-from ms_tune.reference.read import DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved, section_of
+from ms_tune.reference.training_config import Section
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config)),
         warnings=warnings,
-        standing=(msg("reference.standing.mindspeed"),),
+        validated=(msg("reference.standing.mindspeed"),),
     )
 
 
@@ -110,7 +110,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
         return StageLayer(
             number=plan.layer,
             experts=shape.experts is not None,
-            full=recomputed(plan),
+            full=is_full(plan),
             select=select,
             communication=bool(plan.comm_patterns) and parallel.sequence and parallel.tensor > 1,
         )
@@ -144,7 +144,7 @@ def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterato
 
 
 def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Message]:
-    model, optimizer = section(source, "model_config"), section(source, "optimizer_config")
+    model, optimizer = section_of(source, "model_config"), section_of(source, "optimizer_config")
     if model.get("hidden_dropout") or model.get("attention_dropout"):
         yield msg("reference.not-included.dropout")
     if optimizer.get("clip_grad"):
@@ -162,7 +162,7 @@ def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
         UnsupportedError: It does not.
     """
     parallel, shape = config.parallelism, config.shape
-    sections = {name: section(source, name) for name in ("model_config", "parallel_config", "lora_config")}
+    sections = {name: section_of(source, name) for name in ("model_config", "parallel_config", "lora_config")}
     model, zero_level = sections["model_config"], sections["parallel_config"].get("zero_level")
     refuse_unserved(
         {
@@ -262,7 +262,7 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
         num_query_groups=groups,
         head_size=model.get("kv_channels", hidden // heads),
         seq_length=model.known("seq_length"),
-        activation=_activation(model),
+        activation=_activation_name(model),
         normalization=model.known("normalization"),
         rotary=model.known("position_embedding_type") == "rope",
         tied_embeddings=not model.known("untie_embeddings_and_output_weights"),
@@ -285,7 +285,7 @@ def _heads_first(model: Section) -> bool:
     return not (isinstance(arguments, dict) and arguments.get("input_layout") == "SBH")
 
 
-def _activation(model: Section) -> str:
+def _activation_name(model: Section) -> str:
     """``legacy/model/activation.py``: SwiGLU as one operator, which keeps its input only, or as two."""
     name = model.known("hidden_act")
     return "fusedswiglu" if name == "swiglu" and model.known("apply_swiglu_fusion") else name

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices, write_specs
 from ms_tune.dialects.stage import StageLayer
@@ -13,9 +14,16 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.facts.releases import default_release, release_for
-from ms_tune.reference.configs.pynative import before_2_1, expert_layers, read_parallelism, read_pynative
-from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, placed_layers, recomputed, refuse_unserved, section
-from ms_tune.reference.sizes import fewest_devices
+from ms_tune.reference.read import (
+    FUSED_ADAMW,
+    DynamicJob,
+    Names,
+    fewest_devices,
+    placed_layers,
+    refuse_unserved,
+    section_of,
+)
+from ms_tune.reference.training_config import before_2_1, expert_layers, read_parallelism, read_pynative
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -67,7 +75,7 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
     source, defaults = _with_sizes(job.written)
     parallelism = read_parallelism(source.data, source.path)
     _check_stages(source, parallelism.pipeline)
-    count = devices or _fewest(source)
+    count = devices or _fewest_devices(source)
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
     written = job.with_source(source).plan  # refuses more layers than any model has
     plan = on_devices(written, count)
@@ -81,8 +89,8 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
             # A layer of multi-token prediction is made as the last ordinary one.
             experts=experts[-1] if mtp else experts[layer.layer],
             mtp=mtp,
-            full=recomputed(layer),
-            select=() if recomputed(layer) else tuple(layer.select_patterns),
+            full=is_full(layer),
+            select=() if is_full(layer) else tuple(layer.select_patterns),
         )
 
     layers, warnings = placed_layers(plan, layer_of, source.path)
@@ -96,12 +104,20 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
         layer_changes=_layer_changes,
         not_included=tuple(_not_included(source, config, plan)),
         warnings=(*defaults, *warnings, *([msg("reference.one-device")] if plan.layers != written.layers else [])),
-        standing=tuple(_standing(config, count)),
+        validated=tuple(_list_validated(config)),
+        unproved=tuple(_list_unproved(config, count)),
     )
 
 
-def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
-    """What the reference transformer was held to (docs/reference-model.md), and what nothing here can hold.
+def _list_validated(config: TrainingConfig) -> Iterator[Message]:
+    """What the reference transformer was held to (docs/reference-model.md)."""
+    tensor = config.parallelism.tensor > 1
+    if not (tensor and before_2_1()):
+        yield msg("reference.standing.held" if tensor else "reference.standing.one-device")
+
+
+def _list_unproved(config: TrainingConfig, devices: int) -> Iterator[Message]:
+    """What nothing here can hold it to.
 
     HyperParallel ~=1.0, to which MindFormers leaves shared weights, parts of sequences and pipelines, is on no index. The
     forward pass of 2.0 goes through its tensors when there is tensor parallelism; that of 2.1 does not.
@@ -110,8 +126,6 @@ def _standing(config: TrainingConfig, devices: int) -> Iterator[Message]:
     shared = devices // parallel.model_size * parallel.context
     if parallel.tensor > 1 and before_2_1():
         yield msg("reference.standing.tensor-2.0", release=release)
-    else:
-        yield msg("reference.standing.held" if parallel.tensor > 1 else "reference.standing.one-device")
     if shared > 1:
         yield msg("reference.standing.sharded", ranks=shared)
     if parallel.context > 1:
@@ -131,7 +145,7 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     if not taken:
         return source, ()
     told = ", ".join(f"{key}: {value}" for key, value in taken.items())
-    completed = source.but(data={**source.data, "model": {**section(source, "model"), **taken}})
+    completed = source.but(data={**source.data, "model": {**section_of(source, "model"), **taken}})
     return completed, (msg("reference.defaults", kind=model.kind, keys=told),)
 
 
@@ -143,7 +157,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     sure only where every peak has all of them, float32: from the second micro-batch on, no pipeline that keeps them whole,
     no copies that are added up, no weights (experts) of which this rank has all and adds up what it gets. AdamW is one operator where the config says so (``pynative/optimizer/adamw.py``, 2.1).
     """
-    written, parallel, optimizer = section(source, "optimizer"), config.parallelism, config.optimizer
+    written, parallel, optimizer = section_of(source, "optimizer"), config.parallelism, config.optimizer
     ways = devices // parallel.model_size
     ranks, experts = ways * parallel.context, config.shape.experts is not None
     parts = (
@@ -159,9 +173,9 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     return replace(config, optimizer=optimizer, parallelism=replace(parallel, split_loss=splits))
 
 
-def _fewest(source: SourceFile) -> int:
+def _fewest_devices(source: SourceFile) -> int:
     """The devices that the config names, or the fewest that can hold the model."""
-    shards = section(source, "parallelism").get("data_parallel_shard")
+    shards = section_of(source, "parallelism").get("data_parallel_shard")
     parallelism = read_parallelism(source.data, source.path)
     if isinstance(shards, int) and shards > 0:
         return parallelism.model_size * shards
@@ -217,7 +231,7 @@ def _per_stage(layers: Sequence[Placed]) -> list[str]:
 
 
 def _not_included(source: SourceFile, config: TrainingConfig, plan: LayerPlan) -> Iterator[Message]:
-    model, parallelism = section(source, "model"), section(source, "parallelism")
+    model, parallelism = section_of(source, "model"), section_of(source, "parallelism")
     if any(layer.swap for layer in plan.layers):
         yield msg("reference.not-included.swap")
     if any(layer.comm_patterns for layer in plan.layers):
@@ -255,7 +269,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 def _check_model(source: SourceFile) -> None:
     """Before anything is read: models of other kinds lack the keys that ordinary ones must have."""
-    model = section(source, "model")
+    model = section_of(source, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
         {
@@ -310,7 +324,7 @@ def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
         ConfigError: The framework would refuse it.
         UnsupportedError: The reference transformer does not do it; the text names the key.
     """
-    shape, parallel = config.shape, section(source, "parallelism")
+    shape, parallel = config.shape, section_of(source, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     refuse_unserved(
         {

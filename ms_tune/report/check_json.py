@@ -89,7 +89,7 @@ def _estimate(one: Overview) -> dict[str, Any] | None:
         "peak_bytes": found.fullest.peak_bytes,
         "limit_bytes": found.limit.bytes,
         "reserve_bytes": found.reserve_bytes,
-        "simulated_peaks_were": list(found.seen),
+        "simulated_peaks_were": list(found.seen_range),
         "stages": [{**asdict(stage), "peak_bytes": stage.peak_bytes} for stage in found.stages],
     }
 

@@ -12,7 +12,7 @@ from ms_tune.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console
     from ms_tune.workflows.check.result import Matter, Overview
 
@@ -78,7 +78,7 @@ def _grounds(estimate: Estimate, console: Console) -> Iterator[str]:
         "passing": gib(fullest.transient_bytes),
     }
     counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
-    low, high = estimate.seen
+    low, high = estimate.seen_range
     yield from _wrapped(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
     yield from _wrapped(console.text("check.estimate.worth", low=low, high=high), indent="  ")
 

@@ -1,17 +1,23 @@
-"""The result of ``dryrun --check`` as text and JSON."""
+"""What ``dryrun --check`` found of this machine and of a script, and what a launcher was told, as text and JSON; it needs no NumPy."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ms_tune.dryrun.check import MachineCheck
+    from ms_tune.dryrun.launchers.job import LaunchedJob
+    from ms_tune.dryrun.script_check import JobCheck, ScriptCheck
+    from ms_tune.dryrun.stack import StackPart
     from ms_tune.report.console import Console
 
 
-def show(check: MachineCheck, console: Console) -> None:
+def show_machine(check: MachineCheck, console: Console) -> None:
     """A line a fact."""
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
@@ -26,7 +32,7 @@ def show(check: MachineCheck, console: Console) -> None:
         "compiler": ", ".join(check.compilers) or absent,
         "cann": f"{backend} ({built})" if check.backend else backend,
         "mindspeed": check.mindspeed.name if check.mindspeed else console.text("dryrun.model.reference"),
-        "pynative": _trainer(check, console),
+        "pynative": _trainer_text(check, console),
     }
     for name, value in rows.items():
         console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
@@ -41,13 +47,13 @@ def show(check: MachineCheck, console: Console) -> None:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
 
 
-def _trainer(check: MachineCheck, console: Console) -> str:
+def _trainer_text(check: MachineCheck, console: Console) -> str:
     if isinstance(check.pynative, Message):
         return f"{console.text('dryrun.model.reference')} ({console.say(check.pynative)})"
     return check.pynative.name
 
 
-def to_json(check: MachineCheck, console: Console) -> dict[str, object]:
+def machine_json(check: MachineCheck, console: Console) -> dict[str, object]:
     """The object that ``ms-tune dryrun --check --json`` prints."""
     return {
         "version": 1,
@@ -66,4 +72,100 @@ def to_json(check: MachineCheck, console: Console) -> dict[str, object]:
             "mindspeed-ms": check.mindspeed.name if check.mindspeed else None,
             "mindformers-pynative": None if isinstance(check.pynative, Message) else check.pynative.name,
         },
+    }
+
+
+def show_script(check: ScriptCheck, console: Console) -> None:
+    """Each job with the parts that its program would find, then what is wrong."""
+    console.write("")
+    console.write(console.text("stack.script", command=shlex.join(check.command)))
+    for job in check.jobs:
+        if job.job.ranks:
+            console.write(console.text("stack.job", **job_params(job.job)))
+        for line in _job_lines(job, console):
+            console.write(f"  {line}")
+    console.write("")
+    for problem, hint in check.problems:
+        console.write(console.labelled(console.paint(console.text("stack.no"), "red"), console.say(problem)))
+        if hint:
+            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
+    if not check.problems:
+        console.write(console.paint(console.text("stack.yes"), "green"))
+
+
+def _job_lines(job: JobCheck, console: Console) -> Iterator[str]:
+    if job.look is not None:
+        yield f"Python: {job.look.version}, {job.look.python}"
+        for part in job.parts:
+            yield f"{part.name}: {_where_found(part, console)}"
+    for change in job.made_up:
+        yield console.text("stack.made-up", option=change.key, path=change.before)
+    for part, wanted in job.unlike:
+        params = {"release": job.documented.release, "part": part.name, "wanted": wanted, "found": part.release}
+        yield console.text("stack.unlike", **params)
+
+
+def _where_found(part: StackPart, console: Console) -> str:
+    if part.folder is None:
+        return console.text("dryrun.check.absent")
+    if part.release is None:
+        return console.text("stack.untold", folder=part.folder)
+    return console.text(f"stack.{part.told_by}", release=part.release, folder=part.folder)
+
+
+def script_json(check: ScriptCheck, console: Console) -> dict[str, object]:
+    """What ``--json`` has under ``script``."""
+    return {
+        "command": list(check.command),
+        "ready": not check.problems,
+        "problems": [
+            {"problem": console.say(problem), "hint": console.say(hint) if hint else None}
+            for problem, hint in check.problems
+        ],
+        "jobs": [_job_json(job) for job in check.jobs],
+    }
+
+
+def _job_json(job: JobCheck) -> dict[str, object]:
+    return {
+        "job": job.job.number,
+        "launcher": job.job.launcher,
+        "program": job.job.program,
+        "devices": job.job.world,
+        "python": job.look.python if job.look is not None else None,
+        "python_version": job.look.version if job.look is not None else None,
+        "parts": [
+            {
+                "name": part.name,
+                "folder": str(part.folder) if part.folder is not None else None,
+                "release": part.release,
+                "told_by": part.told_by,
+            }
+            for part in job.parts
+        ],
+        "missing": list(job.missing),
+        "documented": {"release": job.documented.release, "script": job.documented.script, **job.documented.parts},
+        "made_up": {change.key: change.before for change in job.made_up},
+    }
+
+
+def job_params(job: LaunchedJob) -> dict[str, object]:
+    """What a launcher was told, as parameters of a text."""
+    split = msg("launch.no-split") if job.split is None else Message("launch.split", split_json(job))
+    told = {"number": job.number, "launcher": job.launcher, "program": job.program, "world": job.world}
+    return {**told, "split": split}
+
+
+def split_json(job: LaunchedJob) -> dict[str, object]:
+    """Over how many ranks each dimension is split; the data dimension is what the others leave."""
+    if job.split is None or job.world is None:
+        return {}
+    split = job.split
+    rest = job.world // (split.tensor * split.pipeline * split.context)
+    return {
+        "data": rest,
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+        "context": split.context,
+        "expert": split.expert,
     }

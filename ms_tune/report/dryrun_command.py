@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.report import memory_text
-from ms_tune.report.dryrun_jobs import job_params, split_json
-from ms_tune.report.dryrun_json import VERSION, largest, theory_json
-from ms_tune.report.dryrun_stages import in_gib, show_table
-from ms_tune.report.dryrun_text import near, theory_lines
-from ms_tune.report.memory_words import by_name, or_dash
+from ms_tune.report.dryrun_check import job_params, split_json
+from ms_tune.report.dryrun_json import VERSION, largest_holders, theory_json
+from ms_tune.report.dryrun_text import in_gib, near_path, show_table, theory_lines
+from ms_tune.report.memory_words import by_name, number_or_dash
 from ms_tune.report.verdict import verdict_json, verdict_lines, word
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.command_result import CommandResult, RankResult
+    from ms_tune.dryrun.launchers.arguments import OptionChange
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.launchers.words import OptionChange
     from ms_tune.dryrun.processes import ProcessPlace
     from ms_tune.report.console import Console
 
@@ -29,7 +28,7 @@ _SHOWN_PLACES = 10
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
 
-def show(result: CommandResult, console: Console) -> None:
+def show_command(result: CommandResult, console: Console) -> None:
     """How it ended, then the verdict and what holds the memory, if it left a trace."""
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}
     console.write(console.text("stages.command.run", **params))
@@ -45,13 +44,12 @@ def show(result: CommandResult, console: Console) -> None:
     if worst is not None:
         _show_figures(result, worst, console)
     console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
     if worst is not None:
-        console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near(result.folder)}"))
+        console.write(console.text("dryrun.show.next", command=f"ms-tune memory {near_path(result.folder)}"))
 
 
 def _show_figures(result: CommandResult, worst: RankResult, console: Console) -> None:
-    """The ranks, and what the worst holds."""
     if len(result.ranks) > 1 or worst.extrapolation is not None:
         _show_ranks(result, console)
     if any(rank.extrapolation is not None for rank in result.ranks):
@@ -76,15 +74,15 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
 
 def _show_changes(result: CommandResult, console: Console) -> None:
     """What the launched programs were given otherwise than the script says, and what of their frameworks is changed."""
-    lines = [console.say(_change(change, job)) for job in result.jobs for change in job.changes]
-    lines += [console.say(message) for message in _support(result)]
+    lines = [console.say(_change_text(change, job)) for job in result.jobs for change in job.changes]
+    lines += [console.say(message) for message in _support_notes(result)]
     if lines:
         console.write(console.text("launch.changes"))
         for line in lines:
             console.write(f"  {line}")
 
 
-def _change(change: OptionChange, job: LaunchedJob) -> Message:
+def _change_text(change: OptionChange, job: LaunchedJob) -> Message:
     flag = msg("launch.flag")
     params = {"key": change.key, "before": change.before or flag, "job": job.number}
     if change.after is None:
@@ -94,7 +92,7 @@ def _change(change: OptionChange, job: LaunchedJob) -> Message:
     return Message("launch.change", {**params, "after": change.after or flag})
 
 
-def _support(result: CommandResult) -> list[Message]:
+def _support_notes(result: CommandResult) -> list[Message]:
     found = {str(message): message for process in result.processes for message in process.support}
     return list(found.values())
 
@@ -126,7 +124,10 @@ def _job_json(job: LaunchedJob, console: Console) -> dict[str, object]:
 
 def _show_doubtful(result: CommandResult, console: Console) -> None:
     """What in the program follows from values, which simulation has not."""
-    for text, places in (("stages.command.reads", _reads(result)), ("stages.command.bounds", _bounds(result))):
+    for text, places in (
+        ("stages.command.reads", _read_places(result)),
+        ("stages.command.bounds", _bound_places(result)),
+    ):
         if places:
             console.write(console.text(text, count=max(len(places), sum(one.places for one in result.processes))))
             for place in places[:_SHOWN_PLACES]:
@@ -135,11 +136,11 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
                 console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
 
 
-def _reads(result: CommandResult) -> list[ProcessPlace]:
+def _read_places(result: CommandResult) -> list[ProcessPlace]:
     return list(dict.fromkeys(place for process in result.processes for place in process.reads))
 
 
-def _bounds(result: CommandResult) -> list[ProcessPlace]:
+def _bound_places(result: CommandResult) -> list[ProcessPlace]:
     return list(dict.fromkeys(place for process in result.processes for place in process.bounds))
 
 
@@ -158,23 +159,23 @@ def _show_ranks(result: CommandResult, console: Console) -> None:
         amounts = [sizes.get(name, 0) for name in _SHOWN_CONTENTS]
         limit = rank.verdict.limit
         amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
-        names = [or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
-        where = [or_dash(rank.job), or_dash(rank.stage)]
-        layers = [_layers(rank)] if derived else []
+        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"]
+        where = [number_or_dash(rank.job), number_or_dash(rank.stage)]
+        layers = [_layers_text(rank)] if derived else []
         rows.append([*where[: len(launched)], *names, *layers, *map(in_gib, amounts), word(rank.verdict, console)])
     console.write("")
     console.write(console.text("stages.command.ranks"))
     show_table(console, columns, rows)
 
 
-def _layers(rank: RankResult) -> str:
+def _layers_text(rank: RankResult) -> str:
     """``2, 3 → 14``: what ran, and what was derived from it."""
     if rank.extrapolation is not None:
         return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
-    return or_dash(rank.layers)
+    return number_or_dash(rank.layers)
 
 
-def to_json(result: CommandResult, console: Console) -> dict[str, object]:
+def command_json(result: CommandResult, console: Console) -> dict[str, object]:
     """The object that ``--json`` prints for a command; sizes are bytes. docs/dryrun.md describes every key."""
     worst = result.worst
     return {
@@ -184,7 +185,7 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
         "exit_code": result.code,
         "backend": result.backend.value,
         "simulation_level": result.level,
-        **(_figures(worst, console) if worst else _NO_FIGURES),
+        **(_rank_json(worst, console) if worst else _NO_FIGURES),
         **verdict_json(result.verdict, console),
         "ranks": [
             {
@@ -192,17 +193,17 @@ def to_json(result: CommandResult, console: Console) -> dict[str, object]:
                 "stage": rank.stage,
                 "job": rank.job,
                 "pid": rank.process and rank.process.pid,
-                **_figures(rank, console),
+                **_rank_json(rank, console),
             }
             for rank in result.ranks
         ],
         "jobs": [_job_json(job, console) for job in result.jobs],
-        "largest": largest(worst.reading) if worst else [],
+        "largest": largest_holders(worst.reading) if worst else [],
         "problems": [console.say(problem) for problem, _ in result.problems],
         "warnings": [console.say(warning) for warning in result.warnings],
-        "reads": [_place_json(place) for place in _reads(result)],
-        "support": [console.say(message) for message in _support(result)],
-        "bounds": [_place_json(place) for place in _bounds(result)],
+        "reads": [_place_json(place) for place in _read_places(result)],
+        "support": [console.say(message) for message in _support_notes(result)],
+        "bounds": [_place_json(place) for place in _bound_places(result)],
         "processes": [
             {"pid": one.pid, "command": list(one.arguments), "folder": str(one.folder), "ended": one.ended}
             for one in result.processes
@@ -220,7 +221,7 @@ _NO_FIGURES = dict.fromkeys(
 )
 
 
-def _figures(rank: RankResult, console: Console) -> dict[str, object]:
+def _rank_json(rank: RankResult, console: Console) -> dict[str, object]:
     reading, whole = rank.reading, rank.extrapolation
     return {
         "trace": str(reading.trace),

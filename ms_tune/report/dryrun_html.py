@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.theory import Theory
+from ms_tune.footprint.breakdown import Theory
 from ms_tune.report import memory_html
-from ms_tune.report.memory_words import size
+from ms_tune.report.memory_words import size_text
 from ms_tune.text import lookup
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.full_report import JobReport
+    from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
     from ms_tune.text import Language
 
@@ -59,10 +59,10 @@ def report_html(report: JobReport, language: Language) -> str:
         else rank
         for rank, stage in zip(memory.ranks, report.stages, strict=True)
     )
-    return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section(report.stages))
+    return memory_html.report_html(replace(memory, ranks=ranks), None, language, _section_html(report.stages))
 
 
-def _section(stages: tuple[StageResult, ...]) -> str:
+def _section_html(stages: tuple[StageResult, ...]) -> str:
     import jinja2  # noqa: PLC0415 - an optional dependency, imported late
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -70,6 +70,6 @@ def _section(stages: tuple[StageResult, ...]) -> str:
         stages=stages,
         text=lambda name: lookup(f"dryrun.page.{name}"),
         content=lambda pair: lookup(f"memory.content.{pair.content}"),
-        size=size,
+        size=size_text,
         difference=lambda pair: "–" if pair.difference is None else f"{pair.difference:+.3%}",
     )

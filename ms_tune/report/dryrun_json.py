@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.dryrun.result import DryrunResult, Reading, StageResult
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, DryrunResult, Reading, StageResult
     from ms_tune.report.console import Console
 
 VERSION = 1
 _LARGEST = 5
 
 
-def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
+def dryrun_json(result: DryrunResult, console: Console) -> dict[str, object]:
     """The object that ``ms-tune dryrun --json`` prints; sizes are bytes. docs/dryrun.md describes every key.
 
     What is about one stage is about the worst; ``stages`` has all of them. At level 0 there are no figures.
@@ -37,7 +36,7 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "mindformers": result.mindformers,
         "config": run.config_name,
         "dialect": run.dialect.value,
-        "assumptions": _assumptions(run, console),
+        "assumptions": _assumptions_json(run, console),
         "model": console.say(run.model),
         "standing": [console.say(message) for message in run.standing],
         "settings": {".".join(map(str, setting.path)): setting.raw for setting in result.settings},
@@ -46,12 +45,16 @@ def to_json(result: DryrunResult, console: Console) -> dict[str, object]:
         "stage": run.stage,
         "pipeline_stages": run.stages,
         "layers": run.layers,
-        **(_figures(worst, console) if worst else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}),
+        **(
+            _figures_json(worst, console)
+            if worst
+            else {**dict.fromkeys(_FIGURES), **verdict_json(result.verdict, console)}
+        ),
         "contents": by_name(worst.contents) if worst and worst.contents else None,
-        "stages": [_stage(stage, console) for stage in result.stages],
+        "stages": [_stage_json(stage, console) for stage in result.stages],
         "skipped_stages": list(result.skipped),
         "imbalance": round(result.imbalance, 4) if worst else None,
-        "largest": largest(worst.reading) if worst else [],
+        "largest": largest_holders(worst.reading) if worst else [],
         "changes": [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes],
         "not_included": [console.say(message) for message in result.not_included],
         "warnings": [console.say(message) for message in result.warnings],
@@ -66,7 +69,7 @@ _FIGURES = (
 )
 
 
-def _figures(stage: StageResult, console: Console) -> dict[str, object]:
+def _figures_json(stage: StageResult, console: Console) -> dict[str, object]:
     whole = stage.extrapolation
     return {
         "peak_bytes": stage.reading.peak_bytes,
@@ -85,8 +88,7 @@ def _figures(stage: StageResult, console: Console) -> dict[str, object]:
     }
 
 
-def _assumptions(run: PreparedRun, console: Console) -> dict[str, object]:
-    """The size of the job and how it is split."""
+def _assumptions_json(run: PreparedRun, console: Console) -> dict[str, object]:
     return {
         "devices": run.world_size,
         "devices_source": console.say(run.devices_source),
@@ -106,15 +108,14 @@ def theory_json(pairs: Iterable[BesideTheory]) -> dict[str, object] | None:
     } or None
 
 
-def _stage(stage: StageResult, console: Console) -> dict[str, object]:
-    """What was found for one rank of one stage."""
+def _stage_json(stage: StageResult, console: Console) -> dict[str, object]:
     run = stage.run
     return {
         "stage": run.stage,
         "rank": run.rank,
         "layers": run.layers,
-        **_figures(stage, console),
-        "kinds": dict(run.kinds),
+        **_figures_json(stage, console),
+        "kinds": {kind.label: count for kind, count in run.kinds.items()},
         "phases": {phase.value: size for phase, size in stage.phases.items()},
         "micro_batches_in_flight": run.in_flight[0] if run.in_flight else None,
         "micro_batches_in_flight_by_chunk": list(run.in_flight) if run.in_flight else None,
@@ -125,7 +126,7 @@ def _stage(stage: StageResult, console: Console) -> dict[str, object]:
     }
 
 
-def largest(reading: Reading) -> list[dict[str, object]]:
+def largest_holders(reading: Reading) -> list[dict[str, object]]:
     """The largest holders at the peak."""
     return [
         {
@@ -133,7 +134,7 @@ def largest(reading: Reading) -> list[dict[str, object]]:
             "count": holder.count,
             "operator": holder.operator,
             "category": holder.content.value,
-            "where": holder.where,
+            "where": holder.location,
             "name": _shared_name(reading, holder.rows),
         }
         for holder in reading.report.peak.holders[:_LARGEST]

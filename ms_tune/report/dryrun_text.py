@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.report import dryrun_stages, memory_text
+from ms_tune.report import memory_text
 from ms_tune.report.console import pad
-from ms_tune.report.memory_words import size
-from ms_tune.report.verdict import verdict_lines
-from ms_tune.units import gib
+from ms_tune.report.memory_words import by_name, size_text
+from ms_tune.report.verdict import verdict_lines, word
+from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.dryrun.result import DryrunResult, StageResult
-    from ms_tune.dryrun.theory import BesideTheory
+    from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
     from ms_tune.report.console import Console
 
 _SHOWN_CHANGES = 12
@@ -26,14 +25,14 @@ _SHOWN_HOLDERS = 5
 _OWN = "ms_tune/"  # in the places of what the reference transformer allocates
 
 
-def show(result: DryrunResult, console: Console) -> None:
+def show_dryrun(result: DryrunResult, console: Console) -> None:
     """The assumptions, the verdict, the whole model; then what was run, and what the figures are worth."""
     _show_assumptions(result, console)
     console.write("")
     if result.stages:
         for line in verdict_lines(result.verdict, console):
             console.write(line)
-        dryrun_stages.show(result, console)
+        show_stages(result, console)
         _show_saving(result.worst, console)
         _show_run(result, console)
         _show_traced(result.worst, console)
@@ -45,7 +44,7 @@ def show(result: DryrunResult, console: Console) -> None:
     _show_changes(result, console)
     _show_worth(result, console)
     console.write("")
-    console.write(console.text("dryrun.show.kept", folder=near(result.folder)))
+    console.write(console.text("dryrun.show.kept", folder=near_path(result.folder)))
     console.write(console.text("dryrun.show.next", command=_next_command(result)))
 
 
@@ -94,12 +93,14 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # By layer is left to `ms-tune memory`; places in ms-tune's own files tell the user nothing.
-    holders = tuple(replace(one, where=_own(one.where, console)) for one in stage.reading.report.peak.holders)
+    holders = tuple(
+        replace(one, location=_own_place(one.location, console)) for one in stage.reading.report.peak.holders
+    )
     parts = replace(stage.reading.report.peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
 
 
-def _own(where: str, console: Console) -> str:
+def _own_place(where: str, console: Console) -> str:
     """A place in the user's terms."""
     return console.text("dryrun.show.own-place") if _OWN in where else where
 
@@ -120,8 +121,8 @@ def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[st
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
-        note = console.text("dryrun.show.by-theory", size=size(pair.expected), difference=difference)
-        yield f"  {label}{size(pair.measured):>12}   {note}"
+        note = console.text("dryrun.show.by-theory", size=size_text(pair.expected), difference=difference)
+        yield f"  {label}{size_text(pair.measured):>12}   {note}"
 
 
 def _show_saving(stage: StageResult, console: Console) -> None:
@@ -130,7 +131,7 @@ def _show_saving(stage: StageResult, console: Console) -> None:
     if not layer or not stage.run.recomputes:
         return
     console.write("")
-    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size(layer)))
+    console.write(console.text("dryrun.show.saving", stage=stage.run.stage, size=size_text(layer)))
 
 
 def _show_changes(result: DryrunResult, console: Console) -> None:
@@ -140,7 +141,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
     console.write(console.text("dryrun.show.changes"))
     for change in changes[:_SHOWN_CHANGES]:
         text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
-        before, after = _short(change.before), _short(change.after)
+        before, after = _shorten(change.before), _shorten(change.after)
         console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
     if len(changes) > _SHOWN_CHANGES:
         more = len(changes) - _SHOWN_CHANGES
@@ -171,10 +172,10 @@ def _next_command(result: DryrunResult) -> str:
         return f"ms-tune dryrun{stage} {run.config_name}"
     if not result.stages:
         return f"ms-tune dryrun {run.config_name}"
-    return f"ms-tune memory {near(result.folder)}"
+    return f"ms-tune memory {near_path(result.folder)}"
 
 
-def near(path: Path) -> str:
+def near_path(path: Path) -> str:
     """The path as seen from the working folder, if it lies below it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -182,7 +183,77 @@ def near(path: Path) -> str:
         return str(path)
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(str(value).split())
     limit = 60
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+_SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")
+_TEXTS = ("verdict", "settings", "content", "figure")  # columns that hold no numbers
+_EVEN = 0.1  # a smaller difference between stages is not worth a remark
+
+
+def show_stages(result: DryrunResult, console: Console) -> None:
+    """A row for each stage with all its layers, and how far they are apart."""
+    columns = ["stage", "rank", "layers", *_SHOWN_CONTENTS, "other", "peak", "footprint", "verdict"]
+    ordered = sorted(
+        result.stages,
+        key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
+    )
+    console.write("")
+    console.write(console.text("stages.title"))
+    show_table(console, columns, [_stage_row(stage, console) for stage in ordered])
+    for text in _stage_remarks(result, console):
+        console.write(text)
+
+
+def _stage_remarks(result: DryrunResult, console: Console) -> Iterator[str]:
+    derived = [stage for stage in result.stages if stage.extrapolation]
+    for runs in dict.fromkeys(stage.extrapolation.from_layers for stage in derived if stage.extrapolation):
+        yield console.text("stages.whole-note", runs=", ".join(map(str, runs)))
+    if any(
+        stage.extrapolation is None and stage.full_layers not in (None, stage.run.layers) for stage in result.stages
+    ):
+        yield console.text("stages.part-note")
+    if result.skipped:
+        yield console.text("stages.skipped", stages=", ".join(map(str, result.skipped)))
+    if result.imbalance > _EVEN:
+        least = min(result.stages, key=lambda stage: stage.judged_bytes)
+        most = max(result.stages, key=lambda stage: stage.judged_bytes)
+        gap = size_text(most.judged_bytes - least.judged_bytes)
+        params = {"worst": most.run.stage, "least": least.run.stage, "share": f"{result.imbalance:.0%}"}
+        yield console.text("stages.imbalance", size=gap, **params)
+
+
+def _stage_row(stage: StageResult, console: Console) -> list[str]:
+    sizes = by_name(stage.contents)
+    shown = [sizes.pop(name, 0) for name in _SHOWN_CONTENTS]
+    need = stage.verdict.need
+    return [
+        str(stage.run.stage),
+        str(stage.run.rank),
+        _layer_counts(stage),
+        *(in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))),
+        in_gib(stage.judged_bytes),
+        in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
+        word(stage.verdict, console),
+    ]
+
+
+def in_gib(amount: int) -> str:
+    """Bytes in GiB, for a column whose title names the unit."""
+    return f"{amount / GIB:,.2f}"
+
+
+def _layer_counts(stage: StageResult) -> str:
+    """The layers that the row is about; of those that the config gives the stage, where they are fewer."""
+    if stage.full_layers is None or stage.full_layers == stage.layers:
+        return str(stage.layers)
+    return f"{stage.layers}/{stage.full_layers}"
+
+
+def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table whose columns are named in the user's language; numbers stand to the right and are never cut."""
+    right = {place for place, name in enumerate(columns) if name not in _TEXTS}
+    console.write_table([console.text(f"stages.column.{name}") for name in columns], rows, right=right)

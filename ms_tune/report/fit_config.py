@@ -5,24 +5,22 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from ms_tune.fit.verify import NEAR
-from ms_tune.report import fit_json, fit_why
-from ms_tune.report.fit_shown import Shown
+from ms_tune.fit.result import NEAR
+from ms_tune.report import fit_json, fit_text
+from ms_tune.report.fit_text import FitPage
 from ms_tune.text import Message, msg, render
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.fit.check import Checked
-    from ms_tune.fit.result import ConfigFit, Round
-    from ms_tune.fit.verify import Verified
-    from ms_tune.planning.fit import Planned
+    from ms_tune.fit.result import CheckRun, ConfigFit, VerifiedStage, VerifyRound
+    from ms_tune.planning.fit import EvaluatedPlan
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 
 
-def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> Shown:
+def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:
     """The verdict, the stages before and after, the change, the reasons and the rest.
 
     Args:
@@ -32,32 +30,32 @@ def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -
     """
     report = found.last.report
     plan = report.planned or report.nearest
-    heads, rows = _stages(found, plan, console) if plan is not None else ([], [])
-    return Shown(
+    heads, rows = _stage_table(found, plan, console) if plan is not None else ([], [])
+    return FitPage(
         report=report,
         good=found.chosen is not None,
-        assumptions=tuple(_assumptions(found)),
-        verdict=verdict(found),
+        assumptions=tuple(_assumption_lines(found)),
+        verdict=verdict_lines_of(found),
         heads=heads,
         rows=rows,
-        change=_change(found, console),
+        change=_change_text(found, console),
         sections=(
-            ("fit.title.why", reasons(found)),
-            ("fit.title.others", fit_why.others(report)),
-            ("fit.title.remedies", fit_why.remedies(found.lacking or report)),
+            ("fit.title.why", plan_reasons(found)),
+            ("fit.title.others", fit_text.alternatives_of(report)),
+            ("fit.title.remedies", fit_text.remedies_of(found.lacking or report)),
             ("fitting.title.table", tuple(_table_lines(found))),
-            ("fit.title.notes", (*more, *notes(found))),
+            ("fit.title.notes", (*more, *plan_notes(found))),
         ),
     )
 
 
-def _change(found: ConfigFit, console: Console) -> str:
+def _change_text(found: ConfigFit, console: Console) -> str:
     if found.chosen is None:
         return console.text("fitting.no-change")
-    return difference(found).rstrip("\n") if found.changed else console.text("fitting.same")
+    return diff_of_plan(found).rstrip("\n") if found.changed else console.text("fitting.same")
 
 
-def difference(found: ConfigFit) -> str:
+def diff_of_plan(found: ConfigFit) -> str:
     """What the plan changes in the config, as ``diff -u`` shows it."""
     name = found.source.path.name
     before, after = found.source.text.splitlines(keepends=True), found.text.splitlines(keepends=True)
@@ -65,7 +63,7 @@ def difference(found: ConfigFit) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _assumptions(found: ConfigFit) -> Iterator[Message]:
+def _assumption_lines(found: ConfigFit) -> Iterator[Message]:
     sizes = found.table
     yield msg(
         "fitting.pipeline",
@@ -80,15 +78,15 @@ def _assumptions(found: ConfigFit) -> Iterator[Message]:
     yield msg("fitting.set-aside", reserve=mib(found.reserve_bytes), fragments=fragments)
 
 
-def verdict(found: ConfigFit) -> list[Message]:
+def verdict_lines_of(found: ConfigFit) -> list[Message]:
     """What came out: the table's word, and the dryrun's."""
     one = found.last
     if found.chosen is None and one.verified:
         stages = (msg("fitting.stage-verdict", stage=at.stage, verdict=at.verdict.sentence) for at in one.verified)
-        return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking(found)]
+        return [msg("fitting.unproved", rounds=len(found.rounds)), *stages, *_lacking_lines(found)]
     if found.chosen is None:
-        return [fit_why.verdict(one.report)]
-    told = [fit_why.verdict(one.report), *fit_why.seconds(one.report)]
+        return [fit_text.verdict_of(one.report)]
+    told = [fit_text.verdict_of(one.report), *fit_text.step_times(one.report)]
     if one.verified:
         worst = max(one.verified, key=lambda stage: abs(stage.error))
         params = {"stages": len(one.verified), "error": f"{abs(worst.error):.2%}", "stage": worst.stage}
@@ -98,21 +96,21 @@ def verdict(found: ConfigFit) -> list[Message]:
     return told
 
 
-def _lacking(found: ConfigFit) -> Iterator[Message]:
+def _lacking_lines(found: ConfigFit) -> Iterator[Message]:
     """What the table says of any plan, with the least of the fragments that the dryruns showed."""
     report = found.lacking
     if report is None:
         return
     lost = gib(max(found.least_fragment_bytes))
     if report.planned is not None:
-        yield msg("fitting.untried", time=fit_why.relative(report, report.planned.time), fragments=lost)
+        yield msg("fitting.untried", time=fit_text.relative_time(report, report.planned.time), fragments=lost)
     elif report.shortage is not None:
         at = report.shortage.stage
         sizes = {"over": gib(report.shortage.over_bytes), "fragments": gib(found.least_fragment_bytes[at])}
         yield msg("fitting.lacking", stage=at, least=gib(report.shortage.at_least_bytes), **sizes)
 
 
-def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
+def _stage_table(found: ConfigFit, plan: EvaluatedPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     one, sizes = found.last, found.table
     seen = {stage.stage: stage for stage in one.verified}
     names = ["stage", "predicted", "verified", "free", "layers", "recompute", "before"]
@@ -124,17 +122,17 @@ def _stages(found: ConfigFit, plan: Planned, console: Console) -> tuple[list[str
             [
                 str(stage),
                 f"{peak / GIB:.2f}",
-                _verified(found, seen, stage, console),
-                _free(found, seen, stage, peak),
+                _verified_text(found, seen, stage, console),
+                _free_text(found, seen, stage, peak),
                 " + ".join(str(sum(cell.values())) for cell in cells),
-                " | ".join(fit_why.recomputed(cell) for cell in cells),
-                " | ".join(f"{sum(cell.values())}: {fit_why.recomputed(cell)}" for cell in before),
+                " | ".join(fit_text.recomputed_layers(cell) for cell in cells),
+                " | ".join(f"{sum(cell.values())}: {fit_text.recomputed_layers(cell)}" for cell in before),
             ]
         )
     return [console.text(f"fitting.column.{name}") for name in names], rows
 
 
-def _verified(found: ConfigFit, seen: dict[int, Verified], stage: int, console: Console) -> str:
+def _verified_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, console: Console) -> str:
     if stage in seen:
         return f"{seen[stage].peak_bytes / GIB:.2f}"
     if not found.last.verified:
@@ -142,16 +140,16 @@ def _verified(found: ConfigFit, seen: dict[int, Verified], stage: int, console: 
     return console.text("fitting.stands-for", stage=found.last.stands_for[stage])
 
 
-def _free(found: ConfigFit, seen: dict[int, Verified], stage: int, peak: int) -> str:
+def _free_text(found: ConfigFit, seen: dict[int, VerifiedStage], stage: int, peak: int) -> str:
     """What is left of the limit beside the peak, its fragments and the reserve."""
     if stage in seen:
         return f"{seen[stage].verdict.spare_bytes / GIB:.2f}"
     return f"{(found.limit.bytes - found.reserve_bytes - found.fragment_bytes[stage] - peak) / GIB:.2f}"
 
 
-def reasons(found: ConfigFit) -> list[Message]:
+def plan_reasons(found: ConfigFit) -> list[Message]:
     """Why the plan is as it is; which stage has the least room is told by its dryrun where there was one."""
-    told, one = fit_why.reasons(found.last.report), found.last
+    told, one = fit_text.reasons_of(found.last.report), found.last
     if not told or not one.verified:
         return told
     least = min(one.verified, key=lambda stage: stage.verdict.spare_bytes)
@@ -160,7 +158,6 @@ def reasons(found: ConfigFit) -> list[Message]:
 
 
 def _table_lines(found: ConfigFit) -> Iterator[Message]:
-    """What a layer holds, by kind of recompute."""
     for layer in found.table.layers:
         kept = ", ".join(f"{kind.value} {mib(one.activation_bytes)}" for kind, one in layer.recompute.items())
         yield msg("fitting.layer", name=layer.name, count=layer.count, bytes=mib(layer.bytes), kept=kept)
@@ -172,13 +169,13 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
         yield msg("fitting.checked", stage=one.stage, layers=one.layers, **sizes)
 
 
-def notes(found: ConfigFit) -> list[Message]:
+def plan_notes(found: ConfigFit) -> list[Message]:
     """What the figures are, and are not."""
     report = found.last.report
     told = [
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
-        *fit_why.clock_notes(report.clock),
+        *fit_text.clock_notes(report.clock),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
         told.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
@@ -186,7 +183,7 @@ def notes(found: ConfigFit) -> list[Message]:
         told.append(msg("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))
     if found.chosen is not None and len(found.rounds) > 1:
         told.append(msg("fitting.note.rounds", rounds=len(found.rounds)))
-    told += [note for number, one in enumerate(found.rounds, start=1) for note in _relieved(number, one)]
+    told += [note for number, one in enumerate(found.rounds, start=1) for note in _relief_lines(number, one)]
     off = sum(not one.exact for one in found.rounds)
     if off:
         told.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
@@ -197,29 +194,29 @@ def notes(found: ConfigFit) -> list[Message]:
     return told
 
 
-def _relieved(number: int, one: Round) -> Iterator[Message]:
+def _relief_lines(number: int, one: VerifyRound) -> Iterator[Message]:
     """What became of the stages that did not fit in the plan before."""
     kept = ", ".join(map(str, one.kept)) or "-"
     run = ", ".join(str(stage.stage) for stage in one.verified if stage.stage not in one.kept) or "-"
     for relief in one.relieved:
         does = {
-            name: " | ".join(map(fit_why.recomputed, cells))
+            name: " | ".join(map(fit_text.recomputed_layers, cells))
             for name, cells in (("before", relief.before), ("after", relief.after))
         }
         told = {"stage": relief.stage, "verdict": relief.verdict.sentence}
         yield msg("fitting.note.relieved", round=number, kept=kept, run=run, **told, **does)
 
 
-def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
+def config_fit_json(found: ConfigFit, language: Language) -> dict[str, object]:
     """The report of ``--json``: that of a table, with what the config and its dryruns add."""
     one = found.last
-    values = fit_json.to_json(one.report, language)
+    values = fit_json.fit_report_json(one.report, language)
     fits = found.chosen is not None
-    values["why"] = [render(message, language) for message in reasons(found)]
+    values["why"] = [render(message, language) for message in plan_reasons(found)]
     values.update(
         {
             "fits": fits,
-            **({} if found.lacking is None else fit_json.shortage(found.lacking)),
+            **({} if found.lacking is None else fit_json.shortage_json(found.lacking)),
             "plan": values["plan"] if fits else None,
             "verified": bool(one.verified),
             "device_limit_bytes": found.limit.bytes,
@@ -243,22 +240,22 @@ def to_json(found: ConfigFit, language: Language) -> dict[str, object]:
             "check": _check_json(found.checked),
             "idle_kinds": [kind.value for kind in found.idle],
             "changed_values": found.changed,
-            "diff": difference(found) if found.changed else "",
-            "notes": [render(message, language) for message in notes(found)],
+            "diff": diff_of_plan(found) if found.changed else "",
+            "notes": [render(message, language) for message in plan_notes(found)],
             "seconds": {"table": found.seconds[0], "plans": found.seconds[1]},
         }
     )
     return values
 
 
-def _check_json(one: Checked | None) -> dict[str, object] | None:
+def _check_json(one: CheckRun | None) -> dict[str, object] | None:
     if one is None:
         return None
     sizes = {"predicted_bytes": one.predicted_bytes, "peak_bytes": one.peak_bytes, "margin_bytes": one.margin_bytes}
     return {"stage": one.stage, "layers": one.layers, **sizes, "error": one.error}
 
 
-def _stage_json(one: Verified, language: Language) -> dict[str, object]:
+def _stage_json(one: VerifiedStage, language: Language) -> dict[str, object]:
     outcome = one.verdict.outcome
     return {
         "stage": one.stage,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ms_tune.report.fit_shown import NUMBERS
-from ms_tune.report.page import page as whole
+from ms_tune.report.fit_text import NUMBERS
 from ms_tune.report.page import table_html
+from ms_tune.report.page import write_page as whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.planning.fit import FitReport, Planned
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.report.console import Console
-    from ms_tune.report.fit_shown import Shown
+    from ms_tune.report.fit_text import FitPage
 
 _WIDTH, _ROW, _LEFT, _TOP = 1160.0, 26.0, 60.0, 8.0
 _NARROW = 0.05  # of a unit; passes below it are not seen
@@ -23,7 +23,7 @@ _FORWARD = ("#3d7ea6", "#5b9bc0", "#86b8d4", "#2c5f7f")
 _BACKWARD = ("#d98544", "#e4a36f", "#efc09b", "#b5682d")
 
 
-def page(shown: Shown, sources: Iterable[object], console: Console) -> str:
+def plan_page(shown: FitPage, sources: Iterable[object], console: Console) -> str:
     """The page; it runs no scripts and loads nothing.
 
     Args:
@@ -31,10 +31,10 @@ def page(shown: Shown, sources: Iterable[object], console: Console) -> str:
         sources: The files that it is about.
         console: Whose language is spoken.
     """
-    return whole(console.text("fit.page.title"), sources, _parts(shown, console), console.language)
+    return whole(console.text("fit.page.title"), sources, _page_parts(shown, console), console.language)
 
 
-def _parts(shown: Shown, console: Console) -> Iterator[str]:
+def _page_parts(shown: FitPage, console: Console) -> Iterator[str]:
     first, *more = (escape(console.say(sentence)) for sentence in shown.verdict)
     good = " good" if shown.good else ""
     yield f'<div class="verdict{good}"><p class="word">{first}</p>{"".join(f"<p>{line}</p>" for line in more)}</div>'
@@ -42,7 +42,7 @@ def _parts(shown: Shown, console: Console) -> Iterator[str]:
     planned = shown.report.planned
     if planned is not None and planned.passes:
         caption = escape(console.text("fit.page.picture"))
-        yield f"<figure>{_picture(shown.report, planned, caption)}<figcaption>{caption}</figcaption></figure>"
+        yield f"<figure>{_schedule_picture(shown.report, planned, caption)}<figcaption>{caption}</figcaption></figure>"
     yield from table_html(console.text("fit.page.stages"), shown.heads, shown.rows, NUMBERS)
     if shown.change:
         yield f"<pre>{escape(shown.change)}</pre>"
@@ -52,28 +52,28 @@ def _parts(shown: Shown, console: Console) -> Iterator[str]:
             yield f"<h2>{escape(console.text(title))}</h2><ul>{items}</ul>"
 
 
-def _picture(report: FitReport, plan: Planned, title: str) -> str:
+def _schedule_picture(report: FitReport, plan: EvaluatedPlan, title: str) -> str:
     """The passes: time across, a row for each stage; what stays empty is the bubble."""
     height = _TOP + _ROW * report.table.stages + _TOP
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + _TOP:g} {height:g}" role="img" ',
             f'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"><title>{title}</title>',
-            *_rows(report.table.stages),
-            *_passes(plan),
+            *_stage_rows(report.table.stages),
+            *_pass_rectangles(plan),
             "</svg>",
         ]
     )
 
 
-def _rows(stages: int) -> Iterator[str]:
+def _stage_rows(stages: int) -> Iterator[str]:
     for stage in range(stages):
         top = _TOP + _ROW * stage
         yield f'<rect x="{_LEFT:g}" y="{top:g}" width="{_WIDTH:g}" height="{_ROW - 4:g}" fill="#88909c" fill-opacity="0.2"/>'
         yield f'<text x="8" y="{top + 16:g}">{stage}</text>'
 
 
-def _passes(plan: Planned) -> Iterator[str]:
+def _pass_rectangles(plan: EvaluatedPlan) -> Iterator[str]:
     for one in plan.passes:
         width = one.length * _WIDTH
         if width < _NARROW:

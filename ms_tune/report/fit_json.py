@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report import fit_why
+from ms_tune.report import fit_text
+from ms_tune.report.fit_text import TIME_PARTS
 from ms_tune.text import render
 
 if TYPE_CHECKING:
-    from ms_tune.planning.fit import FitReport, Planned
+    from ms_tune.fit.costs import TimeExplanation
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
     from ms_tune.text import Language, Message
 
 
-def to_json(report: FitReport, language: Language) -> dict[str, object]:
+def fit_report_json(report: FitReport, language: Language) -> dict[str, object]:
     """The report of ``--json``; sentences are in the user's language."""
 
     def said(messages: list[Message]) -> list[str]:
@@ -30,16 +32,16 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
         "peak_bytes": None if plan is None else list(plan.peak_bytes),
         "limit_bytes": table.limit_bytes,
         "bubble": None if plan is None else plan.bubble,
-        "relative_time": None if plan is None else report.relative(plan.time),
-        "seconds_of_step": None if plan is None else _seconds(report, plan.time),
-        "reference": {"is_present_plan": report.has_present, **_planned(report.reference)},
+        "relative_time": None if plan is None else report.relative_time(plan.time),
+        "seconds_of_step": None if plan is None else _seconds_json(report, plan.time),
+        "reference": {"is_present_plan": report.has_present, **_plan_json(report.reference)},
         "effort": report.effort.value,
         "seed": report.seed,
         "stopped": report.stopped,
         "verified": False,
-        "why": said(fit_why.reasons(report)),
+        "why": said(fit_text.reasons_of(report)),
         "alternatives": [{"name": other.name, "time": other.time} for other in report.alternatives],
-        "notes": said(fit_why.notes(report)),
+        "notes": said(fit_text.notes_of(report)),
     }
     if plan is not None:
         values["binding_stage"] = report.binding_stage
@@ -48,26 +50,26 @@ def to_json(report: FitReport, language: Language) -> dict[str, object]:
             for cell, share in report.critical
         ]
         values["time_with_one_gib_more"] = report.one_gib_more
-    values.update(shortage(report))
+    values.update(shortage_json(report))
     values["table"] = report.table_data
     return values
 
 
-def shortage(report: FitReport) -> dict[str, object]:
+def shortage_json(report: FitReport) -> dict[str, object]:
     """By how much nothing fits, and what would help; empty where something does."""
     if report.shortage is None or report.nearest is None:
         return {}
     short = report.shortage
     return {
         "shortage": {"stage": short.stage, "over_bytes": short.over_bytes, "at_least_bytes": short.at_least_bytes},
-        "nearest": _planned(report.nearest),
+        "nearest": _plan_json(report.nearest),
         "remedies": [
             {"name": remedy.name, "freed_bytes": remedy.freed_bytes, "fits": remedy.fits} for remedy in report.remedies
         ],
     }
 
 
-def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
+def _seconds_json(report: FitReport, time: float) -> dict[str, float | None] | None:
     """The step in seconds; null where nothing was measured."""
     after = report.seconds(time)
     if after is None:
@@ -76,5 +78,21 @@ def _seconds(report: FitReport, time: float) -> dict[str, float | None] | None:
     return {"plan": after, "reference": now, "lower_bound": bound, "measured": report.clock.step_seconds}
 
 
-def _planned(plan: Planned) -> dict[str, object]:
+def _plan_json(plan: EvaluatedPlan) -> dict[str, object]:
     return {"plan": plan.plan.to_json(), "time": plan.time, "peak_bytes": list(plan.peak_bytes)}
+
+
+def explanation_json(found: TimeExplanation) -> dict[str, object]:
+    """The report of ``--explain --json``; parts add up to 1."""
+    sizes = found.table
+    return {
+        "stages": sizes.stages,
+        "chunks": sizes.chunks,
+        "micro_batches": sizes.micro_batches,
+        "order": sizes.order.value,
+        **{name: getattr(found.parts, name) for name in TIME_PARTS},
+        "busy": list(found.parts.busy),
+        "seconds_of_step": found.seconds,
+        "costs_known": found.costs.known,
+        "cells": [{kind.value: count for kind, count in cell.items() if count} for cell in found.cells],
+    }

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune.fit.rank import PRUNED
 from ms_tune.report import fit_config
-from ms_tune.report.fit_shown import show as show_plan
+from ms_tune.report.fit_text import show_report as show_plan
 from ms_tune.text import Message, msg, render
 from ms_tune.units import GIB, gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ms_tune.fit.rank import Candidate
-    from ms_tune.fit.search import SearchFit, Tried
+    from ms_tune.fit.rank import LayoutCandidate
+    from ms_tune.fit.search import SearchFit, TriedLayout
     from ms_tune.planning.layouts import Layout
     from ms_tune.report.console import Console
     from ms_tune.text import Language
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _SHOWN = 10  # layouts of the ranking
 
 
-def show(found: SearchFit, console: Console) -> None:
+def show_search(found: SearchFit, console: Console) -> None:
     """The layouts, what their dryruns showed, and the plan of the chosen one."""
-    for line in _head(found):
+    for line in _head_lines(found):
         console.write(console.say(line))
     ranked = found.ranking.candidates
     if ranked:
         console.write("")
         console.write(console.text("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked)))
-        console.write_table(*_ranking(found, console), right=range(1))
+        console.write_table(*_ranking_table(found, console), right=range(1))
     if found.tried:
         console.write("")
         console.write(console.text("layouts.title.tried"))
-        console.write_table(*_tried(found, console), right=range(1))
+        console.write_table(*_tried_table(found, console), right=range(1))
     console.write("")
-    for line in verdict(found):
+    for line in search_verdict(found):
         console.write(console.say(line))
     if found.best is not None:
         console.write("")
@@ -45,23 +45,32 @@ def show(found: SearchFit, console: Console) -> None:
         show_plan(fit_config.shown_of(found.best, console), console)
     console.write("")
     console.write(console.text("layouts.title.notes"))
-    for line in notes(found):
+    for line in search_notes(found):
         console.write(f"  - {console.say(line)}")
 
 
-def _head(found: SearchFit) -> Iterator[Message]:
+def _head_lines(found: SearchFit) -> Iterator[Message]:
     yield msg(
         "layouts.job", devices=found.devices, samples=found.samples, now=str(found.now), limit=gib(found.limit.bytes)
     )
     if found.ranking.pruned:
         yield msg("layouts.pruned", count=found.ranking.pruned, most=f"{PRUNED - 1:.0%}")
-    for name, count in found.refused.items():
-        yield msg("layouts.left-out", count=count, reason=msg(f"layouts.refused.{name}"))
-    for reason, count in found.ranking.refused:
+    for reason, count in _refusals(found):
         yield msg("layouts.left-out", count=count, reason=reason)
 
 
-def _ranking(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
+def _refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
+    """Why layouts are left out, and how many are for one reason; of reasons in the same words the first is shown."""
+    for name, count in found.refused.items():
+        yield msg(f"layouts.refused.{name}"), count
+    alike: dict[str, list[Message]] = {}
+    for reason in found.ranking.refused:
+        alike.setdefault(reason.id, []).append(reason)
+    for reasons in sorted(alike.values(), key=len, reverse=True):
+        yield reasons[0], len(reasons)
+
+
+def _ranking_table(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
     names = ("number", "layout", "micro-batches", "time", "bubble", "recomputed", "peak", "sent")
     rows = []
     for number, one in enumerate(found.ranking.candidates[:_SHOWN], 1):
@@ -71,7 +80,7 @@ def _ranking(found: SearchFit, console: Console) -> tuple[list[str], list[list[s
                 str(number),
                 str(one.layout),
                 str(one.layout.micro_batches),
-                f"{found.relative(estimate.time):.1f}",
+                f"{found.relative_time(estimate.time):.1f}",
                 f"{estimate.bubble:.1%}",
                 str(sum(estimate.recomputed)),
                 f"{max(estimate.peak_bytes) / GIB:.1f}",
@@ -81,7 +90,7 @@ def _ranking(found: SearchFit, console: Console) -> tuple[list[str], list[list[s
     return [console.text(f"layouts.column.{name}") for name in names], rows
 
 
-def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
+def _tried_table(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
     names = ("number", "layout", "estimated-time", "time", "stage", "estimated", "predicted", "dryrun", "verdict")
     places = {id(one): number for number, one in enumerate(found.ranking.candidates, 1)}
     rows = []
@@ -89,18 +98,18 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
         first = [
             str(places[id(one.candidate)]),
             str(one.candidate.layout),
-            f"{found.relative(one.candidate.estimate.time):.1f}",
+            f"{found.relative_time(one.candidate.estimate.time):.1f}",
         ]
         if one.fit is None or one.fit.last.report.planned is None or not one.fit.last.verified:
-            time = "-" if one.time is None else f"{found.relative(one.time):.1f}"
-            rows.append([*first, time, *["-"] * 4, console.say(one.error or _without(one))])
+            time = "-" if one.time is None else f"{found.relative_time(one.time):.1f}"
+            rows.append([*first, time, *["-"] * 4, console.say(one.error or _undecided_text(one))])
             continue
         for stage in one.fit.last.verified:
             outcome = stage.verdict.outcome
             rows.append(
                 [
                     *first,
-                    "-" if one.time is None else f"{found.relative(one.time):.1f}",
+                    "-" if one.time is None else f"{found.relative_time(one.time):.1f}",
                     str(stage.stage),
                     f"{one.estimated_bytes[stage.stage] / GIB:.1f}",
                     f"{stage.predicted_bytes / GIB:.2f}",
@@ -112,7 +121,7 @@ def _tried(found: SearchFit, console: Console) -> tuple[list[str], list[list[str
     return [console.text(f"layouts.column.{name}") for name in names], rows
 
 
-def _without(one: Tried) -> Message:
+def _undecided_text(one: TriedLayout) -> Message:
     """What is told of a layout without a dryrun of its plan."""
     short = None if one.fit is None else one.fit.last.report.shortage
     if short is None:
@@ -120,70 +129,64 @@ def _without(one: Tried) -> Message:
     return msg("layouts.no-plan", stage=short.stage, over=gib(short.over_bytes))
 
 
-def verdict(found: SearchFit) -> list[Message]:
+def search_verdict(found: SearchFit) -> list[Message]:
     """What came out."""
     if found.chosen is None or found.chosen.time is None:
         runs = sum(one.fit is not None for one in found.tried)
         return [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
-    time = f"{found.relative(found.chosen.time):.1f}"
+    time = f"{found.relative_time(found.chosen.time):.1f}"
     return [msg("layouts.chosen", layout=str(found.chosen.candidate.layout), time=time)]
 
 
-def notes(found: SearchFit) -> list[Message]:
+def search_notes(found: SearchFit) -> list[Message]:
     """What the figures are, and are not."""
     reference = "layouts.note.present" if found.reference is not None else "layouts.note.best"
     names = ("estimate", "time", "sent", "order", "equal")
     return [msg(reference), *(msg(f"layouts.note.{name}") for name in names)]
 
 
-def to_json(found: SearchFit, language: Language) -> dict[str, object]:
+def search_json(found: SearchFit, language: Language) -> dict[str, object]:
     """The report of ``--search --json``."""
     chosen = None if found.chosen is None else found.tried.index(found.chosen)
     return {
         "devices": found.devices,
         "samples": found.samples,
-        "now": _layout(found.now),
+        "now": _layout_json(found.now),
         "limit_bytes": found.limit.bytes,
-        "ranking": [_candidate(found, one) for one in found.ranking.candidates],
+        "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
         "leading": found.ranking.leading,
         "pruned": found.ranking.pruned,
-        "refused": [
-            {"reason": render(reason, language), "count": count}
-            for reason, count in (
-                *((msg(f"layouts.refused.{name}"), count) for name, count in found.refused.items()),
-                *found.ranking.refused,
-            )
-        ],
+        "refused": [{"reason": render(reason, language), "count": count} for reason, count in _refusals(found)],
         "tried": [
             {
-                **_candidate(found, one.candidate),
+                **_candidate_json(found, one.candidate),
                 "error": None if one.error is None else render(one.error, language),
-                "plan_relative_time": None if one.time is None else found.relative(one.time),
+                "plan_relative_time": None if one.time is None else found.relative_time(one.time),
                 "plan_estimated_bytes": list(one.estimated_bytes),
-                "fit": None if one.fit is None else fit_config.to_json(one.fit, language),
+                "fit": None if one.fit is None else fit_config.config_fit_json(one.fit, language),
             }
             for one in found.tried
         ],
         "chosen": chosen,
-        "diff": "" if found.best is None else fit_config.difference(found.best),
+        "diff": "" if found.best is None else fit_config.diff_of_plan(found.best),
         "stopped": found.stopped,
-        "notes": [render(message, language) for message in notes(found)],
+        "notes": [render(message, language) for message in search_notes(found)],
     }
 
 
-def _layout(layout: Layout) -> dict[str, int]:
+def _layout_json(layout: Layout) -> dict[str, int]:
     return {name: getattr(layout, name) for name in _FIELDS}
 
 
 _FIELDS = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 
 
-def _candidate(found: SearchFit, one: Candidate) -> dict[str, object]:
+def _candidate_json(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
     estimate = one.estimate
     return {
-        "layout": _layout(one.layout),
+        "layout": _layout_json(one.layout),
         "estimate": {
-            "relative_time": found.relative(estimate.time),
+            "relative_time": found.relative_time(estimate.time),
             "bubble": estimate.bubble,
             "peak_bytes": list(estimate.peak_bytes),
             "recomputed": list(estimate.recomputed),

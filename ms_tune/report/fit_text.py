@@ -1,41 +1,46 @@
-"""What ``ms-tune fit --table`` shows."""
+"""The result of ``fit`` in the terminal: the plan, why it is as it is, what else there is; and where a config's time goes now."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.report import fit_why
-from ms_tune.report.fit_shown import Shown
-from ms_tune.units import GIB
+from ms_tune.text import Message, msg
+from ms_tune.units import GIB, gib
 
 if TYPE_CHECKING:
-    from ms_tune.planning.fit import FitReport, Planned
+    from collections.abc import Mapping, Sequence
+
+    from ms_tune.enums import RecomputeMode
+    from ms_tune.fit.costs import TimeExplanation
+    from ms_tune.planning.fit import EvaluatedPlan, FitReport
+    from ms_tune.planning.time_scale import Clock
     from ms_tune.report.console import Console
 
 
-def shown_of(report: FitReport, console: Console) -> Shown:
+def fit_page(report: FitReport, console: Console) -> FitPage:
     """The verdict, the stages, the lists, the reasons and the rest of a table's plan."""
     plan = report.planned or report.nearest
-    heads, rows = _stages(report, plan, console) if plan is not None else ([], [])
+    heads, rows = _stage_table(report, plan, console) if plan is not None else ([], [])
     lists = report.planned.plan.to_json() if report.planned is not None else {}
-    return Shown(
+    return FitPage(
         report=report,
         good=report.planned is not None,
         assumptions=(),
-        verdict=(fit_why.verdict(report), *fit_why.seconds(report)),
+        verdict=(verdict_of(report), *step_times(report)),
         heads=heads,
         rows=rows,
         change="\n".join(f"{name}: {cells}" for name, cells in lists.items()),
         sections=(
-            ("fit.title.why", fit_why.reasons(report)),
-            ("fit.title.others", fit_why.others(report)),
-            ("fit.title.remedies", fit_why.remedies(report)),
-            ("fit.title.notes", fit_why.notes(report)),
+            ("fit.title.why", reasons_of(report)),
+            ("fit.title.others", alternatives_of(report)),
+            ("fit.title.remedies", remedies_of(report)),
+            ("fit.title.notes", notes_of(report)),
         ),
     )
 
 
-def _stages(report: FitReport, plan: Planned, console: Console) -> tuple[list[str], list[list[str]]]:
+def _stage_table(report: FitReport, plan: EvaluatedPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     names = ("stage", "peak", "free", "layers", "recompute", "before")
     rows = []
     for stage, peak in enumerate(plan.peak_bytes):
@@ -47,8 +52,203 @@ def _stages(report: FitReport, plan: Planned, console: Console) -> tuple[list[st
                 f"{peak / GIB:.2f}",
                 f"{(report.table.limit_bytes - peak) / GIB:.2f}",
                 " + ".join(str(sum(cell.values())) for cell in cells),
-                " | ".join(fit_why.recomputed(cell) for cell in cells),
-                " | ".join(f"{sum(cell.values())}: {fit_why.recomputed(cell)}" for cell in before),
+                " | ".join(recomputed_layers(cell) for cell in cells),
+                " | ".join(f"{sum(cell.values())}: {recomputed_layers(cell)}" for cell in before),
             ]
         )
     return [console.text(f"fit.column.{name}") for name in names], rows
+
+
+NUMBERS = 2  # columns of the table of stages that hold nothing but numbers
+
+
+@dataclass(frozen=True, slots=True)
+class FitPage:
+    """The parts of what is shown, in order."""
+
+    report: FitReport  # the plan, or why there is none
+    good: bool  # whether a plan is handed over
+    assumptions: Sequence[Message]  # what is planned for
+    verdict: Sequence[Message]  # what came out; the first sentence is the verdict
+    heads: Sequence[str]  # the names of the columns of the stages
+    rows: Sequence[Sequence[str]]  # the stages; none where there is no plan at all
+    change: str  # what is to be written, as lines
+    # Sentences under their titles, which are ids of texts; those without sentences are left out.
+    sections: Sequence[tuple[str, Sequence[Message]]]
+
+
+def show_report(shown: FitPage, console: Console) -> None:
+    """In the terminal."""
+    colour = "green" if shown.good else "red"
+    for line in shown.assumptions:
+        console.write(console.say(line))
+    if shown.assumptions:
+        console.write("")
+    for sentence in shown.verdict:
+        console.write(console.paint(console.say(sentence), colour))
+    if shown.rows:
+        console.write("")
+        console.write_table(shown.heads, shown.rows, right=range(NUMBERS))
+    if shown.change:
+        console.write(f"\n{shown.change}")
+    for title, lines in shown.sections:
+        if lines:
+            console.write(f"\n{console.text(title)}")
+            for sentence in lines:
+                console.write(f"  - {console.say(sentence)}")
+
+
+_MANY_CELLS = 3  # on the longest path that are named
+
+
+def relative_time(report: FitReport, time: float) -> str:
+    """A time where 100 is the reference."""
+    return f"{report.relative_time(time):.2f}"
+
+
+def verdict_of(report: FitReport) -> Message:
+    """What came out, in one sentence."""
+    if report.planned is None:
+        assert report.shortage is not None  # noqa: S101 - there is one where there is no plan
+        short = report.shortage
+        if short.at_least_bytes:
+            return msg("fit.nothing-fits", over=_size_text(short.at_least_bytes), limit=gib(report.table.limit_bytes))
+        return msg("fit.nothing-found", over=_size_text(short.over_bytes), stage=short.stage)
+    figures = {"time": relative_time(report, report.planned.time), "bound": relative_time(report, report.lower_bound)}
+    if report.optimal:
+        return msg("fit.optimal", **figures)
+    return msg("fit.planned", **figures, gap=f"{report.gap or 0:.2%}")
+
+
+def step_times(report: FitReport) -> list[Message]:
+    """The step in seconds, where something was measured."""
+    plan, now = report.planned, report.seconds(report.reference.time)
+    if plan is None or now is None:
+        return []
+    after, bound = report.seconds(plan.time), report.seconds(report.lower_bound)
+    sizes = {"after": _time_text(after), "now": _time_text(now), "bound": _time_text(bound)}
+    if not report.clock.times:
+        return [msg("fit.seconds.step", **sizes)]
+    if report.clock.step_seconds is None:
+        return [msg("fit.seconds.times", **sizes)]
+    return [msg("fit.seconds.both", **sizes, rest=_time_text(report.seconds(0.0)))]
+
+
+def _time_text(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.4g} s"
+
+
+def clock_notes(clock: Clock) -> list[Message]:
+    """What the times are: relative, or from what was measured, and what of it."""
+    if not clock.runs:
+        return [msg("fit.note.relative")]
+    both = clock.step_seconds is not None and bool(clock.times)
+    kind = "both" if both else "times" if clock.times else "step"
+    return [*clock.notes, msg(f"fit.note.clock.{kind}")]
+
+
+def reasons_of(report: FitReport) -> list[Message]:
+    """Why the plan is as it is: memory, time, and what more memory would buy."""
+    plan, stage = report.planned, report.binding_stage
+    if plan is None:
+        return []
+    free = report.table.limit_bytes - plan.peak_bytes[stage]
+    found = [msg("fit.why.memory", stage=stage, free=_size_text(free), peak=gib(plan.peak_bytes[stage]))]
+    cells = [
+        msg("fit.why.cell", chunk=cell // report.table.stages, stage=cell % report.table.stages, share=f"{share:.0%}")
+        for cell, share in report.critical[:_MANY_CELLS]
+    ]
+    found.append(msg("fit.why.path", cells=_join_messages(cells), bubble=f"{plan.bubble:.1%}"))
+    if report.one_gib_more is not None:
+        gain = 1 - report.one_gib_more / plan.time if plan.time else 0.0
+        name = "fit.why.gib" if gain > 0 else "fit.why.gib-nothing"
+        found.append(msg(name, stage=stage, gain=f"{gain:.2%}", time=relative_time(report, report.one_gib_more)))
+    elif not report.stopped:
+        found.append(msg("fit.why.free"))
+    return found
+
+
+def alternatives_of(report: FitReport) -> list[Message]:
+    """Other plans and what they cost."""
+    found = []
+    for other in report.alternatives:
+        name = msg(f"fit.other.{other.name}")
+        if other.time is None:
+            found.append(msg("fit.other.none", name=name))
+        elif report.planned is not None:
+            more = other.time / report.planned.time - 1 if report.planned.time else 0.0
+            found.append(msg("fit.other", name=name, time=relative_time(report, other.time), more=f"{more:+.2%}"))
+    return found
+
+
+def remedies_of(report: FitReport) -> list[Message]:
+    """What would help where nothing fits."""
+    return [
+        msg(
+            "fit.remedy",
+            name=msg(f"fit.remedy.{remedy.name}"),
+            freed=_size_text(remedy.freed_bytes),
+            enough=msg("fit.remedy.enough" if remedy.fits else "fit.remedy.not-enough"),
+        )
+        for remedy in report.remedies
+    ]
+
+
+def notes_of(report: FitReport) -> list[Message]:
+    """What the figures are, and are not."""
+    reference = "fit.note.present" if report.has_present else "fit.note.even"
+    found = [msg(reference), *clock_notes(report.clock)]
+    if report.planned is not None:
+        found.append(msg("fit.note.not-verified"))
+    if report.stopped:
+        found.insert(0, msg("fit.note.stopped"))
+    return found
+
+
+def recomputed_layers(cell: Mapping[RecomputeMode, int]) -> str:
+    """What a cell recomputes, such as ``full 3, select 2``."""
+    return ", ".join(f"{kind.value} {count}" for kind, count in cell.items() if count and kind.value != "none") or "-"
+
+
+def _size_text(size: int) -> str:
+    return gib(size)
+
+
+def _join_messages(messages: list[Message]) -> Message:
+    found = messages[0]
+    for message in messages[1:]:
+        found = msg("fit.why.and", first=found, second=message)
+    return found
+
+
+TIME_PARTS = ("work", "recompute", "fill", "imbalance")
+
+
+def show_explanation(found: TimeExplanation, console: Console) -> None:
+    """The parts, then the stages."""
+    sizes = found.table
+    params = {"layers": sizes.layer_count, "stages": sizes.stages, "chunks": sizes.chunks}
+    order = sizes.order.value
+    console.write(console.text("fitting.pipeline", **params, micro_batches=sizes.micro_batches, order=order))
+    console.write("")
+    console.write(console.text("fitting.explain.title"))
+    for name in TIME_PARTS:
+        share = getattr(found.parts, name)
+        seconds = "" if found.seconds is None else f"  {share * found.seconds:10,.3f} s"
+        console.write(f"  {share:6.1%}{seconds}  {console.text(f'fitting.explain.{name}')}")
+    console.write("")
+    rows = []
+    for stage, busy in enumerate(found.parts.busy):
+        cells = found.cells[stage :: sizes.stages]
+        layers = " + ".join(str(sum(cell.values())) for cell in cells)
+        rows.append([str(stage), f"{busy:.1%}", layers, " | ".join(map(recomputed_layers, cells))])
+    heads = [console.text(f"fitting.explain.column.{name}") for name in ("stage", "busy", "layers", "recompute")]
+    console.write_table(heads, rows, right=range(2))
+    console.write("")
+    if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
+        console.write(console.text("fitting.note.swap-hidden"))
+    if found.clock.runs:
+        for note in clock_notes(found.clock):
+            console.write(console.say(note))
+    if not found.clock.times:
+        console.write(console.text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs"))

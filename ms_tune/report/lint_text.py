@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
+from ms_tune.records import Record
 from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _WIDTH = 160  # longer lines are shown in part
 _BEFORE = 40  # how much of a long line is shown before the place
 
 
-class _Label(NamedTuple):
+class _Label(Record):
     span: Location
     mark: str
     text: str

@@ -1,27 +1,243 @@
-"""The report of ``memory`` about a trace for the browser."""
+"""The report of `memory` for the browser: one file that works off line, for traces, snapshots and comparisons alike.
+
+Its content security policy allows the file's own scripts and styles, by their hashes, and nothing else: no network, no
+inline handlers. All data is in JSON islands, which are no scripts; all texts are in both languages. Blocks are columns of
+small numbers (differences, codes) in JSON, compressed and in base64, which the page unpacks with ``DecompressionStream``.
+Scope paths repeat their beginnings ten thousand times, so that they are stored as a tree.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ms_tune.report.memory_bands import bands_of
-from ms_tune.report.memory_html_blocks import packed_blocks
-from ms_tune.report.memory_html_page import POINTS, both, document
+import numpy as np
+
+from ms_tune.encode import json_text
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE, Coded
+from ms_tune.report.memory_curve import bands_of
 from ms_tune.report.memory_json import phase_name
 from ms_tune.report.memory_words import by_name
-from ms_tune.text import Language, msg
+from ms_tune.text import Language, Message, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit
+from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.groups import BlockGroup
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.footprint.breakdown import BlockGroup
     from ms_tune.footprint.remedies import MemoryRemedy
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.footprint.result import MemoryReport, RankReport
+    from ms_tune.memory.diff import Comparison, RankComparison
+    from ms_tune.readers.memory_block import Frame
     from ms_tune.verdict.outcome import Verdict
 
+_LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
+_SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
+_SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
+
+POINTS = 6000  # of a curve
+MOST_BLOCKS = 150_000
+_LEVEL = 6
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; the blocks of 32 ranks would be more than a browser should open
 _TOP = 100
+
+
+def memory_page(title: str, data: Mapping[str, object], language: Language, further: str = "") -> str:
+    """The page.
+
+    Args:
+        title: What it is about.
+        data: What its scripts show; texts and versions are added.
+        language: The language that it starts in.
+        further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
+    """
+    import jinja2  # noqa: PLC0415 - an optional dependency, imported late
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    script = "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS)
+    library, library_style = (
+        _read_asset("_vendor/uplot", "uPlot.iife.min.js"),
+        _read_asset("_vendor/uplot", "uPlot.min.css"),
+    )
+    style = _read_asset("templates", "memory.css")
+    common = {"version": __version__, "source": title, "language": language.value, "languages": _LANGUAGES}
+    return environment.from_string(_read_asset("templates", "memory.html")).render(
+        title=title,
+        language=language.value,
+        policy=_content_policy((library, script), (library_style, style)),
+        library=_mark_safe(library),
+        script=_mark_safe(script),
+        library_style=_mark_safe(library_style),
+        style=_mark_safe(style),
+        further=_mark_safe(further),
+        data=_mark_safe(_json_island({"texts": page_texts(), **common, **data})),
+    )
+
+
+@cache
+def _read_asset(folder: str, name: str) -> str:
+    package = files("ms_tune")
+    for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
+        package = package.joinpath(part)
+    return package.joinpath(name).read_text(encoding="utf-8")
+
+
+def _mark_safe(text: str) -> object:
+    """Text that is not to be escaped: our own assets, and JSON that is escaped already."""
+    import markupsafe  # noqa: PLC0415 - comes with Jinja2
+
+    return markupsafe.Markup(text)  # noqa: S704 - nothing of the user's but the escaped JSON
+
+
+def _content_policy(scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
+    def hashes(texts: tuple[str, ...]) -> str:
+        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts)
+
+    return f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; base-uri 'none'; form-action 'none'"
+
+
+def _json_island(value: object) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    text = json_text(value)
+    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
+        text = text.replace(character, escape)
+    return text.replace("\u2029", "\\u2029")
+
+
+def page_texts() -> dict[str, dict[str, str]]:
+    """All texts that the page may need, by the names that its scripts use."""
+    names = [name.partition(".")[2] for name in texts_of("memory_html")]
+    texts = {name: lookup(f"memory_html.{name}") for name in names}
+    texts |= {name.partition(".")[2]: text for name, text in texts_of("memory").items() if name.startswith(_SHARED)}
+    return {name: text._asdict() for name, text in texts.items()}
+
+
+def both_languages(message: Message) -> dict[str, str]:
+    """A message in both languages."""
+    return {language.value: render(message, language) for language in Language}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageBlocks:
+    """Blocks for the page, ordered by when they are allocated."""
+
+    start: NDArray[np.int64]  # when each is allocated
+    end: NDArray[np.int64]  # when it is released, or `ms_tune.readers.memory_block.NEVER_FREED`
+    last: NDArray[np.int64]  # when it is used last; `ms_tune.readers.table.NONE` if nobody knows
+    size: NDArray[np.int64]  # bytes
+    address: NDArray[np.uint64]
+    content: NDArray[np.int64]  # what it holds, as a place in the page's contents
+    node: Coded[str]  # the scope path of what allocated it, with `/` between its parts
+    stack: Coded[tuple[Frame, ...]]  # the Python stack, outermost frame first
+    kind: Coded[str]  # what allocated it where the path tells no operator
+    tensor: Coded[str]  # what it is called
+    names: Mapping[int, str]  # parameters by place of the block
+
+
+def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
+    """The blocks that take part in the curve, packed, and how many of them; of very many the most telling ones."""
+    table, rows = rank.table, rank.curve.rows
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
+    tensors = [rank.tensor_of(row) for row in rows.tolist()]
+    known = {text: place for place, text in enumerate(dict.fromkeys(tensors))}
+    names = rank.contents.names
+    blocks = PageBlocks(
+        start=table.start[rows],
+        end=table.end[rows],
+        last=table.last_user[rows],
+        size=table.size[rows],
+        address=table.address[rows],
+        content=rank.contents.codes[rows].astype(np.int64),
+        node=replace(table.node, codes=table.node.codes[rows]),
+        stack=replace(table.stack, codes=table.stack.codes[rows]),
+        kind=replace(table.kind, codes=table.kind.codes[rows]),
+        tensor=Coded(np.array([known[text] for text in tensors], np.int32), tuple(known)),
+        names={place: names[row] for place, row in enumerate(rows.tolist()) if row in names},
+    )
+    return pack_blocks(blocks), len(rows)
+
+
+def pack_blocks(blocks: PageBlocks) -> str:
+    """Blocks as the page unpacks them."""
+    text = json_text(_block_columns(blocks))
+    data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def most_telling(
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], moment: int
+) -> NDArray[np.int64]:
+    """Places of all blocks, or of those with the largest size times life; and of whatever is alive at a moment."""
+    if len(start) <= MOST_BLOCKS:
+        return np.arange(len(start))
+    last = float(max(start.max(), np.max(end, initial=0, where=end != NEVER_FREED)))
+    weight = size * np.maximum(np.minimum(end.astype(np.float64), last) - start, 1)
+    weight[(start <= moment) & (moment < end)] = np.inf
+    return np.sort(np.argsort(-weight, kind="stable")[:MOST_BLOCKS])
+
+
+def _block_columns(blocks: PageBlocks) -> dict[str, object]:
+    start, end, last = blocks.start, blocks.end, blocks.last
+    sizes, size = np.unique(blocks.size, return_inverse=True)
+    node, nodes = _recode_used(blocks.node.codes, blocks.node.values)
+    stack, stacks = _recode_used(blocks.stack.codes, blocks.stack.values)
+    kind, kinds = _recode_used(blocks.kind.codes, blocks.kind.values)
+    frames = {frame: place for place, frame in enumerate(dict.fromkeys(frame for each in stacks for frame in each))}
+    tree, leaves = _path_tree(list(nodes))
+    base = int(blocks.address.min()) if len(blocks.address) else 0
+    offset = (blocks.address - np.uint64(base)).astype(np.int64)
+    unit = int(np.gcd.reduce(offset)) or 1 if len(offset) else 1
+    return {
+        "start": np.diff(start, prepend=0).tolist(),
+        "life": np.where(end == NEVER_FREED, -1, end - start).tolist(),
+        "last": np.where((last == NONE) | (last < start), -1, last - start).tolist(),
+        "sizes": sizes.tolist(),
+        "size": size.reshape(-1).tolist(),
+        "content": blocks.content.tolist(),
+        "node": node,
+        "tree": tree,
+        "leaf": leaves,
+        "stack": stack,
+        "stacks": [[frames[frame] for frame in each] for each in stacks],
+        "frames": [[frame.file, frame.line, frame.function] for frame in frames],
+        "kind": kind,
+        "kinds": list(kinds),
+        "tensor": blocks.tensor.codes.tolist(),
+        "tensors": list(blocks.tensor.values),
+        "names": dict(blocks.names),
+        "base": str(base),
+        "unit": unit,
+        "offset": (offset // unit).tolist(),
+    }
+
+
+def _recode_used(codes: NDArray[np.int32], values: tuple[object, ...]) -> tuple[list[int], list]:  # type: ignore[type-arg]
+    used, again = np.unique(codes, return_inverse=True)
+    return again.reshape(-1).tolist(), [values[code] for code in used.tolist()]
+
+
+def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
+    """Parts of paths as [parent, name], where parents come first and the first ones have -1; and each path's last."""
+    known: dict[tuple[int, str], int] = {}
+    leaves = []
+    for path in paths:
+        at = -1
+        for part in path.split("/"):
+            at = known.setdefault((at, part), len(known))
+        leaves.append(at)
+    return [[parent, name] for parent, name in known], leaves
 
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
@@ -33,26 +249,27 @@ def report_html(report: MemoryReport, comparison: Comparison | None, language: L
         language: The language that the page starts in.
         further: A section of HTML before that of theory. Its texts are elements with ``data-en`` and ``data-zh``.
     """
-    return document(str(report.source), _page(report, comparison), language, further)
+    return memory_page(str(report.source), _page_data(report, comparison), language, further)
 
 
-def _page(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
+def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
     by_peak = sorted(report.ranks, key=lambda rank: -rank.curve.peak_bytes)[:_MOST_WITH_BLOCKS]
     ranks = [
-        _rank(rank, stage, with_blocks=rank in by_peak) for rank, stage in zip(report.ranks, report.stages, strict=True)
+        _rank_data(rank, stage, with_blocks=rank in by_peak)
+        for rank, stage in zip(report.ranks, report.stages, strict=True)
     ]
     return {
         "contents": [content.value for content in report.worst.peak.contents],
         "ranks": ranks,
         "worst": report.ranks.index(report.worst),
-        "findings": [_finding(finding) for finding in report.all_findings],
-        "comparison": [_pair(pair) for pair in comparison.ranks] if comparison else None,
+        "findings": [_finding_data(finding) for finding in report.all_findings],
+        "comparison": [_pair_data(pair) for pair in comparison.ranks] if comparison else None,
     }
 
 
-def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str, object]:
+def _rank_data(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str, object]:
     bands = bands_of(rank, POINTS)
-    packed, count = packed_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
+    packed, count = pack_rank_blocks(rank) if with_blocks and len(rank.curve.rows) else (None, 0)
     lives = rank.lifetimes
     return {
         "rank": rank.rank,
@@ -63,16 +280,16 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
         "peakTick": rank.curve.peak_tick,
         "footprint": rank.curve.footprint_bytes,
         "limit": rank.limit_bytes,
-        "verdict": _verdict(rank.verdict),
+        "verdict": _verdict_data(rank.verdict),
         "steps": list(rank.steps.ends),
         "spans": [[phase_name(span.phase), span.start, span.end] for span in rank.spans],
         "bands": {"tick": bands.tick, "used": bands.used, "footprint": bands.footprint},
         "contents": by_name(rank.peak.contents),
-        "layers": [_group(group) for group in rank.peak.layers[:_TOP]],
-        "parameters": [_group(group) for group in rank.peak.parameters[:_TOP]],
+        "layers": [_group_data(group) for group in rank.peak.layers[:_TOP]],
+        "parameters": [_group_data(group) for group in rank.peak.parameters[:_TOP]],
         "activations": [[layer.layer, layer.bytes, layer.count] for layer in rank.activations],
-        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held],
-        "remedies": [_remedy(remedy) for remedy in rank.remedies],
+        "held": [[phase_name(held.phase), held.content.value, held.bytes] for held in rank.held_at_peak],
+        "remedies": [_remedy_data(remedy) for remedy in rank.remedies],
         "promptPeak": lives.peak_if_prompt,
         "neverFreed": lives.never_freed_bytes,
         "stepBytes": list(lives.step_bytes),
@@ -84,7 +301,7 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
             "states": [[each.content.value, each.measured, each.expected, each.shards] for each in rank.theory.states],
         },
         "late": [
-            [waste.content.value, waste.operator, waste.where, waste.count, waste.bytes, waste.byte_ticks]
+            [waste.content.value, waste.operator, waste.location, waste.count, waste.bytes, waste.byte_ticks]
             for waste in lives.late
         ],
         "blocks": packed,
@@ -93,45 +310,44 @@ def _rank(rank: RankReport, stage: int | None, *, with_blocks: bool) -> dict[str
     }
 
 
-def _remedy(remedy: MemoryRemedy) -> dict[str, object]:
+def _remedy_data(remedy: MemoryRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
         "after": remedy.peak_after,
-        "title": {language.value: remedy.title(language) for language in Language},
-        "price": {language.value: remedy.price(language) for language in Language},
-        "how": {language.value: remedy.how(language) for language in Language},
+        "title": {language.value: remedy.title_text(language) for language in Language},
+        "price": {language.value: remedy.price_text(language) for language in Language},
+        "how": {language.value: remedy.how_text(language) for language in Language},
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, object]:
-    """The verdict in both languages: one word, the sentence, and what it was made of."""
+def _verdict_data(verdict: Verdict) -> dict[str, object]:
     lines = [verdict.sentence, *verdict.grounds]
     name = verdict.outcome.value if verdict.outcome else "none"
     return {
         "kind": _KINDS[verdict.outcome],
-        "word": both(msg(f"verdict.word.{name}")),
-        "lines": [both(line) for line in lines],
+        "word": both_languages(msg(f"verdict.word.{name}")),
+        "lines": [both_languages(line) for line in lines],
     }
 
 
-def _group(group: BlockGroup) -> list[object]:
+def _group_data(group: BlockGroup) -> list[object]:
     return [group.key, group.bytes, group.count, by_name(group.contents)]
 
 
-def _finding(finding: MemoryFinding) -> dict[str, object]:
+def _finding_data(finding: Diagnostic) -> dict[str, object]:
     return {
-        "id": finding.check.id,
-        "severity": finding.check.severity.value,
+        "id": finding.id,
+        "severity": finding.severity.value,
         "rank": finding.rank,
         "bytes": finding.bytes,
-        "title": {language.value: finding.title(language) for language in Language},
-        "message": {language.value: finding.message(language) for language in Language},
-        "help": {language.value: finding.help(language) for language in Language},
-        "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in finding.stack],
+        "title": both_languages(finding.title) if finding.title else None,
+        "message": both_languages(finding.message),
+        "help": both_languages(finding.help) if finding.help else None,
+        "stack": [f"{file}:{line} {function}" for file, line, function in finding.stack],
     }
 
 
-def _pair(pair: RankComparison) -> dict[str, object]:
+def _pair_data(pair: RankComparison) -> dict[str, object]:
     before = bands_of(pair.before, POINTS // 4)
     total = [sum(values) for values in zip(*before.used.values(), strict=True)]
     return {
@@ -142,7 +358,7 @@ def _pair(pair: RankComparison) -> dict[str, object]:
         "after": pair.after.curve.peak_bytes,
         "curve": {"tick": before.tick, "used": total},
         "changes": [
-            [change.operator, change.where, change.content.value, change.before, change.after]
+            [change.operator, change.location, change.content.value, change.before, change.after]
             for change in pair.changes[: 5 * _TOP]
         ],
     }

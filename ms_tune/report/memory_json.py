@@ -1,19 +1,32 @@
-"""The result of ``memory`` as one JSON object; sizes are bytes. docs/memory.md describes every key."""
+"""The results of `memory` and its sub-commands as JSON; sizes are bytes. docs/memory.md describes every key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH
 from ms_tune.report.memory_words import by_name
 from ms_tune.report.verdict import verdict_json
+from ms_tune.text import Language
+from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.groups import BlockGroup, PeakBreakdown
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.footprint.breakdown import BlockGroup, PeakBreakdown
     from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison
+    from ms_tune.footprint.remedies import Method
+    from ms_tune.footprint.result import MemoryReport, RankReport
+    from ms_tune.memory.diff import Comparison
+    from ms_tune.memory.what_if import WhatIfReport
+    from ms_tune.pools.scenarios import Scenario
+    from ms_tune.pools.settings import Inferred
+    from ms_tune.pools.what_if import ReplayOutcome
+    from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
+    from ms_tune.verdict.outcome import Verdict
 
 VERSION = 1
 
@@ -24,19 +37,23 @@ def report_json(report: MemoryReport, console: Console, top: int) -> dict[str, o
     return {
         "version": VERSION,
         "source": str(report.source),
-        **_rank(worst, top, console.language),
+        **_rank_json(worst, top, console.language),
         **verdict_json(worst.verdict, console),
-        "findings": [_finding(finding, console) for finding in report.all_findings],
+        "findings": [
+            _finding_json(finding, console)
+            | {"stack": [f"{file}:{line}:{function}" for file, line, function in finding.stack]}
+            for finding in report.all_findings
+        ],
         "ranks": [
-            _short(rank, stage)
+            _short_json(rank, stage)
             | verdict_json(rank.verdict, console)
-            | {"findings": [finding.check.name for finding in rank.findings]}
+            | {"findings": [finding.name for finding in rank.findings]}
             for rank, stage in zip(report.ranks, report.stages, strict=True)
         ],
     }
 
 
-def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
+def _short_json(rank: RankReport, stage: int | None) -> dict[str, object]:
     return {
         "rank": rank.rank,
         "stage": stage,
@@ -48,7 +65,7 @@ def _short(rank: RankReport, stage: int | None) -> dict[str, object]:
     }
 
 
-def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
+def _rank_json(rank: RankReport, top: int, language: Language) -> dict[str, object]:
     joined = rank.join
     return {
         "rank": rank.rank,
@@ -57,12 +74,12 @@ def _rank(rank: RankReport, top: int, language: Language) -> dict[str, object]:
         "peak_tick": rank.curve.peak_tick,
         "footprint_bytes": rank.curve.footprint_bytes,
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
-        **_rows(rank),
+        **_rows_json(rank),
         "curve_mismatches": len(rank.curve.mismatches),
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
         "categories_at_peak": by_name(rank.peak.contents),
-        **_life(rank),
+        **_lifetimes_json(rank),
         "steps": len(rank.steps.ends),
         "step_ends": list(rank.steps.ends),
         "step_bytes": list(rank.lifetimes.step_bytes),
@@ -104,18 +121,19 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
         "remedies": [
             {
                 "name": remedy.method.name,
-                "title": remedy.title(language),
+                "title": remedy.title_text(language),
                 "bytes_freed": remedy.bytes_freed,
                 "peak_after_bytes": remedy.peak_after,
-                "price": remedy.price(language),
-                "how": remedy.how(language),
-                "how_by_dialect": remedy.method.written(language),
+                "price": remedy.price_text(language),
+                "how": remedy.how_text(language),
+                "how_by_dialect": remedy.method.texts_by_dialect(language),
                 "next": remedy.method.command,
             }
             for remedy in rank.remedies
         ],
         "held_at_peak": [
-            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes} for held in rank.held
+            {"phase": phase_name(held.phase), "category": held.content.value, "bytes": held.bytes}
+            for held in rank.held_at_peak
         ],
         "highest": [
             {
@@ -123,7 +141,9 @@ def remedies_json(rank: RankReport, language: Language) -> dict[str, object]:
                 "tick": moment.tick,
                 "bytes": moment.bytes,
                 "dead_bytes": moment.dead_bytes,
-                "dead": [{"operator": dead.operator, "where": dead.where, "bytes": dead.bytes} for dead in moment.dead],
+                "dead": [
+                    {"operator": dead.operator, "where": dead.location, "bytes": dead.bytes} for dead in moment.dead
+                ],
             }
             for moment in rank.moments
         ],
@@ -135,8 +155,7 @@ def phase_name(phase: Phase | None) -> str:
     return phase.value if phase is not None else "unknown"
 
 
-def _rows(rank: RankReport) -> dict[str, object]:
-    """How much of the trace was read, and what was not."""
+def _rows_json(rank: RankReport) -> dict[str, object]:
     return {
         "rows": len(rank.table) + rank.host_rows,
         "host_rows": rank.host_rows,
@@ -144,15 +163,15 @@ def _rows(rank: RankReport) -> dict[str, object]:
         "rows_dropped": rank.table.dropped_count,
         "dropped": [
             {"file": file, "line": row.line, "reason": row.reason.id}
-            for file, (_, rows) in rank.refused().items()
+            for file, (_, rows) in rank.refused_rows().items()
             for row in rows
         ],
-        "dropped_by_file": {file: count for file, (count, _) in rank.refused().items()},
+        "dropped_by_file": {file: count for file, (count, _) in rank.refused_rows().items()},
         "truncated": rank.table.truncated,
     }
 
 
-def _life(rank: RankReport) -> dict[str, object]:
+def _lifetimes_json(rank: RankReport) -> dict[str, object]:
     lives = rank.lifetimes
     return {
         "late_free_bytes_ticks": lives.late_free_bytes_ticks,
@@ -162,7 +181,7 @@ def _life(rank: RankReport) -> dict[str, object]:
         "late_frees": [
             {
                 "operator": waste.operator,
-                "where": waste.where,
+                "where": waste.location,
                 "category": waste.content.value,
                 "count": waste.count,
                 "bytes": waste.bytes,
@@ -173,7 +192,7 @@ def _life(rank: RankReport) -> dict[str, object]:
         "growth": [
             {
                 "operator": growth.operator,
-                "where": growth.where,
+                "where": growth.location,
                 "category": growth.content.value,
                 "bytes_per_step": growth.bytes_per_step,
                 "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in growth.stack],
@@ -193,20 +212,20 @@ def breakdown_json(parts: PeakBreakdown, top: int) -> dict[str, object]:
                 "bytes": holder.bytes,
                 "count": holder.count,
                 "operator": holder.operator,
-                "where": holder.where,
+                "where": holder.location,
                 "category": holder.content.value,
                 "tensor": holder.tensor or None,
             }
             for holder in parts.holders[:top]
         ],
-        "by_parameter": [_group(group) for group in parts.parameters[:top]],
-        "by_operator": [_group(group) for group in parts.operators[:top]],
-        "by_line": [_group(group) for group in parts.lines[:top]],
-        "by_layer": [_group(group) for group in parts.layers[:top]],
+        "by_parameter": [_group_json(group) for group in parts.parameters[:top]],
+        "by_operator": [_group_json(group) for group in parts.operators[:top]],
+        "by_line": [_group_json(group) for group in parts.lines[:top]],
+        "by_layer": [_group_json(group) for group in parts.layers[:top]],
     }
 
 
-def _group(group: BlockGroup) -> dict[str, object]:
+def _group_json(group: BlockGroup) -> dict[str, object]:
     return {
         "key": group.key,
         "bytes": group.bytes,
@@ -215,16 +234,15 @@ def _group(group: BlockGroup) -> dict[str, object]:
     }
 
 
-def _finding(finding: MemoryFinding, console: Console) -> dict[str, object]:
+def _finding_json(finding: Diagnostic, console: Console) -> dict[str, object]:
     return {
-        "id": finding.check.id,
-        "name": finding.check.name,
-        "severity": finding.check.severity.value,
+        "id": finding.id,
+        "name": finding.name,
+        "severity": finding.severity.value,
         "rank": finding.rank,
         "bytes": finding.bytes,
-        "message": finding.message(console.language),
-        "help": finding.help(console.language),
-        "stack": [f"{frame.file}:{frame.line}:{frame.function}" for frame in finding.stack],
+        "message": console.say(finding.message),
+        "help": console.say(finding.help) if finding.help else None,
     }
 
 
@@ -237,16 +255,16 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
                 "rank": pair.after.rank,
                 "before_bytes": pair.before.curve.peak_bytes,
                 "after_bytes": pair.after.curve.peak_bytes,
-                "change_bytes": pair.bytes,
+                "change_bytes": pair.change_bytes,
                 "categories": by_name(pair.contents),
                 "changes": [
                     {
                         "operator": change.operator,
-                        "where": change.where,
+                        "where": change.location,
                         "category": change.content.value,
                         "before_bytes": change.before,
                         "after_bytes": change.after,
-                        "change_bytes": change.bytes,
+                        "change_bytes": change.change_bytes,
                         "before_count": change.count_before,
                         "after_count": change.count_after,
                     }
@@ -257,4 +275,160 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         ],
         "only_before": list(comparison.only_before),
         "only_after": list(comparison.only_after),
+    }
+
+
+def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path, console: Console) -> dict[str, object]:
+    """The object that ``ms-tune memory LOG --json`` prints: what a log tells of memory that ran out."""
+    place = 0 if console.language is Language.EN else 1
+    return {
+        "version": VERSION,
+        "kind": "out-of-memory",
+        "source": str(source),
+        "framework": failure.framework,
+        "line": failure.line,
+        "wanted_bytes": failure.wanted,
+        "limit_bytes": failure.limit,
+        "free_bytes": failure.free,
+        "used_bytes": failure.used,
+        "held_bytes": failure.held,
+        "cause": failure.likely_cause,
+        "short_bytes": failure.short_bytes,
+        "operator": failure.operator or None,
+        "where": failure.where or None,
+        "remedies": [
+            {
+                "name": method.name,
+                "title": method.title[place],
+                "bytes_freed": None,
+                "peak_after_bytes": None,
+                "price": method.price[place],
+                "how": how,
+            }
+            for method, how in methods_after(failure, first, console)
+        ],
+        "how_to_trace": console.text(trace_text(failure)),
+    }
+
+
+def methods_after(failure: MemoryFailure, first: Sequence[Method], console: Console) -> list[tuple[Method, str]]:
+    """The methods that the framework of a failure has a way to do, and how."""
+    dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
+    found = [(method, method.how_text(dialects, console.language)) for method in first]
+    return [(method, how) for method, how in found if how]
+
+
+def trace_text(failure: MemoryFailure) -> str:
+    """The id of the text that says how to make a trace of such a run."""
+    return "oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore"
+
+
+def what_if_json(report: WhatIfReport, console: Console) -> dict[str, object]:
+    """The object that the command prints."""
+    result = report.result
+    inferred, wrong = result.inferred, result.inferred.mismatches
+    return {
+        "version": 1,
+        "rank": report.rank,
+        "pool": result.pool,
+        "rows": report.allocation_count,
+        "limit_by": report.limit_by,
+        **verdict_json(report.verdict, console),
+        "recorded": _outcome_json(result.recorded_outcome, report),
+        "settings": [{"setting": outcome.name, **_outcome_json(outcome, report)} for outcome in result.outcomes[1:]],
+        "inferred_settings": _settings_json(inferred),
+        "mismatches": {"address": wrong.address, "used": wrong.used, "actual": wrong.actual},
+        "first_difference": inferred.first_difference,
+        "best": _best_json(result.best, report),
+        "best_without_vmm": _best_json(result.best_without_vmm, report),
+        "causes": _causes_json(report),
+        "scenarios": [
+            _scenario_json(scenario) | _replay_verdict_json(verdict)
+            for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
+        ],
+        "findings": [_finding_json(report.finding, console)] if report.finding else [],
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, object]:
+    return {
+        "used_bytes": outcome.used,
+        "actual_bytes": outcome.actual,
+        "reserved_bytes": outcome.reserved,
+        **_replay_verdict_json(report.verdicts[report.result.outcomes.index(outcome)]),
+    }
+
+
+def _replay_verdict_json(verdict: Verdict | None) -> dict[str, object]:
+    """What is said about one replay; nulls where there is no verdict."""
+    found = verdict.outcome if verdict is not None else None
+    return {"fits": None if found is None else found is Fit.FITS, "verdict": None if found is None else found.value}
+
+
+def _settings_json(inferred: Inferred) -> dict[str, object]:
+    settings = inferred.settings
+    return {
+        "set_memory": settings.init is not None,
+        "init_size_bytes": settings.init,
+        "increase_size_bytes": settings.increase,
+        "max_size_bytes": settings.total,
+        "small_pool": settings.small_pool,
+        "vmm": settings.vmm.value == "on",
+        "older_pool": inferred.older,
+        "empty_cache_calls": len(inferred.work.releases),
+        "made_no_difference": list(inferred.undecided),
+    }
+
+
+def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str, object] | None:
+    if outcome is None:
+        return None
+    lines = outcome.setting_lines
+    places = {"script": lines.script, "config": lines.config, "environment": lines.environment}
+    return {"setting": outcome.name, **_outcome_json(outcome, report), **places}
+
+
+def _scenario_json(scenario: Scenario) -> dict[str, object]:
+    change = scenario.change
+    return {
+        "scenario": change.name,
+        "subject": change.subject,
+        "parts": change.parts,
+        "changed_rows": change.changed,
+        "used_bytes": scenario.used,
+        "actual_bytes": scenario.actual,
+        "reserved_bytes": scenario.reserved,
+    }
+
+
+def _causes_json(report: WhatIfReport) -> dict[str, object]:
+    causes = report.result.causes
+    return {
+        "spilled_bytes": causes.spilled,
+        "untouched_bytes": causes.untouched,
+        "idle_at_peak_bytes": causes.idle_at_peak,
+        "growths": [
+            {
+                "row": growth.request,
+                "name": None if growth.request is None else report.names[growth.request],
+                "part": growth.part,
+                "unit_bytes": growth.unit_bytes,
+                "reserved_bytes": growth.reserved_bytes,
+                "request_bytes": growth.request_bytes,
+                "largest_hole_bytes": growth.largest_hole,
+                "free_bytes": growth.free_bytes,
+            }
+            for growth in causes.growths
+        ],
+        "units": [
+            {
+                "part": pin.unit.part,
+                "bytes": pin.unit.size,
+                "touched_bytes": pin.touched,
+                "live_at_peak_bytes": pin.live,
+                "held_by": None if pin.request is None else report.names[pin.request],
+            }
+            for pin in causes.pins
+        ],
     }

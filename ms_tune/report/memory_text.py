@@ -6,17 +6,27 @@ from typing import TYPE_CHECKING
 
 from ms_tune.report.console import pad, terminal_width
 from ms_tune.report.memory_curve import block_graph
-from ms_tune.report.memory_words import largest, near, or_dash, show_table, signed, size
+from ms_tune.report.memory_json import methods_after, trace_text
+from ms_tune.report.memory_words import (
+    largest_contents,
+    number_or_dash,
+    shorten_place,
+    show_table,
+    signed_text,
+    size_text,
+)
 from ms_tune.report.verdict import verdict_lines, word
 from ms_tune.text import Language
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.footprint.groups import LayerActivations, PeakBreakdown
-    from ms_tune.footprint.remedies import ContentBytes
-    from ms_tune.footprint.result import MemoryFinding, MemoryReport, RankReport
-    from ms_tune.memory.comparison import Comparison, RankComparison
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown
+    from ms_tune.footprint.remedies import ContentBytes, Method
+    from ms_tune.footprint.result import MemoryReport, RankReport
+    from ms_tune.memory.diff import Comparison, RankComparison
+    from ms_tune.readers.oom_log import MemoryFailure
     from ms_tune.report.console import Console
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
@@ -67,21 +77,27 @@ def _show_verdict(rank: RankReport, console: Console) -> None:
         in_phase = console.text("memory.show.in-phase", phase=console.text(f"memory.phase.{phase.value}"))
     console.write("")
     at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=in_phase)
-    _line(console, "peak", size(peak), at)
-    holes = {"free": size(rank.map.free_bytes), "hole": size(rank.map.largest_hole)}
+    _write_line(console, "peak", size_text(peak), at)
+    holes = {"free": size_text(rank.map.free_bytes), "hole": size_text(rank.map.largest_hole)}
     told = "holes" if footprint else "footprint-untold"
-    _line(console, "footprint", size(footprint) if footprint else "–", console.text(f"memory.show.{told}", **holes))
+    _write_line(
+        console, "footprint", size_text(footprint) if footprint else "–", console.text(f"memory.show.{told}", **holes)
+    )
     if rank.host_rows:
-        _line(console, "host", size(rank.host_bytes), console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"))
+        _write_line(
+            console,
+            "host",
+            size_text(rank.host_bytes),
+            console.text("memory.show.offloaded", rows=f"{rank.host_rows:,}"),
+        )
 
 
-def _line(console: Console, name: str, amount: str, note: str) -> None:
+def _write_line(console: Console, name: str, amount: str, note: str) -> None:
     console.write(f"{pad(console.text(f'memory.show.{name}'), _LABEL)}{amount:>12}   {note}")
 
 
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
-    """One line about what holds the peak, and the remedies by what they free."""
-    parts = [_held(held, console) for held in rank.held[:_HELD]]
+    parts = [_content_text(held, console) for held in rank.held_at_peak[:_HELD]]
     console.write("")
     comma = ", " if console.language is Language.EN else "，"
     console.write(console.text("remedies.held", parts=comma.join(parts)))
@@ -92,22 +108,22 @@ def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     console.write(console.text("remedies.title"))
     rows = [
         [
-            size(remedy.bytes_freed),
-            size(remedy.peak_after),
-            remedy.title(console.language),
-            remedy.price(console.language),
+            size_text(remedy.bytes_freed),
+            size_text(remedy.peak_after),
+            remedy.title_text(console.language),
+            remedy.price_text(console.language),
         ]
         for remedy in rank.remedies[:top]
     ]
     show_table(console, ["frees", "leaves", "remedy", "price"], rows)
     for remedy in rank.remedies[:_HELD]:
-        console.write(f"  {remedy.method.name}: {remedy.how(console.language)}")
+        console.write(f"  {remedy.method.name}: {remedy.how_text(console.language)}")
     console.write(console.text("remedies.next", command=rank.remedies[0].method.command))
 
 
-def _held(held: ContentBytes, console: Console) -> str:
+def _content_text(held: ContentBytes, console: Console) -> str:
     """Who allocated it is told only where something tells."""
-    content, amount = console.text(f"memory.content.{held.content.value}"), size(held.bytes)
+    content, amount = console.text(f"memory.content.{held.content.value}"), size_text(held.bytes)
     if held.phase is None:
         return f"{content} {amount}"
     phase = console.text(f"memory.phase.{held.phase.value}")
@@ -121,7 +137,7 @@ def _show_curve(rank: RankReport, console: Console) -> None:
     console.write(console.text("memory.show.curve", ticks=f"{ticks:,}"))
     lines = block_graph(rank.curve, width, _CURVE_LINES, rank.steps.ends)
     for number, line in enumerate(lines):
-        label = size(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
+        label = size_text(rank.curve.peak_bytes) if not number else "0" if number == len(lines) - 1 else ""
         console.write(f"{label:>12} {line}".rstrip())
 
 
@@ -133,7 +149,7 @@ def _show_contents(parts: PeakBreakdown, console: Console) -> None:
         share = amount / total if total else 0
         label = console.text(f"memory.content.{content.value}")
         bar = "█" * round(share * _BAR)
-        console.write(f"  {pad(label, _LABEL)}{size(amount):>12} {share:>6.1%}  {bar}".rstrip())
+        console.write(f"  {pad(label, _LABEL)}{size_text(amount):>12} {share:>6.1%}  {bar}".rstrip())
 
 
 def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -143,18 +159,26 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
     for holder in parts.holders[:top]:
         what = console.text(f"memory.content.{holder.content.value}")
         tensor = [holder.tensor] if with_tensors else []
-        rows.append([size(holder.bytes), str(holder.count), what, holder.operator or "–", *tensor, near(holder.where)])
+        rows.append(
+            [
+                size_text(holder.bytes),
+                str(holder.count),
+                what,
+                holder.operator or "–",
+                *tensor,
+                shorten_place(holder.location),
+            ]
+        )
     console.write("")
     console.write(console.text("memory.show.largest"))
     show_table(console, columns, rows)
     rest = parts.holders[top:]
     if rest:
-        more = size(sum(holder.bytes for holder in rest))
+        more = size_text(sum(holder.bytes for holder in rest))
         console.write(console.text("memory.show.more", count=len(rest), size=more))
 
 
 def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) -> None:
-    """The memory by ``layers`` or ``parameters``."""
     groups = parts.layers if name == "layers" else parts.parameters
     if not any(group.key for group in groups):
         return
@@ -164,11 +188,11 @@ def _show_groups(name: str, parts: PeakBreakdown, console: Console, top: int) ->
         key = group.key or console.text("memory.outside")
         rows.append(
             [
-                size(group.bytes),
+                size_text(group.bytes),
                 f"{group.bytes / total:.1%}",
                 str(group.count),
                 key,
-                largest(group.contents, 2, console),
+                largest_contents(group.contents, 2, console),
             ]
         )
     console.write("")
@@ -182,7 +206,7 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     console.write("")
     console.write(console.text("memory.show.activations"))
     rows = [
-        (_alike(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
+        (_layers_text(run, console), sum(each.bytes for each in run), sum(each.count for each in run))
         for run in rank.alike_layers()
     ]
     shown = sorted(rows, key=lambda row: -row[1])[:top]
@@ -191,26 +215,28 @@ def _show_activations(rank: RankReport, console: Console, top: int) -> None:
     if rest:
         others = console.text("memory.show.other-layers", count=len(rest))
         rows.append((others, sum(amount for _, amount, _ in rest), sum(count for _, _, count in rest)))
-    show_table(console, ["size", "count", "layer"], [[size(amount), str(count), name] for name, amount, count in rows])
+    show_table(
+        console, ["size", "count", "layer"], [[size_text(amount), str(count), name] for name, amount, count in rows]
+    )
 
 
-def _alike(run: Sequence[LayerActivations], console: Console) -> str:
+def _layers_text(run: Sequence[LayerActivations], console: Console) -> str:
     first, last = run[0].layer, run[-1].layer
     if len(run) == 1:
         return first or console.text("memory.outside")
-    return console.text("memory.show.alike", first=first, last=last, count=len(run), each=size(run[0].bytes))
+    return console.text("memory.show.alike", first=first, last=last, count=len(run), each=size_text(run[0].bytes))
 
 
 def _show_theory(rank: RankReport, console: Console) -> None:
     theory, padding = rank.theory, rank.padding_at_peak()
     console.write("")
     if theory.states:
-        console.write(console.text("memory.show.theory", weights=size(theory.weights), count=theory.parameters))
+        console.write(console.text("memory.show.theory", weights=size_text(theory.weights), count=theory.parameters))
         rows = [
             [
                 console.text(f"memory.content.{each.content.value}"),
-                size(each.measured),
-                size(each.expected),
+                size_text(each.measured),
+                size_text(each.expected),
                 f"{each.measured / each.expected:.2f}" if each.expected else "–",
                 console.text("memory.show.shards", count=each.shards) if each.shards else "",
             ]
@@ -218,7 +244,7 @@ def _show_theory(rank: RankReport, console: Console) -> None:
         ]
         show_table(console, ["content", "size", "theory", "ratio", "remark"], rows)
     if padding is not None:
-        console.write(console.text("memory.show.padding", size=size(padding)))
+        console.write(console.text("memory.show.padding", size=size_text(padding)))
 
 
 def _show_ranks(report: MemoryReport, console: Console) -> None:
@@ -226,29 +252,33 @@ def _show_ranks(report: MemoryReport, console: Console) -> None:
     console.write(console.text("memory.show.ranks"))
     rows = []
     for rank, stage in zip(report.ranks, report.stages, strict=True):
-        what = largest(rank.peak.contents, 3, console)
-        peak, footprint = size(rank.curve.peak_bytes), size(rank.curve.footprint_bytes)
-        rows.append([or_dash(rank.rank), or_dash(stage), peak, footprint, word(rank.verdict, console), what])
+        what = largest_contents(rank.peak.contents, 3, console)
+        peak, footprint = size_text(rank.curve.peak_bytes), size_text(rank.curve.footprint_bytes)
+        rows.append(
+            [number_or_dash(rank.rank), number_or_dash(stage), peak, footprint, word(rank.verdict, console), what]
+        )
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
 
 
-def _show_findings(findings: Sequence[MemoryFinding], console: Console) -> None:
+def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:
     console.write("")
     if not findings:
         console.write(console.text("memory.show.nothing-found"))
         return
     console.write(console.text("memory.show.findings"))
     for finding in findings:
-        severity = finding.check.severity.value
+        severity = finding.severity.value
         label = console.paint(console.text(f"memory.severity.{severity}"), _COLOURS[severity])
         where = f" (rank {finding.rank})" if finding.rank is not None else ""
-        console.write(f"  {label}[{finding.check.id}] {finding.title(console.language)}{where}")
-        console.write(f"    {finding.message(console.language)}")
+        title = console.say(finding.title) if finding.title else finding.name
+        console.write(f"  {label}[{finding.id}] {title}{where}")
+        console.write(f"    {console.say(finding.message)}")
         if finding.stack:
             console.write(f"    {console.text('memory.show.allocated-by')}")
-            for frame in finding.stack[-_FRAMES:]:
-                console.write(f"      {frame.file}:{frame.line} {frame.function}")
-        console.write(f"    {console.text('memory.show.do', help=finding.help(console.language))}")
+            for file, line, function in finding.stack[-_FRAMES:]:
+                console.write(f"      {file}:{line} {function}")
+        if finding.help:
+            console.write(f"    {console.text('memory.show.do', help=finding.help)}")
 
 
 def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
@@ -257,31 +287,58 @@ def show_comparison(comparison: Comparison, console: Console, top: int) -> None:
         _show_pair(pair, console, top)
     missing = (*comparison.only_before, *comparison.only_after)
     if missing:
-        console.write(console.text("memory.diff.only", ranks=", ".join(or_dash(rank) for rank in missing)))
+        console.write(console.text("memory.diff.only", ranks=", ".join(number_or_dash(rank) for rank in missing)))
     if not comparison.ranks:
         console.write(console.text("memory.diff.none"))
 
 
 def _show_pair(pair: RankComparison, console: Console, top: int) -> None:
-    before, after = size(pair.before.curve.peak_bytes), size(pair.after.curve.peak_bytes)
-    rank = or_dash(pair.after.rank)
-    console.write(console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed(pair.bytes)))
+    before, after = size_text(pair.before.curve.peak_bytes), size_text(pair.after.curve.peak_bytes)
+    rank = number_or_dash(pair.after.rank)
+    console.write(
+        console.text("memory.diff.title", rank=rank, before=before, after=after, change=signed_text(pair.change_bytes))
+    )
     if not pair.changes:
         console.write(console.text("memory.diff.same"))
         return
     for content, amount in pair.contents.items():
         if amount:
-            console.write(f"  {pad(console.text(f'memory.content.{content.value}'), _LABEL)}{signed(amount):>13}")
+            console.write(f"  {pad(console.text(f'memory.content.{content.value}'), _LABEL)}{signed_text(amount):>13}")
     rows = [
         [
-            signed(change.bytes),
-            size(change.before),
-            size(change.after),
+            signed_text(change.change_bytes),
+            size_text(change.before),
+            size_text(change.after),
             console.text(f"memory.content.{change.content.value}"),
             change.operator or "–",
-            near(change.where),
+            shorten_place(change.location),
         ]
         for change in pair.changes[:top]
     ]
     show_table(console, ["change", "before", "after", "content", "operator", "where"], rows)
     console.write("")
+
+
+def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console) -> None:
+    """What a log tells of memory that ran out: what was asked, what was free, why, where, and what to do first."""
+    wanted = size_text(failure.wanted) if failure.wanted is not None else console.text("oom.untold")
+    console.write(console.text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line))
+    console.write(console.text(f"oom.cause.{failure.likely_cause}"))
+    console.write("")
+    for name in ("wanted", "free", "used", "held", "limit"):
+        amount = getattr(failure, name)
+        if amount is not None:
+            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}{size_text(amount):>12}")
+    if failure.short_bytes:
+        console.write(console.text("oom.short", size=size_text(failure.short_bytes)))
+    for name in ("operator", "where"):
+        if getattr(failure, name):
+            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
+    console.write("")
+    console.write(console.text("oom.remedies"))
+    if failure.likely_cause == "fragments":
+        console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
+    place = 0 if console.language is Language.EN else 1
+    for method, how in methods_after(failure, first, console):
+        console.write(f"  {method.title[place]}: {how}")
+    console.write(console.text(trace_text(failure)))

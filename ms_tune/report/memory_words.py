@@ -30,32 +30,32 @@ def by_name(contents: Mapping[MemoryCategory, int]) -> dict[str, int]:
     return {content.value: amount for content, amount in contents.items()}
 
 
-def largest(contents: Mapping[MemoryCategory, int], most: int, console: Console) -> str:
+def largest_contents(contents: Mapping[MemoryCategory, int], most: int, console: Console) -> str:
     """What takes most, with its bytes."""
     found = sorted(contents.items(), key=lambda item: -item[1])[:most]
     return console.listed(
-        f"{console.text(f'memory.content.{content.value}')} {size(amount)}" for content, amount in found
+        f"{console.text(f'memory.content.{content.value}')} {size_text(amount)}" for content, amount in found
     )
 
 
-def or_dash(value: int | None) -> str:
+def number_or_dash(value: int | None) -> str:
     """A number, or a dash where there is none."""
     return "–" if value is None else str(value)
 
 
-def size(amount: int) -> str:
+def size_text(amount: int) -> str:
     """Bytes as a person reads them."""
     if 0 < amount < MIB // 10:
         return f"{amount / KIB:,.1f} KiB"
     return gib(amount) if amount >= GIB else mib(amount)
 
 
-def signed(amount: int) -> str:
+def signed_text(amount: int) -> str:
     """A difference of bytes with its sign."""
-    return ("+" if amount > 0 else "−" if amount < 0 else "") + size(abs(amount))
+    return ("+" if amount > 0 else "−" if amount < 0 else "") + size_text(abs(amount))
 
 
-def near(where: str) -> str:
+def shorten_place(where: str) -> str:
     """A long place by its last parts: ``…/27-TransformerLayer/mlp-MLP``; its end, with the line, is what tells."""
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])

@@ -79,7 +79,7 @@ def _explained(found: DifferenceReason) -> dict[str, Any]:
                 "kind": one.kind.value,
                 "side": "new" if one.in_new else "old",
                 "operator": one.operator,
-                "where": one.where,
+                "where": one.location,
                 "bytes": one.bytes,
                 "count": one.count,
             }

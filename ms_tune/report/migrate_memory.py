@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.footprint.diff_by_size import BlockKind
+from ms_tune.memory.diff import BlockKind
 from ms_tune.report.console import pad
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from ms_tune.footprint.diff_by_size import Surplus
+    from ms_tune.memory.diff import Surplus
     from ms_tune.report.console import Console
     from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 
@@ -87,7 +87,7 @@ def _explained(found: DifferenceReason, console: Console) -> None:
         rows = [one for one in found.more if one.kind is kind]
         if any(one.bytes >= _LEAST for one in rows):
             console.write(
-                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed(sum(one.signed for one in rows)):>12}"
+                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed(sum(one.signed_bytes for one in rows)):>12}"
             )
             _held(rows, least, console)
     if found.each_layer is not None:
@@ -102,11 +102,11 @@ def _phase(found: DifferenceReason, side: int, console: Console) -> str:
 def _held(rows: list[Surplus], least: int, console: Console) -> None:
     shown = [one for one in rows if one.bytes >= least][:_MOST]
     for one in shown:
-        place = "" if one.where == one.operator else _short(one.where)
-        _line(_SIDES[one.in_new], one.count, one.signed, f"{one.operator} {place}".rstrip(), console)
+        place = "" if one.location == one.operator else _short(one.location)
+        _line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
     for in_new in (False, True):
         rest = [one for one in rows if one not in shown and one.in_new is in_new]
-        size = sum(one.signed for one in rest)
+        size = sum(one.signed_bytes for one in rest)
         if abs(size) >= _LEAST:
             text = console.text("migrate.memory.smaller", places=len(rest))
             _line(_SIDES[in_new], sum(one.count for one in rest), size, text, console)

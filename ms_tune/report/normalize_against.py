@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ms_tune.normalize.against import LogVerdict
+from ms_tune.normalize.compare_log import LogVerdict
 from ms_tune.text import render
 
 if TYPE_CHECKING:
-    from ms_tune.normalize.against import Compared, LayerState
-    from ms_tune.normalize.compare_log import LogDifference
+    from ms_tune.normalize.compare_log import Compared, LayerState, LogDifference
     from ms_tune.report.console import Console
     from ms_tune.text import Language
 

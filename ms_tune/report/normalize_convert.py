@@ -10,7 +10,7 @@ from ms_tune.report.normalize_json import problems_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.normalize.convert_layers import Converted
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.text import Language
 
 _VERSION = 1

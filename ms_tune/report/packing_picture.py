@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.report.packing_text import amount
+from ms_tune.report.packing_text import amount_text
 from ms_tune.text import Language, msg, render
 
 if TYPE_CHECKING:
@@ -50,42 +50,42 @@ input:focus-visible + span { outline: 2px solid #2b6cb0; }
 _BOTH = (Language.EN, Language.ZH)
 
 
-def html(report: PlanReport, language: Language) -> str:
+def plan_html(report: PlanReport, language: Language) -> str:
     """A page with the picture and the figures, in both languages; it runs no scripts and loads nothing."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     plan = report.plan
     title = msg("placement.picture.title", source=report.source)
     facts = [
-        ("placement.show.bound", amount(plan.lower_bound)),
-        ("placement.show.height", amount(plan.height)),
+        ("placement.show.bound", amount_text(plan.lower_bound)),
+        ("placement.show.height", amount_text(plan.height)),
         ("placement.show.utilisation", f"{plan.utilisation:.2%}"),
     ]
     if report.recorded is not None:
-        facts.append(("placement.show.recorded", amount(report.recorded)))
+        facts.append(("placement.show.recorded", amount_text(report.recorded)))
     choices = "".join(
         f'<label><input type="radio" name="language" id="{choice.value}"{" checked" if choice is language else ""}> '
         f"<span>{name}</span></label>"
         for choice, name in zip(_BOTH, ("English", "中文"), strict=True)
     )
-    cards = "".join(f"<div><dt>{_both(msg(name))}</dt><dd>{value}</dd></div>" for name, value in facts)
-    check = msg("placement.show.valid" if report.valid else "placement.picture.invalid")
+    cards = "".join(f"<div><dt>{_both_languages(msg(name))}</dt><dd>{value}</dd></div>" for name, value in facts)
+    check = msg("placement.show.valid" if report.is_valid else "placement.picture.invalid")
     return (
         f'<!DOCTYPE html>\n<html lang="{language.value}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(render(title, language))}</title>'
-        f'<style>{_STYLE}</style></head>\n<body><div class="language">{choices}</div><h1>{_both(title)}</h1>'
-        f"<dl>{cards}</dl>\n<figure>{_svg(report, sorted(_BOTH, key=lambda each: each is not language))}</figure>\n<p>{_both(check)}.</p>"
-        f'<p class="note">{_both(msg("placement.show.guide"))}</p></body></html>\n'
+        f'<style>{_STYLE}</style></head>\n<body><div class="language">{choices}</div><h1>{_both_languages(title)}</h1>'
+        f"<dl>{cards}</dl>\n<figure>{_draw_svg(report, sorted(_BOTH, key=lambda each: each is not language))}</figure>\n<p>{_both_languages(check)}.</p>"
+        f'<p class="note">{_both_languages(msg("placement.show.guide"))}</p></body></html>\n'
     )
 
 
-def svg(report: PlanReport, language: Language) -> str:
+def plan_svg(report: PlanReport, language: Language) -> str:
     """The picture as a file of its own."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_svg(report, (language,))}\n'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_draw_svg(report, (language,))}\n'
 
 
-def _both(message: Message) -> str:
+def _both_languages(message: Message) -> str:
     return "".join(f'<span lang="{language.value}">{escape(render(message, language))}</span>' for language in _BOTH)
 
 
@@ -98,17 +98,17 @@ class _Scale:
         self.last = max(len(self.ticks) - 1, 1)
         self.top = max(plan.height, 1) * 1.04
 
-    def across(self, tick: NDArray[np.int64]) -> NDArray[np.float64]:
+    def x_of(self, tick: NDArray[np.int64]) -> NDArray[np.float64]:
         return _LEFT + np.searchsorted(self.ticks, tick) / self.last * _WIDTH
 
-    def up(self, address: float) -> float:
+    def y_of(self, address: float) -> float:
         return _TOP + _HEIGHT * (1 - address / self.top)
 
 
-def _svg(report: PlanReport, languages: Sequence[Language]) -> str:
+def _draw_svg(report: PlanReport, languages: Sequence[Language]) -> str:
     plan = report.plan
     scale = _Scale(plan)
-    rectangles = list(_rectangles(plan, scale, languages[0]))
+    rectangles = list(_draw_blocks(plan, scale, languages[0]))
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + _RIGHT} {_TOP + _HEIGHT + _BOTTOM}" '
         'role="img" font-family="system-ui, sans-serif" font-size="13" fill="#3a4654">'
@@ -116,18 +116,18 @@ def _svg(report: PlanReport, languages: Sequence[Language]) -> str:
     parts = [
         opening,
         f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}" fill="#fbfcfd"/>',
-        *_grid(scale),
+        *_draw_grid(scale),
         '<g stroke="#ffffff" stroke-width="0.4">',
         *rectangles,
         "</g>",
-        *_lines(plan, scale, languages),
-        *_legend(plan, len(rectangles), languages),
+        *_draw_lines(plan, scale, languages),
+        *_draw_legend(plan, len(rectangles), languages),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _texts(x: float, y: float, message: Message, languages: Sequence[Language], extra: str = "") -> str:
+def _axis_texts(x: float, y: float, message: Message, languages: Sequence[Language], extra: str = "") -> str:
     several = len(languages) > 1
     return "".join(
         f'<text x="{x:.1f}" y="{y:.1f}"{f" lang={chr(34)}{language.value}{chr(34)}" if several else ""}{extra}>'
@@ -136,12 +136,12 @@ def _texts(x: float, y: float, message: Message, languages: Sequence[Language], 
     )
 
 
-def _grid(scale: _Scale) -> Iterator[str]:
+def _draw_grid(scale: _Scale) -> Iterator[str]:
     step = _round_step(scale.top / 6)
     for number in range(int(scale.top / step) + 1):
-        y = scale.up(number * step)
+        y = scale.y_of(number * step)
         yield f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e7ec"/>'
-        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{amount(int(number * step))}</text>'
+        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{amount_text(int(number * step))}</text>'
 
 
 def _round_step(step: float) -> float:
@@ -151,9 +151,9 @@ def _round_step(step: float) -> float:
     return float(next(factor for factor in (1, 2, 5, 10) if factor * power * unit >= step) * power * unit)
 
 
-def _rectangles(plan: PackingPlan, scale: _Scale, language: Language) -> Iterator[str]:
+def _draw_blocks(plan: PackingPlan, scale: _Scale, language: Language) -> Iterator[str]:
     problem = plan.problem
-    left, right = scale.across(problem.lower), scale.across(problem.upper)
+    left, right = scale.x_of(problem.lower), scale.x_of(problem.upper)
     height = problem.size / scale.top * _HEIGHT
     area = (right - left) * height
     seen = np.argsort(-area, kind="stable")[:_MOST_BLOCKS]
@@ -167,15 +167,15 @@ def _rectangles(plan: PackingPlan, scale: _Scale, language: Language) -> Iterato
             kind = "peak"
         address, size = int(plan.address[block]), int(problem.size[block])
         lower, upper = int(problem.lower[block]), int(problem.upper[block])
-        about = {"block": problem.name(block), "size": amount(size), "address": amount(address)}
+        about = {"block": problem.block_name(block), "size": amount_text(size), "address": amount_text(address)}
         title = escape(render(msg("placement.picture.block", lower=lower, upper=upper, **about), language))
         yield (
-            f'<rect x="{left[block]:.2f}" y="{scale.up(address + size):.2f}" width="{right[block] - left[block]:.2f}" '
+            f'<rect x="{left[block]:.2f}" y="{scale.y_of(address + size):.2f}" width="{right[block] - left[block]:.2f}" '
             f'height="{height[block]:.2f}" fill="{_SHADES[kind][block % 3]}"><title>{title}</title></rect>'
         )
 
 
-def _live(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _live_bytes(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ticks, and the bytes that are live from each of them on."""
     problem = plan.problem
     ticks = np.unique(np.concatenate((problem.lower, problem.upper)))
@@ -186,42 +186,41 @@ def _live(plan: PackingPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _peak_tick(plan: PackingPlan) -> int:
-    ticks, live = _live(plan)
+    ticks, live = _live_bytes(plan)
     return int(ticks[live.argmax()]) if len(ticks) else 0
 
 
-def _lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
-    """The curve of live bytes, the bound and the height."""
-    ticks, live = _live(plan)
+def _draw_lines(plan: PackingPlan, scale: _Scale, languages: Sequence[Language]) -> Iterator[str]:
+    ticks, live = _live_bytes(plan)
     group = max(1, -(-len(ticks) // _POINTS))  # of several ticks the most is shown
     points = []
     for first in range(0, len(ticks), group):
-        x, y = scale.across(ticks[first : first + 1])[0], scale.up(int(live[first : first + group].max()))
+        x, y = scale.x_of(ticks[first : first + 1])[0], scale.y_of(int(live[first : first + group].max()))
         points.append(f"{x:.1f},{y:.1f}")
     yield f'<polyline points="{" ".join(points)}" fill="none" stroke="#111a24" stroke-width="1.2" stroke-opacity="0.75"/>'
     for text_id, value, colour in (
         ("placement.picture.height", plan.height, "#b3261e"),
         ("placement.picture.bound", plan.lower_bound, "#1b6e3c"),
     ):
-        y = scale.up(value)
+        y = scale.y_of(value)
         yield f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" stroke-dasharray="6 4"/>'
         at_end = text_id == "placement.picture.height"
         x = _LEFT + _WIDTH if at_end else _LEFT + 8
         extra = f' fill="{colour}"{" text-anchor=" + chr(34) + "end" + chr(34) if at_end else ""}'
-        yield _texts(x, y - 5, msg(text_id), languages, extra)
+        yield _axis_texts(x, y - 5, msg(text_id), languages, extra)
 
 
-def _legend(plan: PackingPlan, drawn: int, languages: Sequence[Language]) -> Iterator[str]:
+def _draw_legend(plan: PackingPlan, drawn: int, languages: Sequence[Language]) -> Iterator[str]:
     y = _TOP + _HEIGHT + 24
     for number, (kind, shades) in enumerate(_SHADES.items()):
         x = _LEFT + number * 240
         yield f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="3" fill="{shades[0]}"/>'
-        yield _texts(x + 20, y, msg(f"placement.picture.{kind}"), languages)
+        yield _axis_texts(x + 20, y, msg(f"placement.picture.{kind}"), languages)
     x = _LEFT + len(_SHADES) * 240
     yield f'<line x1="{x}" x2="{x + 16}" y1="{y - 4}" y2="{y - 4}" stroke="#111a24" stroke-width="2"/>'
-    yield _texts(x + 22, y, msg("placement.picture.live"), languages)
-    yield _texts(_LEFT + _WIDTH, y, msg("placement.picture.time"), languages, ' text-anchor="end"')
+    yield _axis_texts(x + 22, y, msg("placement.picture.live"), languages)
+    yield _axis_texts(_LEFT + _WIDTH, y, msg("placement.picture.time"), languages, ' text-anchor="end"')
     blocks = len(plan.problem)
     if drawn < blocks:
         message = msg("placement.picture.drawn", drawn=f"{drawn:,}", blocks=f"{blocks:,}")
-        yield _texts(_LEFT, y + 26, message, languages)
+        yield _axis_texts(_LEFT, y + 26, message, languages)

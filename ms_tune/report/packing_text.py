@@ -11,14 +11,18 @@ from ms_tune.report.console import text_width
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
-    from ms_tune.memory.plan import PlanReport
+    from collections.abc import Iterator
+
+    from ms_tune.memory.plan import PlanReport, StallocPlan
     from ms_tune.packing.placement import PackingPlan
+    from ms_tune.pools.memlog import MemLogReport, SizeShare
+    from ms_tune.readers.memlog import MemLog
     from ms_tune.report.console import Console
 
 _FORMAT = 1  # of the plan file
 
 
-def amount(size: int) -> str:
+def amount_text(size: int) -> str:
     """Bytes in the unit that suits them."""
     return gib(size) if size >= GIB else mib(size) if size >= MIB else f"{size:,} B"
 
@@ -32,7 +36,7 @@ def to_json(report: PlanReport) -> dict[str, object]:
         "height_bytes": plan.height,
         "gap": plan.gap,
         "seconds": round(plan.seconds, 4),
-        "valid": report.valid,
+        "valid": report.is_valid,
         "utilisation": plan.utilisation,
         "optimal": plan.proven,
         "method": plan.method,
@@ -45,12 +49,12 @@ def to_json(report: PlanReport) -> dict[str, object]:
         "rank": report.rank,
         "recorded_bytes": report.recorded,
         "capacity_bytes": plan.problem.capacity,
-        "fits": report.fits,
+        "fits": report.fits_capacity,
     }
     return values | {name: value for name, value in optional.items() if value is not None}
 
 
-def show(report: PlanReport, console: Console) -> None:
+def show_plan_report(report: PlanReport, console: Console) -> None:
     """A few lines: what was planned, how low, whether it is valid."""
     head = {"blocks": f"{len(report.plan.problem):,}", "source": report.source}
     if report.rank is None:
@@ -68,10 +72,12 @@ def show_plan(report: PlanReport, console: Console) -> None:
     plan = report.plan
     if plan.folded > 1:
         console.write(console.text("placement.show.folded", periods=plan.folded))
-    rows = [("placement.show.bound", amount(plan.lower_bound), "")]
-    rows.append(("placement.show.height", amount(plan.height), _gap(plan, console)))
+    rows = [("placement.show.bound", amount_text(plan.lower_bound), "")]
+    rows.append(("placement.show.height", amount_text(plan.height), _gap_text(plan, console)))
     if report.recorded is not None:
-        rows.append(("placement.show.recorded", amount(report.recorded), _saving(report.recorded, plan, console)))
+        rows.append(
+            ("placement.show.recorded", amount_text(report.recorded), _saving_text(report.recorded, plan, console))
+        )
     rows.append(("placement.show.utilisation", f"{plan.utilisation:.2%}", ""))
     names = [console.text(text_id) for text_id, _, _ in rows]
     width = max(map(text_width, names))
@@ -80,11 +86,11 @@ def show_plan(report: PlanReport, console: Console) -> None:
         console.write(f"  {name}{' ' * (width - text_width(name))}  {value:>14}  {remark}".rstrip())
     console.write("")
     _show_capacity(report, console)
-    if report.valid:
+    if report.is_valid:
         console.write(console.paint(console.text("placement.show.valid"), "green"))
     else:
         fault = report.faults[0]
-        text = console.text("placement.show.invalid", kind=fault.kind, block=plan.problem.name(fault.block))
+        text = console.text("placement.show.invalid", kind=fault.kind, block=plan.problem.block_name(fault.block))
         console.write(console.paint(text, "red"))
     method = console.text(f"placement.method.{plan.method}")
     how = {"seconds": f"{plan.seconds:.2f}", "method": method, "order": plan.order, "engine": plan.engine}
@@ -97,7 +103,7 @@ def plan_file(report: PlanReport) -> str:
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, report.plan.address)
     keys = ("lower", "upper", "size", "alignment", "offset")
     blocks = [
-        {"id": problem.name(number), **dict(zip(keys, row, strict=True))}
+        {"id": problem.block_name(number), **dict(zip(keys, row, strict=True))}
         for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
     head = json_text({"format": _FORMAT, "source": report.source, **to_json(report)}, indent=1)
@@ -108,7 +114,7 @@ def plan_file(report: PlanReport) -> str:
 def csv_file(report: PlanReport) -> str:
     """The plan as CSV, as minimalloc writes its solutions: the problem with a column ``offset``."""
     problem = report.plan.problem
-    names = [problem.name(number) for number in range(len(problem))]
+    names = [problem.block_name(number) for number in range(len(problem))]
     columns = (problem.lower, problem.upper, problem.size, problem.alignment, report.plan.address)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -117,18 +123,18 @@ def csv_file(report: PlanReport) -> str:
     return file.getvalue()
 
 
-def _gap(plan: PackingPlan, console: Console) -> str:
+def _gap_text(plan: PackingPlan, console: Console) -> str:
     if plan.height <= plan.lower_bound:
         return console.text("placement.show.at-bound")
     gap = f"{plan.gap:.4%}" if plan.gap < 0.001 else f"{plan.gap:.2%}"  # noqa: PLR2004 - small gaps need digits
     return console.text("placement.show.proven" if plan.proven else "placement.show.gap", gap=gap)
 
 
-def _saving(recorded: int, plan: PackingPlan, console: Console) -> str:
+def _saving_text(recorded: int, plan: PackingPlan, console: Console) -> str:
     saved = recorded - plan.height
     if saved < 0:
-        return console.text("placement.show.no-saving", more=amount(-saved))
-    return console.text("placement.show.saves", saved=amount(saved), share=f"{saved / max(recorded, 1):.2%}")
+        return console.text("placement.show.no-saving", more=amount_text(-saved))
+    return console.text("placement.show.saves", saved=amount_text(saved), share=f"{saved / max(recorded, 1):.2%}")
 
 
 def _show_capacity(report: PlanReport, console: Console) -> None:
@@ -136,8 +142,119 @@ def _show_capacity(report: PlanReport, console: Console) -> None:
     if capacity is None:
         return
     if report.plan.height <= capacity:
-        console.write(console.text("placement.show.fits", capacity=amount(capacity)))
+        console.write(console.text("placement.show.fits", capacity=amount_text(capacity)))
     elif report.plan.lower_bound > capacity:
-        console.write(console.text("placement.show.impossible", capacity=amount(capacity)))
+        console.write(console.text("placement.show.impossible", capacity=amount_text(capacity)))
     else:
-        console.write(console.text("placement.show.does-not-fit", capacity=amount(capacity)))
+        console.write(console.text("placement.show.does-not-fit", capacity=amount_text(capacity)))
+
+
+def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
+    """The report of ``--json``."""
+    return {
+        "allocations": len(log.blocks),
+        "iterations": log.iterations,
+        "micro_batches": log.micro_batches,
+        "layers": len(log.layers),
+        "missing": missing_marks(log),
+        "theoretical_peak_bytes": analysis.peak,
+        "theoretical_peak_event": analysis.peak_time,
+        "parts": {
+            name: {"blocks": share.blocks, "at_peak_bytes": share.at_peak, "own_peak_bytes": share.own_peak}
+            for name, share in _list_shares(analysis)
+        },
+        "torch": {
+            "allocated_bytes": analysis.torch_allocated,
+            "reserved_bytes": analysis.torch_reserved,
+            "utilisation": analysis.torch_utilisation,
+        },
+        "plan": to_json(plan),
+        "stalloc_plan": None if served is None else _served_json(served),
+    }
+
+
+def _list_shares(analysis: MemLogReport) -> Iterator[tuple[str, SizeShare]]:
+    yield from ((share.kind.value, share) for share in analysis.shares)
+    yield "activations", analysis.activations
+
+
+def _served_json(served: StallocPlan) -> dict[str, object]:
+    blocks = served.blocks
+    return {
+        "reserved_bytes": served.plan.plan.height,
+        "lower_bound_bytes": served.plan.plan.lower_bound,
+        "allocations": len(blocks.sizes),
+        "once": blocks.count_once,
+        "without_place": len(blocks.sizes) - len(blocks.planned),
+        "later_allocations": blocks.later_count,
+        "later_of_other_size": blocks.later_of_other_size,
+    }
+
+
+def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
+    """The files that STAlloc's allocator reads, by their paths below ``STALLOC_MODEL_INFO_PATH``.
+
+    ``init_static_allocator`` and ``init_reuse_intervals`` of ``Allocator/main.cpp``: the blocks that PyTorch's allocator is to
+    have (none), sizes and counts, then offset and size of each allocation; and that no layer is placed while the training runs.
+    """
+    blocks, offsets = served.blocks, [-1] * len(served.blocks.sizes)
+    for number, address in zip(blocks.planned, served.plan.plan.address.tolist(), strict=True):
+        offsets[number] = address
+    head = (
+        blocks.allocated,
+        served.plan.plan.height,
+        blocks.count_once,
+        len(blocks.sizes) - blocks.count_once,
+        blocks.small,
+    )
+    rows = "".join(f"{offset} {size}\n" for offset, size in zip(offsets, blocks.sizes, strict=True))
+    layers = f"output/activations_memlog/dynamic_intervals/dev{device}"
+    return {
+        f"output/plan/dev_{device}.txt": f"\n{' '.join(map(str, head))}\n{rows}",
+        f"{layers}_cross_interval_spare_addr.txt": "0 0\n",
+        f"{layers}_intra_interval_spare_addr.txt": "",
+    }
+
+
+def missing_marks(log: MemLog) -> list[str]:
+    """The kinds of marks that the trace lacks, without which blocks cannot be told apart."""
+    counts = {"iteration": log.iterations, "micro-batch": log.micro_batches, "layer": len(log.layers)}
+    return [name for name, count in counts.items() if not count]
+
+
+def show_memlog(
+    log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None, console: Console
+) -> None:
+    """What was traced, the peak and its parts, PyTorch's allocator, the plan."""
+    counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
+    counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
+    console.write(console.text("memlog.show.trace", **{name: f"{count:,}" for name, count in counts.items()}))
+    for name in missing_marks(log):
+        console.write(console.text(f"memlog.missing.{name}"))
+    console.write(console.labelled(console.text("memlog.show.peak"), amount_text(analysis.peak)))
+    heads = [console.text(f"memlog.column.{column}") for column in ("kind", "blocks", "at-peak", "own-peak")]
+    rows = [
+        (
+            console.text(f"memlog.kind.{name}"),
+            f"{share.blocks:,}",
+            amount_text(share.at_peak),
+            amount_text(share.own_peak),
+        )
+        for name, share in _list_shares(analysis)
+    ]
+    console.write("")
+    console.write_table(heads, rows, right=range(1, len(heads)))
+    console.write("")
+    torch = {"allocated": amount_text(analysis.torch_allocated), "reserved": amount_text(analysis.torch_reserved)}
+    console.write(console.text("memlog.show.torch", utilisation=f"{analysis.torch_utilisation:.2%}", **torch))
+    console.write(console.text("memlog.show.note"))
+    console.write("")
+    console.write(console.text("memlog.show.plan"))
+    show_plan(plan, console)
+    if served is not None:
+        blocks = served.blocks
+        counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
+        counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
+        told = {name: f"{count:,}" for name, count in counts.items()}
+        console.write("")
+        console.write(console.text("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **told))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 from typing import TYPE_CHECKING
 
@@ -26,15 +24,11 @@ th{white-space:nowrap;color:#444b55}td.n,th.n{text-align:right;font-variant-nume
 """
 
 
-def page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
-    """The whole page.
+def write_page(title: str, sources: Iterable[object], parts: Iterable[str], language: Language) -> str:
+    """The whole page."""
+    import base64  # noqa: PLC0415 - start-up time of what shows no page
+    import hashlib  # noqa: PLC0415
 
-    Args:
-        title: Its title.
-        sources: The files that it is about.
-        parts: Its body, escaped.
-        language: Its language.
-    """
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     about = ", ".join(map(str, sources))

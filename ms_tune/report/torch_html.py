@@ -8,10 +8,17 @@ import numpy as np
 
 from ms_tune.footprint.torch_lives import BEFORE, NO_FRAMES, OTHER_LINES
 from ms_tune.readers.table import NONE, Coded
-from ms_tune.report.memory_bands import Lives, bands
-from ms_tune.report.memory_html_blocks import PageBlocks, most_telling, packed
-from ms_tune.report.memory_html_page import POINTS, both, document, texts
-from ms_tune.report.memory_words import near, size
+from ms_tune.report.memory_curve import Lives, split_in_bands
+from ms_tune.report.memory_html import (
+    POINTS,
+    PageBlocks,
+    both_languages,
+    memory_page,
+    most_telling,
+    pack_blocks,
+    page_texts,
+)
+from ms_tune.report.memory_words import shorten_place, size_text
 from ms_tune.report.torch_text import figures, measured, moment, proof
 from ms_tune.text import Language, lookup, msg
 
@@ -19,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ms_tune.footprint.torch_lives import TorchLives
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
     from ms_tune.readers.memory_block import Frame
     from ms_tune.text import Message
 
@@ -55,66 +61,68 @@ def snapshot_html(
         remedies: What would lower its peak.
     """
     report = lives.report
-    keys = [f"line-{place}" if place < _lines(lives) else name for place, name in enumerate(lives.contents)]
+    keys = [f"line-{place}" if place < _lines_data(lives) else name for place, name in enumerate(lives.contents)]
     data: dict[str, object] = {
         "contents": keys,
-        "colours": {key: _LINES[place] if place < _lines(lives) else _REST[key] for place, key in enumerate(keys)},
-        "ranks": [_device(report, lives, keys, remedies)],
+        "colours": {key: _LINES[place] if place < _lines_data(lives) else _REST[key] for place, key in enumerate(keys)},
+        "ranks": [_device_data(report, lives, keys, remedies)],
         "worst": 0,
-        "findings": list(_findings(report)),
-        "comparison": [_comparison(lives, keys, *before)] if before else None,
-        "texts": texts() | _texts(lives, keys, before[0].report if before else None),
+        "findings": list(_finding_cards(report)),
+        "comparison": [_comparison_data(lives, keys, *before)] if before else None,
+        "texts": page_texts() | _page_texts(lives, keys, before[0].report if before else None),
     }
-    return document(str(report.snapshot.path), data, language)
+    return memory_page(str(report.snapshot.path), data, language)
 
 
-def _lines(lives: TorchLives) -> int:
+def _lines_data(lives: TorchLives) -> int:
     return sum(name not in _REST for name in lives.contents)
 
 
-def _texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
+def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | None) -> dict[str, Both]:
     """What the page calls otherwise than for traces, and the contents' names."""
     report = lives.report
     names = ["footprint", "when", "ticks", "layers", "blocks", "search", "never", "outside", "addresses-hint"]
     names += ["remedies", "remedies-hint"] if report.at_peak else ["remedies", "remedies-hint", "go-peak"]
-    found = {name: _text(f"snapshot.page.{name}") for name in names}
-    found |= {"column.layer": _text("snapshot.page.column.line"), "when.start": both(moment(report, -1))}
+    found = {name: _line_text(f"snapshot.page.{name}") for name in names}
+    found |= {"column.layer": _line_text("snapshot.page.column.line"), "when.start": both_languages(moment(report, -1))}
     if not report.at_peak:
         now = moment(report, report.event)
-        found["make-up"] = both(msg("snapshot.page.make-up", when=now))
-        found["held"] = both(msg("snapshot.page.held", when=now, parts="{parts}"))
+        found["make-up"] = both_languages(msg("snapshot.page.make-up", when=now))
+        found["held"] = both_languages(msg("snapshot.page.held", when=now, parts="{parts}"))
     if other is not None:
         amounts = {name: f"{{{name}}}" for name in ("before", "after", "change")}
         sides = {"was": measured(other), "now": measured(report)}
-        found["compare-peaks"] = both(msg("snapshot.page.compare-peaks", **sides, **amounts))
+        found["compare-peaks"] = both_languages(msg("snapshot.page.compare-peaks", **sides, **amounts))
     for key, name in zip(keys, lives.contents, strict=True):
-        found[f"content.{key}"] = dict.fromkeys(("en", "zh"), _short(name, lives)) if key != name else _rest(name)
+        found[f"content.{key}"] = (
+            dict.fromkeys(("en", "zh"), _short_line(name, lives)) if key != name else _rest_data(name)
+        )
     return found
 
 
-def _short(line: str, lives: TorchLives) -> str:
+def _short_line(line: str, lives: TorchLives) -> str:
     """A line by its file's name alone where no other line is called alike."""
     last = line.rpartition("/")[2]
-    return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else near(line)
+    return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
 
 
-def _rest(name: str) -> Both:
+def _rest_data(name: str) -> Both:
     texts = {NO_FRAMES: "snapshot.where.none", BEFORE: "snapshot.where.before", OTHER_LINES: "snapshot.where.other"}
-    return _text(texts[name])
+    return _line_text(texts[name])
 
 
-def _text(name: str) -> Both:
+def _line_text(name: str) -> Both:
     text = lookup(name)
     return {"en": text.en, "zh": text.zh}
 
 
-def _device(
+def _device_data(
     report: TorchReport, lives: TorchLives, keys: Sequence[str], remedies: Sequence[TorchRemedy]
 ) -> dict[str, object]:
     curve = lives.curve
-    drawn = bands(curve, Lives(lives.start, lives.end, lives.size, lives.content), keys, POINTS)
+    drawn = split_in_bands(curve, Lives(lives.start, lives.end, lives.size, lives.content), keys, POINTS)
     rows = most_telling(lives.start, lives.end, lives.size, report.event)
-    live = lives.live(report.event)
+    live = lives.live_after(report.event)
     totals = {key: int(lives.size[live & (lives.content == code)].sum()) for code, key in enumerate(keys)}
     return {
         "rank": None,
@@ -125,13 +133,13 @@ def _device(
         "peakTick": report.event,
         "footprint": report.reserved_peak_bytes or 0,
         "limit": None,
-        "verdict": _verdict(report),
-        "facts": _facts(report, len(lives.start)),
+        "verdict": _verdict_data(report),
+        "facts": _facts_data(report, len(lives.start)),
         "steps": list(report.step_ends),
         "spans": [],
         "bands": {"tick": drawn.tick, "used": drawn.used, "footprint": drawn.footprint},
         "contents": totals,
-        "layers": [_group(place, lives, keys) for place in report.contents[:_TOP]],
+        "layers": [_group_data(place, lives, keys) for place in report.contents[:_TOP]],
         "parameters": [],
         "activations": [],
         "held": [  # without a history there is no peak that could be lowered
@@ -139,7 +147,7 @@ def _device(
             for key, amount in sorted(totals.items(), key=lambda item: -item[1])
             if amount and len(report.device.events)
         ],
-        "remedies": [_remedy(remedy) for remedy in remedies],
+        "remedies": [_remedy_data(remedy) for remedy in remedies],
         "promptPeak": 0,
         "neverFreed": 0,
         "stepBytes": [],
@@ -147,35 +155,35 @@ def _device(
         "overlaps": 0,
         "theory": {"weights": 0, "count": 0, "states": []},
         "late": [],
-        "blocks": packed(_blocks(report, lives, rows)) if len(rows) else None,
+        "blocks": pack_blocks(_blocks_data(report, lives, rows)) if len(rows) else None,
         "blockCount": len(rows),
         "counted": len(lives.start),
     }
 
 
-def _remedy(remedy: TorchRemedy) -> dict[str, object]:
+def _remedy_data(remedy: TorchRemedy) -> dict[str, object]:
     return {
         "freed": remedy.bytes_freed,
         "after": remedy.peak_after,
-        "title": both(remedy.title),
-        "price": both(remedy.price),
+        "title": both_languages(remedy.title),
+        "price": both_languages(remedy.price),
         "how": {language.value: remedy.how for language in Language},
     }
 
 
-def _verdict(report: TorchReport) -> dict[str, object]:
+def _verdict_data(report: TorchReport) -> dict[str, object]:
     """Whether the figures are proved takes the place of whether they fit."""
     exact = report.refused_because is None
     word = "no-history" if not len(report.device.events) else "exact" if exact else "not-exact"
-    lines = [both(line) for line in proof(report)]
-    return {"kind": "good" if exact else "tight", "word": _text(f"snapshot.page.{word}"), "lines": lines}
+    lines = [both_languages(line) for line in proof(report)]
+    return {"kind": "good" if exact else "tight", "word": _line_text(f"snapshot.page.{word}"), "lines": lines}
 
 
-def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
+def _facts_data(report: TorchReport, blocks: int) -> list[dict[str, object]]:
     def fact(value: str, label: str, note: Message | None = None) -> dict[str, object]:
-        return {"value": value, "label": _text(label), "note": both(note) if note else None}
+        return {"value": value, "label": _line_text(label), "note": both_languages(note) if note else None}
 
-    found = [fact(size(amount), f"snapshot.show.{name}", when) for name, amount, when in figures(report)]
+    found = [fact(size_text(amount), f"snapshot.show.{name}", when) for name, amount, when in figures(report)]
     if report.step_ends:
         found.append(fact(f"{len(report.step_ends):,}", "snapshot.page.steps"))
     found.append(fact(f"{blocks:,}", "snapshot.page.blocks"))
@@ -183,58 +191,69 @@ def _facts(report: TorchReport, blocks: int) -> list[dict[str, object]]:
     return found
 
 
-def _group(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
-    where = f"{place.where} [{place.category}]" if place.category and place.where else place.where
-    return [where, place.bytes, place.count, {_key(place.where, place.before, lives, keys): place.bytes}]
+def _group_data(place: CodeLocation, lives: TorchLives, keys: Sequence[str]) -> list[object]:
+    where = f"{place.location} [{place.category}]" if place.category and place.location else place.location
+    return [where, place.bytes, place.count, {_line_key(place.location, place.before, lives, keys): place.bytes}]
 
 
-def _key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
+def _line_key(where: str, before: bool, lives: TorchLives, keys: Sequence[str]) -> str:  # noqa: FBT001 - as Place has it
     name = where or (BEFORE if before else NO_FRAMES)
     if name in lives.contents:
         return keys[lives.contents.index(name)]
     return OTHER_LINES if OTHER_LINES in keys else keys[0]
 
 
-def _findings(report: TorchReport) -> Iterator[dict[str, object]]:
+def _finding_cards(report: TorchReport) -> Iterator[dict[str, object]]:
     """Cards: what ran out, what looks like a leak, what fragments took."""
     for shortage in report.shortages[:_CARDS]:
-        sizes = {"event": shortage.event, "wanted": size(shortage.wanted), "free": size(shortage.device_free)}
-        yield _card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted)
+        sizes = {
+            "event": shortage.event,
+            "wanted": size_text(shortage.wanted_bytes),
+            "free": size_text(shortage.device_free),
+        }
+        yield _make_card("error", "oom", msg("snapshot.show.oom", **sizes), shortage.wanted_bytes)
     for each in [each for each in report.survivors if each.leak][:_CARDS]:
-        sizes = {"size": size(each.bytes // each.count), "count": each.count, "where": each.where}
+        sizes = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
         events = ", ".join(str(event) for event in each.events[:5])
         stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
-        yield _card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
+        yield _make_card("warning", "leak", msg("snapshot.show.leak", **sizes, events=events), each.bytes, stack)
     for growth in report.step_growth[:_CARDS]:
-        sizes = {"where": growth.where or "?", "size": size(growth.bytes_per_step)}
-        yield _card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
-    fragments = [cause for cause in report.causes if cause.fragments]
+        sizes = {"where": growth.location or "?", "size": size_text(growth.bytes_per_step)}
+        yield _make_card("warning", "growth", msg("snapshot.show.step-growth", **sizes), growth.bytes_per_step)
+    fragments = [cause for cause in report.causes if cause.is_fragmentation]
     if fragments:
-        lost = sum(cause.taken for cause in fragments)
-        sizes = {"all": len(report.causes), "taken": size(sum(cause.taken for cause in report.causes))}
-        yield _card(
-            "info", "fragments", msg("snapshot.show.growths", **sizes, fragments=len(fragments), lost=size(lost)), lost
+        lost = sum(cause.taken_bytes for cause in fragments)
+        sizes = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
+        yield _make_card(
+            "info",
+            "fragments",
+            msg("snapshot.show.growths", **sizes, fragments=len(fragments), lost=size_text(lost)),
+            lost,
         )
 
 
-def _card(severity: str, name: str, message: Message, amount: int, stack: tuple[Frame, ...] = ()) -> dict[str, object]:
+def _make_card(
+    severity: str, name: str, message: Message, amount: int, stack: tuple[Frame, ...] = ()
+) -> dict[str, object]:
     return {
         "id": "",
         "severity": severity,
         "rank": None,
         "bytes": amount,
-        "title": _text(f"snapshot.card.{name}"),
-        "message": both(message),
-        "help": _text(f"snapshot.card.{name}.help"),
+        "title": _line_text(f"snapshot.card.{name}"),
+        "message": both_languages(message),
+        "help": _line_text(f"snapshot.card.{name}.help"),
         "stack": [f"{frame.file}:{frame.line} {frame.function}" for frame in stack],
     }
 
 
-def _blocks(report: TorchReport, lives: TorchLives, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> PageBlocks:
+def _blocks_data(
+    report: TorchReport, lives: TorchLives, rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> PageBlocks:
     stacks = report.snapshot.stacks
-    kinds = tuple(dict.fromkeys(map(_allocates, stacks)))
+    kinds = tuple(dict.fromkeys(map(_innermost_function, stacks)))
     known = {name: place for place, name in enumerate(kinds)}
-    by_stack = np.array([known[_allocates(stack)] for stack in stacks], np.int32)
+    by_stack = np.array([known[_innermost_function(stack)] for stack in stacks], np.int32)
     none = np.zeros(len(rows), np.int32)
     return PageBlocks(
         start=lives.start[rows],
@@ -251,21 +270,22 @@ def _blocks(report: TorchReport, lives: TorchLives, rows: np.ndarray[tuple[int],
     )
 
 
-def _allocates(stack: tuple[Frame, ...]) -> str:
-    """The innermost function of Python."""
+def _innermost_function(stack: tuple[Frame, ...]) -> str:
     return next((frame.function for frame in reversed(stack) if frame.file.endswith(".py")), "")
 
 
-def _comparison(
+def _comparison_data(
     lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[PlaceChange]
 ) -> dict[str, object]:
-    curve = bands(other.curve, Lives(other.start, other.end, other.size, other.content), other.contents, POINTS // 4)
+    curve = split_in_bands(
+        other.curve, Lives(other.start, other.end, other.size, other.content), other.contents, POINTS // 4
+    )
     total = [sum(values) for values in zip(*curve.used.values(), strict=True)]
 
     def held(report: TorchReport) -> Mapping[str, int]:
         found = dict.fromkeys(keys, 0)
         for place in report.contents:
-            key = _key(place.where, place.before, lives, keys)
+            key = _line_key(place.location, place.before, lives, keys)
             found[key] += place.bytes
         return found
 
@@ -278,7 +298,7 @@ def _comparison(
         "after": sum(now.values()),
         "curve": {"tick": curve.tick, "used": total},
         "changes": [
-            ["", change.where, _key(change.where, change.earlier, lives, keys), change.before, change.after]
+            ["", change.location, _line_key(change.location, change.earlier, lives, keys), change.before, change.after]
             for change in changes[: 5 * _TOP]
         ],
     }

@@ -9,9 +9,17 @@ from ms_tune.pools.torch_what_if import Cache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, GrowthCause, OomReport, PlaceChange, Survivors, TorchReport
-    from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.footprint.torch_report import (
+        CodeLocation,
+        GrowthCause,
+        OomReport,
+        PlaceChange,
+        Survivors,
+        TorchRemedy,
+        TorchReport,
+    )
+    from ms_tune.memory.what_if import TorchWhatIf
+    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
 
 VERSION = 1
@@ -29,23 +37,27 @@ def report_json(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
         "unknown_actions": dict(report.device.events.unknown),
         "timed": report.snapshot.timed,
         "replay": replay_json(report, console),
-        **_peaks(report),
+        **_peaks_json(report),
         "event": report.event,
-        "contents": [_place(place) for place in report.contents],
+        "contents": [_place_json(place) for place in report.contents],
         "cached_bytes": report.cached_bytes,
-        "survivors": [_survivors(each, top) for each in report.survivors[:top]],
-        "remedies": [_remedy(remedy, console) for remedy in remedies],
+        "survivors": [_survivors_json(each, top) for each in report.survivors[:top]],
+        "remedies": [_remedy_json(remedy, console) for remedy in remedies],
         "step_ends": list(report.step_ends),
         "step_growth": [
-            {"where": each.where or None, "bytes_per_step": each.bytes_per_step, "bytes": list(each.held)}
+            {
+                "where": each.location or None,
+                "bytes_per_step": each.bytes_per_step,
+                "bytes": list(each.bytes_after_steps),
+            }
             for each in report.step_growth
         ],
-        **_growths(report.causes, top),
-        "out_of_memory": [_shortage(each) for each in report.shortages[:top]],
+        **_growths_json(report.causes, top),
+        "out_of_memory": [_shortage_json(each) for each in report.shortages[:top]],
     }
 
 
-def _peaks(report: TorchReport) -> dict[str, object]:
+def _peaks_json(report: TorchReport) -> dict[str, object]:
     return {
         "peak_bytes": report.peak_bytes,
         "peak_event": report.peak_event,
@@ -56,9 +68,9 @@ def _peaks(report: TorchReport) -> dict[str, object]:
     }
 
 
-def _survivors(each: Survivors, top: int) -> dict[str, object]:
+def _survivors_json(each: Survivors, top: int) -> dict[str, object]:
     return {
-        "where": each.where or None,
+        "where": each.location or None,
         "bytes": each.bytes,
         "count": each.count,
         "events": list(each.events[:top]),
@@ -66,10 +78,10 @@ def _survivors(each: Survivors, top: int) -> dict[str, object]:
     }
 
 
-def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
+def _remedy_json(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     return {
         "name": remedy.name,
-        "of": "reserved" if remedy.held else "used",
+        "of": "reserved" if remedy.lowers_reserved else "used",
         "title": console.say(remedy.title),
         "bytes_freed": remedy.bytes_freed,
         "peak_after_bytes": remedy.peak_after,
@@ -78,21 +90,21 @@ def _remedy(remedy: TorchRemedy, console: Console) -> dict[str, object]:
     }
 
 
-def _growths(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
-    fragments = [cause for cause in causes if cause.fragments]
-    largest = sorted(causes, key=lambda cause: (-cause.taken, cause.event))
+def _growths_json(causes: Sequence[GrowthCause], top: int) -> dict[str, object]:
+    fragments = [cause for cause in causes if cause.is_fragmentation]
+    largest = sorted(causes, key=lambda cause: (-cause.taken_bytes, cause.event))
     return {
         "growths": len(causes),
         "growths_by_fragments": len(fragments),
-        "growths_by_fragments_bytes": sum(cause.taken for cause in fragments),
-        "largest_growths": [_cause(cause) for cause in largest[:top]],
+        "growths_by_fragments_bytes": sum(cause.taken_bytes for cause in fragments),
+        "largest_growths": [_cause_json(cause) for cause in largest[:top]],
     }
 
 
-def _shortage(each: OomReport) -> dict[str, object]:
+def _shortage_json(each: OomReport) -> dict[str, object]:
     return {
         "event": each.event,
-        "wanted_bytes": each.wanted,
+        "wanted_bytes": each.wanted_bytes,
         "device_free_bytes": each.device_free,
         "reserved_bytes": each.reserved,
         "used_bytes": each.used,
@@ -116,20 +128,20 @@ def replay_json(report: TorchReport, console: Console) -> dict[str, object]:
     }
 
 
-def _cause(cause: GrowthCause) -> dict[str, object]:
+def _cause_json(cause: GrowthCause) -> dict[str, object]:
     return {
         "event": cause.event,
-        "taken_bytes": cause.taken,
-        "wanted_bytes": cause.wanted,
-        "free_bytes": cause.free,
-        "largest_free_bytes": cause.largest,
-        "fragments": cause.fragments,
+        "taken_bytes": cause.taken_bytes,
+        "wanted_bytes": cause.wanted_bytes,
+        "free_bytes": cause.free_bytes,
+        "largest_free_bytes": cause.largest_hole,
+        "fragments": cause.is_fragmentation,
     }
 
 
-def _place(place: CodeLocation) -> dict[str, object]:
+def _place_json(place: CodeLocation) -> dict[str, object]:
     return {
-        "where": place.where or None,
+        "where": place.location or None,
         "before_recording": place.before,
         "category": place.category or None,
         "bytes": place.bytes,
@@ -149,11 +161,11 @@ def what_if_json(result: TorchWhatIf, console: Console) -> dict[str, object]:
         "reserved_peak_bytes": report.reserved_peak_bytes,
         "error_of_start_bytes": result.error_bytes,
         "limit_bytes": result.limit,
-        "outcomes": [_outcome(outcome) for outcome in result.outcomes],
+        "outcomes": [_outcome_json(outcome) for outcome in result.outcomes],
     }
 
 
-def _outcome(outcome: TorchOutcome) -> dict[str, object]:
+def _outcome_json(outcome: TorchOutcome) -> dict[str, object]:
     settings = outcome.settings
     return {
         "recorded": outcome.recorded,
@@ -166,7 +178,7 @@ def _outcome(outcome: TorchOutcome) -> dict[str, object]:
         "reserved_start_bytes": outcome.start_bytes,
         "reserved_peak_bytes": outcome.peak_bytes,
         "reserved_end_bytes": outcome.end_bytes,
-        "over_limit": outcome.over,
+        "over_limit": outcome.is_over,
         "reserved_curve": [list(point) for point in outcome.curve],
     }
 
@@ -181,7 +193,7 @@ def comparison_json(
             "source": str(report.snapshot.path),
             "device": report.device.number,
             "replay": replay_json(report, console),
-            "compared": report.measure,
+            "compared": report.content_measure,
             "compared_bytes": report.content_bytes,
             "compared_event": report.event if len(report.device.events) else None,
             "peak_bytes": report.peak_bytes,
@@ -196,11 +208,11 @@ def comparison_json(
         "after": short(after),
         "changes": [
             {
-                "where": change.where or None,
+                "where": change.location or None,
                 "before_recording": change.earlier,
                 "before_bytes": change.before,
                 "after_bytes": change.after,
-                "change_bytes": change.bytes,
+                "change_bytes": change.change_bytes,
             }
             for change in changes
         ],

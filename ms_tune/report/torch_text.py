@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from ms_tune.pools.torch_what_if import Cache
 from ms_tune.report.console import pad
-from ms_tune.report.memory_words import near, show_table, signed, size
+from ms_tune.report.memory_words import shorten_place, show_table, signed_text, size_text
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.footprint.torch_remedies import TorchRemedy
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchReport
-    from ms_tune.pools.torch_what_if import TorchOutcome, TorchWhatIf
+    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
+    from ms_tune.memory.what_if import TorchWhatIf
+    from ms_tune.pools.torch_what_if import TorchOutcome
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
@@ -32,15 +32,15 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
     console.write("")
     _show_figures(report, console)
     for remedy in remedies[:top]:
-        sizes = {"freed": size(remedy.bytes_freed), "after": size(remedy.peak_after)}
-        name = f"snapshot.show.remedy.{'held' if remedy.held else 'used'}"
+        sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after)}
+        name = f"snapshot.show.remedy.{'held' if remedy.lowers_reserved else 'used'}"
         console.write(console.text(name, title=console.say(remedy.title), how=remedy.how, **sizes))
     _show_contents(report, console, top)
     _show_growth(report, console, top)
     _show_survivors(report, console, top)
     _show_causes(report, console)
     for shortage in report.shortages[:top]:
-        wanted, free = size(shortage.wanted), size(shortage.device_free)
+        wanted, free = size_text(shortage.wanted_bytes), size_text(shortage.device_free)
         console.write(console.text("snapshot.show.oom", event=shortage.event, wanted=wanted, free=free))
     console.write("")
     name = "next" if report.refused_because is None else "no-next"
@@ -50,12 +50,12 @@ def show_report(report: TorchReport, remedies: Sequence[TorchRemedy], console: C
 def _show_figures(report: TorchReport, console: Console) -> None:
     for name, amount, when in figures(report):
         note = msg("snapshot.show.cached-note", when=when) if name == "cached" else when
-        _line(console, name, amount, console.say(note))
+        _write_line(console, name, amount, console.say(note))
 
 
 def figures(report: TorchReport) -> Iterator[tuple[str, int, Message]]:
     """The figures that are known, each with its name in the texts, its bytes, and when that was."""
-    recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.exact else None
+    recorded, used = len(report.device.events) > 0, report.content_bytes if report.replay.is_exact else None
     known: tuple[tuple[str, int | None, int | None], ...] = (
         ("used-peak", report.peak_bytes, report.peak_event) if recorded else ("used-then", used, report.event),
         ("requested-peak" if recorded else "requested-then", report.requested_peak_bytes, report.requested_peak_event),
@@ -91,23 +91,23 @@ def proof(report: TorchReport) -> list[Message]:
     return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
 
 
-def _line(console: Console, name: str, amount: int, note: str) -> None:
-    console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size(amount):>12}   {note}")
+def _write_line(console: Console, name: str, amount: int, note: str) -> None:
+    console.write(f"{pad(console.text(f'snapshot.show.{name}'), _LABEL)}{size_text(amount):>12}   {note}")
 
 
-def _name(place: CodeLocation, console: Console) -> str:
-    where = _where(place.where, place.before, console)
+def _line_name(place: CodeLocation, console: Console) -> str:
+    where = _place_text(place.location, place.before, console)
     return f"{where} [{place.category}]" if place.category else where
 
 
-def _where(line: str, before: bool, console: Console) -> str:  # noqa: FBT001 - as Place has it
-    return near(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
+def _place_text(line: str, before: bool, console: Console) -> str:  # noqa: FBT001 - as Place has it
+    return shorten_place(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
 
 
 def _show_contents(report: TorchReport, console: Console, top: int) -> None:
     total = max(1, sum(place.bytes for place in report.contents))
     rows = [
-        [size(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _name(place, console)]
+        [size_text(place.bytes), f"{place.bytes / total:.1%}", str(place.count), _line_name(place, console)]
         for place in report.contents[:top]
     ]
     console.write("")
@@ -115,7 +115,7 @@ def _show_contents(report: TorchReport, console: Console, top: int) -> None:
     show_table(console, ["size", "share", "count", "where"], rows)
     rest = report.contents[top:]
     if rest:
-        more = size(sum(place.bytes for place in rest))
+        more = size_text(sum(place.bytes for place in rest))
         console.write(console.text("memory.show.more", count=len(rest), size=more))
 
 
@@ -125,14 +125,14 @@ def _show_growth(report: TorchReport, console: Console, top: int) -> None:
         console.write("")
         console.write(console.text("snapshot.show.steps", count=len(report.step_ends), ends=ends))
     for growth in report.step_growth[:top]:
-        where = _where(growth.where, False, console)  # noqa: FBT003 - what grows was recorded
-        console.write(console.text("snapshot.show.step-growth", where=where, size=size(growth.bytes_per_step)))
+        where = _place_text(growth.location, False, console)  # noqa: FBT003 - what grows was recorded
+        console.write(console.text("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step)))
 
 
 def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
     for each in [each for each in report.survivors if each.leak][:top]:
         console.write("")
-        params = {"size": size(each.bytes // each.count), "count": each.count, "where": each.where}
+        params = {"size": size_text(each.bytes // each.count), "count": each.count, "where": each.location}
         events = ", ".join(str(event) for event in each.events[:5])
         console.write(console.text("snapshot.show.leak", **params, events=events))
 
@@ -140,10 +140,10 @@ def _show_survivors(report: TorchReport, console: Console, top: int) -> None:
 def _show_causes(report: TorchReport, console: Console) -> None:
     if not report.causes:
         return
-    fragments = [cause for cause in report.causes if cause.fragments]
+    fragments = [cause for cause in report.causes if cause.is_fragmentation]
     console.write("")
-    params = {"all": len(report.causes), "taken": size(sum(cause.taken for cause in report.causes))}
-    lost = size(sum(cause.taken for cause in fragments))
+    params = {"all": len(report.causes), "taken": size_text(sum(cause.taken_bytes for cause in report.causes))}
+    lost = size_text(sum(cause.taken_bytes for cause in fragments))
     console.write(console.text("snapshot.show.growths", **params, fragments=len(fragments), lost=lost))
 
 
@@ -153,27 +153,27 @@ def show_what_if(result: TorchWhatIf, console: Console) -> None:
     show_replay(report, console)
     console.write("")
     recorded = report.reserved_peak_bytes or 0
-    _line(console, "reserved", recorded, console.text("snapshot.show.as-recorded"))
+    _write_line(console, "reserved", recorded, console.text("snapshot.show.as-recorded"))
     console.write("")
     rows = []
     for outcome in result.outcomes:
-        change = signed(outcome.peak_bytes - result.outcomes[0].peak_bytes)
-        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.over else 'within'}")
-        sizes = [size(outcome.start_bytes), size(outcome.peak_bytes), change, size(outcome.end_bytes)]
-        rows.append([*sizes, _setting(outcome, console), over])
+        change = signed_text(outcome.peak_bytes - result.outcomes[0].peak_bytes)
+        over = "" if result.limit is None else console.text(f"snapshot.limit.{'over' if outcome.is_over else 'within'}")
+        sizes = [size_text(outcome.start_bytes), size_text(outcome.peak_bytes), change, size_text(outcome.end_bytes)]
+        rows.append([*sizes, _setting_text(outcome, console), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "limit"], rows)
-    console.write(console.text("snapshot.show.error", error=signed(result.error_bytes)))
+    console.write(console.text("snapshot.show.error", error=signed_text(result.error_bytes)))
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
     best = min(asked, key=lambda outcome: outcome.peak_bytes)
     saved = result.outcomes[0].peak_bytes - best.peak_bytes
-    setting = _setting(best, console)
+    setting = _setting_text(best, console)
     text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
-    console.write(console.text(text, saved=size(max(saved, 0)), setting=setting, written=_written(best)))
+    console.write(console.text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best)))
     if any(outcome.settings.collect_above is not None for outcome in asked):
-        console.write(console.text("snapshot.show.collect", limit=size(result.limit or 0)))
+        console.write(console.text("snapshot.show.collect", limit=size_text(result.limit or 0)))
 
 
-def _setting(outcome: TorchOutcome, console: Console) -> str:
+def _setting_text(outcome: TorchOutcome, console: Console) -> str:
     settings = outcome.settings
     parts = [console.text("snapshot.setting.expandable" if settings.expandable else "snapshot.setting.classic")]
     if settings.max_split is not None:
@@ -189,8 +189,7 @@ def _setting(outcome: TorchOutcome, console: Console) -> str:
     return console.listed(parts)
 
 
-def _written(outcome: TorchOutcome) -> str:
-    """The variable that sets it."""
+def _variable_text(outcome: TorchOutcome) -> str:
     settings = outcome.settings
     parts = [f"expandable_segments:{settings.expandable}"]
     if settings.max_split is not None:
@@ -211,17 +210,17 @@ def show_comparison(
         show_replay(report, console)
         _show_figures(report, console)
         console.write("")
-    if before.replay.exact != after.replay.exact:
+    if before.replay.is_exact != after.replay.is_exact:
         console.write(console.text("snapshot.diff.unlike"))
     if not changes:
         console.write(console.text("memory.diff.same"))
         return
     rows = [
         [
-            signed(change.bytes),
-            size(change.before),
-            size(change.after),
-            _where(change.where, change.earlier, console),
+            signed_text(change.change_bytes),
+            size_text(change.before),
+            size_text(change.after),
+            _place_text(change.location, change.earlier, console),
         ]
         for change in changes[:top]
     ]
@@ -231,5 +230,5 @@ def show_comparison(
 
 def measured(report: TorchReport) -> Message:
     """Which figure the report's contents add up to."""
-    figure = msg(f"snapshot.show.{report.measure}")
+    figure = msg(f"snapshot.show.{report.content_measure}")
     return msg("snapshot.diff.figure", figure=figure, when=moment(report, report.event))

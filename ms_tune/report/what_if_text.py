@@ -12,31 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ms_tune.memory.what_if import WhatIfReport
-    from ms_tune.pools.advice import Lines
-    from ms_tune.pools.causes import Causes, Pin
     from ms_tune.pools.pool import PoolGrowth
     from ms_tune.pools.scenarios import Scenario
-    from ms_tune.pools.whatif import ReplayOutcome, WhatIf
+    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
     from ms_tune.report.console import Console
 
-FINDING_ID, FINDING = "MSM301", "pool-waste"
 _SHOWN = 3  # growths and units of the reasons
 
 
-def show(report: WhatIfReport, console: Console) -> None:
+def show_what_if(report: WhatIfReport, console: Console) -> None:
     """Settings of the run, the table, the best, the reasons, the what-ifs."""
     _show_run(report, console)
     _show_settings(report, console)
-    _show_best(report.result, console)
+    _show_best(report, console)
     _show_causes(report, console)
     _show_scenarios(report, console)
     console.write("")
     for text_id in ("allocator.worth.reserved", "allocator.worth.vmm"):
-        _say(console, console.text(text_id))
-    _say(console, console.text("allocator.worth.seconds", seconds=f"{report.seconds:.1f}"))
+        _write_wrapped(console, console.text(text_id))
+    _write_wrapped(console, console.text("allocator.worth.seconds", seconds=f"{report.seconds:.1f}"))
 
 
-def _say(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
+def _write_wrapped(console: Console, text: str, indent: int = 0, colour: str = "") -> None:
     """Write a text, wrapped to the terminal's width and set in by some columns."""
     for line in wrap(text, max(terminal_width() - indent, 20), prose=True):
         shown = " " * indent + line
@@ -46,18 +43,20 @@ def _say(console: Console, text: str, indent: int = 0, colour: str = "") -> None
 def _show_run(report: WhatIfReport, console: Console) -> None:
     result, inferred = report.result, report.result.inferred
     rank = "" if report.rank is None else console.text("allocator.show.rank", rank=report.rank)
-    _say(console, console.text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.rows:,}"))
+    _write_wrapped(
+        console, console.text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.allocation_count:,}")
+    )
     if report.others:
-        _say(console, console.text("allocator.show.others", ranks=", ".join(map(str, report.others))))
-    settings = _settings_text(result.recorded.lines, console)
+        _write_wrapped(console, console.text("allocator.show.others", ranks=", ".join(map(str, report.others))))
+    settings = _settings_text(result.recorded_outcome.setting_lines, console)
     if inferred.work.releases:
         settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
-    _say(console, console.text("allocator.show.inferred", settings=settings))
+    _write_wrapped(console, console.text("allocator.show.inferred", settings=settings))
     _show_proof(report, console)
-    if inferred.open:
-        _say(console, console.text("allocator.show.open", names=", ".join(inferred.open)), indent=2)
+    if inferred.undecided:
+        _write_wrapped(console, console.text("allocator.show.open", names=", ".join(inferred.undecided)), indent=2)
     first, *grounds = verdict_lines(report.verdict, console)
-    _say(console, first)
+    _write_wrapped(console, first)
     for line in grounds:
         console.write(line)
 
@@ -68,20 +67,18 @@ def _settings_text(lines: Lines, console: Console) -> str:
 
 
 def _show_proof(report: WhatIfReport, console: Console) -> None:
-    """Whether the replay is what was recorded."""
-    inferred, rows = report.result.inferred, f"{report.rows:,}"
+    inferred, rows = report.result.inferred, f"{report.allocation_count:,}"
     wrong = inferred.mismatches
     if not wrong.total:
-        _say(console, console.text("allocator.show.exact", rows=rows), indent=2)
+        _write_wrapped(console, console.text("allocator.show.exact", rows=rows), indent=2)
         return
     numbers = {"address": f"{wrong.address:,}", "used": f"{wrong.used:,}", "actual": f"{wrong.actual:,}"}
-    _say(console, console.text("allocator.show.mismatches", rows=rows, **numbers), indent=2, colour="yellow")
+    _write_wrapped(console, console.text("allocator.show.mismatches", rows=rows, **numbers), indent=2, colour="yellow")
     why = "vmm" if inferred.settings.vmm.value == "on" else "unknown"
-    _say(console, console.text(f"allocator.unexplained.{why}"), indent=2)
+    _write_wrapped(console, console.text(f"allocator.unexplained.{why}"), indent=2)
 
 
 def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    """A table with a text on the left, numbers, and a word on the right."""
     titles = [console.text(f"allocator.column.{head}") for head in heads]
     console.write_table(titles, rows, right=range(1, len(heads) - 1))
 
@@ -91,7 +88,7 @@ def _show_settings(report: WhatIfReport, console: Console) -> None:
         (
             _setting_label(outcome, console),
             *(f"{size / GIB:.3f}" for size in (outcome.used, outcome.actual, outcome.reserved)),
-            f"{outcome.waste:.1%}",
+            f"{outcome.waste_share:.1%}",
             word(verdict, console),
         )
         for outcome, verdict in zip(report.result.outcomes, report.verdicts, strict=True)
@@ -109,30 +106,25 @@ def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
     return console.text("allocator.setting.vmm-floor") if outcome.name == "vmm floor" else outcome.name
 
 
-def finding_text(result: WhatIf, console: Console) -> str:
-    """What is wrong with the recorded setting."""
-    recorded = result.recorded
-    sizes = {"reserved": gib(recorded.reserved), "used": gib(recorded.used)}
-    return console.text("allocator.finding.waste", waste=f"{recorded.waste:.1%}", **sizes)
-
-
-def _show_best(result: WhatIf, console: Console) -> None:
-    if result.wasteful:
-        found = f"{console.text('cli.warning')}[{FINDING_ID}] {finding_text(result, console)}"
-        _say(console, found, colour="yellow")
+def _show_best(report: WhatIfReport, console: Console) -> None:
+    result, finding = report.result, report.finding
+    if finding is not None:
+        _write_wrapped(
+            console, f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}", colour="yellow"
+        )
     if result.best is None:
-        _say(console, console.text("allocator.show.none-fits"))
+        _write_wrapped(console, console.text("allocator.show.none-fits"))
         return
     for outcome, kind in ((result.best, "best"), (result.best_without_vmm, "else")):
         if outcome is None or (outcome is result.best and kind == "else"):
             continue
         if outcome.recorded:
-            _say(console, console.text(f"allocator.show.{kind}-recorded"))
+            _write_wrapped(console, console.text(f"allocator.show.{kind}-recorded"))
             continue
-        saved = result.recorded.reserved - outcome.reserved
+        saved = result.recorded_outcome.reserved - outcome.reserved
         said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
-        _say(console, console.text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved))))
-        _show_lines(outcome.lines, console)
+        _write_wrapped(console, console.text(said, setting=_setting_label(outcome, console), saved=gib(abs(saved))))
+        _show_lines(outcome.setting_lines, console)
 
 
 def _show_lines(lines: Lines, console: Console) -> None:
@@ -145,33 +137,33 @@ def _show_lines(lines: Lines, console: Console) -> None:
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:
-    recorded, causes = report.result.recorded, report.result.causes
+    recorded, causes = report.result.recorded_outcome, report.result.causes
     if recorded.reserved <= recorded.used:
         return
     console.write("")
-    _say(console, console.text("allocator.causes", lost=gib(recorded.reserved - recorded.used)))
+    _write_wrapped(console, console.text("allocator.causes", lost=gib(recorded.reserved - recorded.used)))
     if causes.spilled:
-        _item(console.text("allocator.causes.spilled", size=gib(causes.spilled)), console)
+        _write_item(console.text("allocator.causes.spilled", size=gib(causes.spilled)), console)
     _show_growths(causes, report, console)
     if causes.idle_at_peak:
-        _item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak)), console)
+        _write_item(console.text("allocator.causes.idle", size=gib(causes.idle_at_peak)), console)
         for pin in [pin for pin in causes.pins if pin.touched > pin.live][:_SHOWN]:
-            _say(console, _pin_text(pin, report, console), indent=6)
+            _write_wrapped(console, _pin_text(pin, report, console), indent=6)
     if causes.untouched:
-        _item(console.text("allocator.causes.untouched", size=gib(causes.untouched)), console)
+        _write_item(console.text("allocator.causes.untouched", size=gib(causes.untouched)), console)
 
 
-def _item(text: str, console: Console) -> None:
-    _say(console, f"- {text}", indent=2)
+def _write_item(text: str, console: Console) -> None:
+    _write_wrapped(console, f"- {text}", indent=2)
 
 
 def _show_growths(causes: Causes, report: WhatIfReport, console: Console) -> None:
     if not causes.missed:
         return
     count = len(causes.growths)
-    _item(console.text("allocator.causes.missed", missed=len(causes.missed), all=count), console)
+    _write_item(console.text("allocator.causes.missed", missed=len(causes.missed), all=count), console)
     for growth in sorted(causes.missed, key=lambda growth: -growth.unit_bytes)[:_SHOWN]:
-        _say(console, _growth_text(growth, report, console), indent=6)
+        _write_wrapped(console, _growth_text(growth, report, console), indent=6)
 
 
 def _growth_text(growth: PoolGrowth, report: WhatIfReport, console: Console) -> str:
@@ -195,7 +187,7 @@ def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
 def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     if not report.scenarios:
         return
-    before = report.result.recorded.used
+    before = report.result.recorded_outcome.used
     rows = [
         (
             _scenario_label(scenario, console),
@@ -207,7 +199,7 @@ def _show_scenarios(report: WhatIfReport, console: Console) -> None:
         for scenario, verdict in zip(report.scenarios, report.scenario_verdicts, strict=True)
     ]
     console.write("")
-    _say(console, console.text("allocator.scenarios"))
+    _write_wrapped(console, console.text("allocator.scenarios"))
     _show_table(("scenario", "used", "change", "reserved", "verdict"), rows, console)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import yaml
 
 from ms_tune.diagnostics import TextEdit
+from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
 
@@ -61,7 +62,7 @@ class ChangeKind(str, Enum):
     ADD_KEY = "add-key"
 
 
-class ValueChange(NamedTuple):
+class ValueChange(Record):
     """One change of a config's values."""
 
     kind: ChangeKind  # what is done

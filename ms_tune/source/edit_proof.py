@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ms_tune.diagnostics import TextEdit
+from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, apply_edits, same_data
 from ms_tune.source.yaml_nodes import Loader
 
@@ -37,7 +38,7 @@ def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[Te
         return False
 
 
-class _Section(NamedTuple):
+class _Section(Record):
     """A key of the top level, with its text from the key to the next one's, and after the edits."""
 
     key: object

@@ -12,12 +12,13 @@ import os
 import re
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
 
 from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.errors import ConfigError, nearby, reason_of
+from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
 from ms_tune.text import msg
 
@@ -64,7 +65,7 @@ _PROBLEMS = (
 )
 
 
-class Position(NamedTuple):
+class Position(Record):
     """Where one key path stands in the text."""
 
     key: Location | None  # the key, or None for a list item and for the whole document
@@ -76,7 +77,7 @@ class Position(NamedTuple):
     plain: Plain | None  # the scalar's own words, if it is one without quotes
 
 
-class Duplicate(NamedTuple):
+class Duplicate(Record):
     """A key that stands twice in one mapping; the value of ``first`` is lost."""
 
     path: KeyPath

@@ -6,13 +6,14 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 from weakref import WeakValueDictionary
 
 import yaml
 
 from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -72,14 +73,14 @@ _UNUSUAL = re.compile(r"^(?:---|\.\.\.|[ \t?:-]{200})", re.MULTILINE)
 _FLOWS = 500
 
 
-class Plain(NamedTuple):
+class Plain(Record):
     """A scalar without quotes: the text as written, and what YAML 1.1 takes it for (``str``, ``int``, ``null``)."""
 
     raw: str
     kind: str
 
 
-class NodeEntry(NamedTuple):
+class NodeEntry(Record):
     """A value in a collection: its key (None in a list), and the alias that stands for it, if one does."""
 
     key: Location | None

@@ -44,13 +44,13 @@ class Need:
     source: Message  # how the footprint is known
 
     @classmethod
-    def simulated(cls, peak: int, footprint: int) -> Need:
+    def of_trace(cls, peak: int, footprint: int) -> Need:
         """As a trace tells it; a trace without the column for the footprint tells the peak alone."""
         whole = max(peak, footprint)
         return cls(peak, whole, whole, msg("verdict.footprint.traced"))
 
     @classmethod
-    def derived(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
+    def of_derived_stage(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
         """Of a stage that was not run: its fragments lie between none and the share of the largest run.
 
         What a pool loses grows more slowly than what it holds: with more layers its share of the peak falls. It may even be
@@ -68,7 +68,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class UntracedNeeds:
     """What no trace shows and the device needs all the same."""
 
     simulated: bool = True  # the trace is of a simulation, which asks for no workspaces and no communication buffers
@@ -80,7 +80,7 @@ class Outside:
     buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
     reserve_bytes: int = 0  # what the user sets aside
 
-    def with_groups(self, groups: Mapping[str, int] | None) -> Outside:
+    def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
         """The same with these communicators: by name the ranks of each, 0 where they are not known; None if nothing tells."""
         if groups is None:
             return replace(self, communicators=None, groups=())
@@ -163,7 +163,7 @@ class Verdict:
         return tuple(found)
 
 
-def judge(need: Need, limit: Limit, outside: Outside, doubts: Iterable[Message] = ()) -> Verdict:
+def judge(need: Need, limit: Limit, outside: UntracedNeeds, doubts: Iterable[Message] = ()) -> Verdict:
     """The verdict about one rank.
 
     Args:
@@ -188,7 +188,7 @@ def no_verdict(reason: Message) -> Verdict:
     return Verdict(None, reason, None, None, ())
 
 
-def reserve_of(outside: Outside, limit: Limit) -> tuple[ReserveItem, ...]:
+def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
     """What has to be set aside of the limit.
 
     A run on a device has its workspaces in its trace, and its communicators found their place beside the pool.
@@ -203,7 +203,7 @@ def reserve_of(outside: Outside, limit: Limit) -> tuple[ReserveItem, ...]:
     return tuple(items)
 
 
-def _communication(outside: Outside, limit: Limit) -> ReserveItem:
+def _communication(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
     if outside.communicators is None:
         return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"))
     each = communicator_bytes(outside.buffer_mib)

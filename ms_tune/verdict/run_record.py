@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Need, Outside
+from ms_tune.verdict.outcome import Need, UntracedNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,22 +20,15 @@ _DEEPEST = 3  # messages in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A stage that was derived from runs with fewer layers."""
-
-    layers: int
-    run_layers: int  # layers of the run whose trace is there
-    need: Need | None  # what it needs; None if it was not derived
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRank:
-    """What is known of one rank beside its trace: see :class:`~ms_tune.verdict.outcome.Outside`."""
+class RankRecord:
+    """What is known of one rank beside its trace."""
 
     cap_bytes: int | None = None  # `max_device_memory`; None where nothing sets it
     cap: Cap = Cap.CONFIG  # what sets it
-    outside: Outside = field(default_factory=Outside)  # what no trace shows
-    whole: Whole | None = None  # the stage that the verdict is about, where the run has fewer layers
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows
+    run_layers: int | None = None  # layers that it ran with, where its stage has others; None where it was run whole
+    stage_layers: int = 0  # layers of its stage then, which the verdict is about
+    stage_need: Need | None = None  # what the stage needs; None if it was not derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +37,23 @@ class RunRecord:
 
     chip: str | None = None  # the chip that the user named
     card_bytes: int | None = None  # the memory that the user named
-    outside: Outside = field(default_factory=Outside)  # what no trace shows, of ranks that are not named
-    ranks: Mapping[str, KeptRank] = field(default_factory=dict)  # by the folder of a rank
+    outside: UntracedNeeds = field(default_factory=UntracedNeeds)  # what no trace shows, of ranks that are not named
+    ranks: Mapping[str, RankRecord] = field(default_factory=dict)  # by the folder of a rank
     # Why there is no verdict about the traces in a folder and below it; `.` is the run's own.
     doubts: Mapping[str, Message] = field(default_factory=dict)
     # `max_device_memory` of the programs that wrote the traces in a folder and below it, in bytes.
     asked: Mapping[str, int] = field(default_factory=dict)
 
-    def doubt_about(self, names: Iterable[str]) -> Message | None:
-        """Why there is no verdict about a trace; None where nothing speaks against one.
+    def rank_of(self, names: Iterable[str]) -> RankRecord | None:
+        """What is known of the rank of a trace that is in these folders, below the run's own."""
+        return next((self.ranks[name] for name in names if name in self.ranks), None)
 
-        Args:
-            names: The folders that it is in, below the run's own.
-        """
+    def asked_by(self, names: Iterable[str]) -> int | None:
+        """The ``max_device_memory`` of the program that wrote such a trace."""
+        return next((self.asked[name] for name in (*names, OWN) if name in self.asked), None)
+
+    def doubt_about(self, names: Iterable[str]) -> Message | None:
+        """Why there is no verdict about such a trace; None where nothing speaks against one."""
         return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
 
 
@@ -83,25 +80,25 @@ def _message_json(message: Message) -> dict[str, object]:
     }
 
 
-def _rank_json(rank: KeptRank) -> dict[str, object]:
-    whole = rank.whole
+def _rank_json(rank: RankRecord) -> dict[str, object]:
+    need = rank.stage_need
     return {
         "max_device_memory": rank.cap_bytes,
         "max_device_memory_by": rank.cap.value,
         **_outside_json(rank.outside),
         "whole": None
-        if whole is None
+        if rank.run_layers is None
         else {
-            "layers": whole.layers,
-            "run_layers": whole.run_layers,
-            "peak": None if whole.need is None else whole.need.peak_bytes,
-            "footprint": None if whole.need is None else whole.need.footprint_bytes,
-            "least_footprint": None if whole.need is None else whole.need.least_footprint_bytes,
+            "layers": rank.stage_layers,
+            "run_layers": rank.run_layers,
+            "peak": None if need is None else need.peak_bytes,
+            "footprint": None if need is None else need.footprint_bytes,
+            "least_footprint": None if need is None else need.least_footprint_bytes,
         },
     }
 
 
-def _outside_json(outside: Outside) -> dict[str, object]:
+def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
     return {
         "simulated": outside.simulated,
         "workspaces_traced": outside.workspaces_traced,
@@ -153,15 +150,16 @@ def _message(content: object, depth: int = 0) -> Message:
     return msg("verdict.none.unknown")
 
 
-def _rank(content: Mapping[str, object]) -> KeptRank:
+def _rank(content: Mapping[str, object]) -> RankRecord:
     by = content.get("max_device_memory_by")
     cap = Cap(by) if by in {one.value for one in Cap} else Cap.CONFIG
     cap_bytes = _count(content.get("max_device_memory"))
-    return KeptRank(cap_bytes, cap, _outside(content), _whole(content.get("whole")))
+    record, whole = RankRecord(cap_bytes, cap, _outside(content)), content.get("whole")
+    return _with_stage(record, whole) if isinstance(whole, dict) else record
 
 
-def _outside(content: Mapping[str, object]) -> Outside:
-    return Outside(
+def _outside(content: Mapping[str, object]) -> UntracedNeeds:
+    return UntracedNeeds(
         simulated=content.get("simulated") is not False,
         workspaces_traced=content.get("workspaces_traced") is True,
         communicators=_count(content.get("communicators")),
@@ -172,18 +170,15 @@ def _outside(content: Mapping[str, object]) -> Outside:
     )
 
 
-def _whole(content: object) -> Whole | None:
-    if not isinstance(content, dict):
-        return None
+def _with_stage(record: RankRecord, content: Mapping[str, object]) -> RankRecord:
     layers, run_layers = _count(content.get("layers")), _count(content.get("run_layers"))
     if layers is None or run_layers is None:
-        return None
-    sizes = [_count(content.get(key)) for key in ("peak", "footprint", "least_footprint")]
-    peak, high, low = sizes
-    if peak is None or high is None or low is None:
-        return Whole(layers, run_layers, None)
-    source = msg("verdict.footprint.kept", layers=layers, run=run_layers)
-    return Whole(layers, run_layers, Need(peak, high, low, source))
+        return record
+    peak, high, low = (_count(content.get(key)) for key in ("peak", "footprint", "least_footprint"))
+    need = None
+    if peak is not None and high is not None and low is not None:
+        need = Need(peak, high, low, msg("verdict.footprint.kept", layers=layers, run=run_layers))
+    return replace(record, run_layers=run_layers, stage_layers=layers, stage_need=need)
 
 
 def _names(value: object) -> tuple[str, ...]:

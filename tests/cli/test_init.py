@@ -12,8 +12,8 @@ from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import served
 from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file, lint_files
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file, lint_files
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language

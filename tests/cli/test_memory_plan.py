@@ -12,9 +12,9 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
-from ms_tune.packing import native
+from ms_tune.memory.plan import read_placement_csv
+from ms_tune.packing import engine
 from ms_tune.packing.engine import NumpyEngine
-from ms_tune.readers.placement_csv import read_placement_csv
 from ms_tune.text import msg
 from tests.readers.memlogs import training
 from tests.readers.samples import SMALL
@@ -95,7 +95,7 @@ def test_a_capacity(capsys: pytest.CaptureFixture[str], capacity: str, code: Exi
 
 def test_without_a_compiler_it_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reason = msg("placement.not-loaded", detail="no")
-    monkeypatch.setattr(native, "best_engine", lambda: (NumpyEngine(), reason))
+    monkeypatch.setattr(engine, "best_engine", lambda: (NumpyEngine(), reason))
     assert main(["memory", "plan", str(STEPS), "--json"]) == ExitCode.OK
     captured = capsys.readouterr()
     assert json.loads(captured.out)["engine"] == "numpy"

@@ -12,7 +12,7 @@ import yaml
 from ms_tune import api
 from ms_tune.cli.main import main
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.footprint.diff_by_size import BlockKind, Surplus
+from ms_tune.memory.diff import BlockKind, Surplus
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
@@ -149,12 +149,12 @@ def test_the_difference_is_explained(
     words: tuple[str, ...],
 ) -> None:
     more = (
-        Surplus(BlockKind.KEPT, in_new=True, operator="fc.w", where="fc.w", bytes=20 * MIB, count=4),
-        Surplus(BlockKind.PASSING, in_new=True, operator="Dense", where="x/linear.py:67", bytes=30 * MIB, count=3),
-        Surplus(BlockKind.PASSING, in_new=False, operator="Cast", where="a/b-B/c-C", bytes=19 * MIB, count=2),
-        Surplus(BlockKind.PASSING, in_new=False, operator="Mul", where="a", bytes=MIB // 2, count=1),
-        Surplus(BlockKind.PASSING, in_new=False, operator="Add", where="a", bytes=MIB // 2, count=1),
-        Surplus(BlockKind.OTHER, in_new=True, operator="Add", where="a", bytes=7, count=1),
+        Surplus(BlockKind.KEPT, in_new=True, operator="fc.w", location="fc.w", bytes=20 * MIB, count=4),
+        Surplus(BlockKind.PASSING, in_new=True, operator="Dense", location="x/linear.py:67", bytes=30 * MIB, count=3),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Cast", location="a/b-B/c-C", bytes=19 * MIB, count=2),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Mul", location="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Add", location="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.OTHER, in_new=True, operator="Add", location="a", bytes=7, count=1),
     )
 
     def simulated(*_found: object, **_asked: object) -> BothSides:

@@ -11,9 +11,9 @@ import yaml
 from ms_tune.cli.main import main
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest
+from ms_tune.lint.result import LintRequest, LintRun
 from ms_tune.lint.rules import RuleEntry, all_rules, course
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.runner import check_file
 from ms_tune.lint.settings import OWN_RULES, ProjectSettings
 from ms_tune.report.rule_contents import PAGES
 from ms_tune.report.rule_markdown import MARK, reference

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.draft import shown_layers
 from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan, from_recompute_plan
 from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
@@ -18,7 +19,6 @@ from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.plan import normalize_mindspeed_ms
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.normalize.convert_layers import Converted, convert
 from ms_tune.normalize.sapp_lists import SappLists, parse_sapp
 from ms_tune.normalize.sapp_lists import plan_of as sapp_plan
 from ms_tune.text import Language, render

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.stage import DENSE, Chunk, Stage, StageLayer, cell_of, resized, stage_of
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer, kinds_from_json, kinds_to_json, resize_stage, stage_of
+from ms_tune.enums import LayerKind
+from tests.kinds import labels
 
 
 def layer(number: int, kind: str) -> StageLayer:
@@ -29,7 +33,7 @@ def stages(draw: st.DrawFn) -> Stage:
 
 @given(stages(), st.integers(1, 40))
 def test_it_has_as_many_layers_as_asked_for(stage: Stage, wanted: int) -> None:
-    made = resized(stage, wanted)
+    made = resize_stage(stage, wanted)
     assert made.layers == (wanted if stage.layers else 0)
     assert sum(made.kinds.values()) == made.layers
     assert [one for chunk in made.chunks for one in chunk.layers if one.mtp] == [stage.chunks[-1].layers[-1]]
@@ -40,7 +44,7 @@ def test_it_has_as_many_layers_as_asked_for(stage: Stage, wanted: int) -> None:
 
 @given(stages(), st.integers(1, 40))
 def test_every_kind_stays_while_there_is_room(stage: Stage, wanted: int) -> None:
-    kinds = resized(stage, wanted).kinds
+    kinds = resize_stage(stage, wanted).kinds
     assert len(kinds) == min(wanted if stage.layers else 0, len(stage.kinds))
 
 
@@ -48,14 +52,14 @@ def test_every_kind_stays_while_there_is_room(stage: Stage, wanted: int) -> None
 def test_one_more_layer_is_one_more_of_one_kind(stage: Stage, wanted: int) -> None:
     if not stage.layers:
         return
-    before, after = Counter(resized(stage, wanted).kinds), Counter(resized(stage, wanted + 1).kinds)
+    before, after = Counter(resize_stage(stage, wanted).kinds), Counter(resize_stage(stage, wanted + 1).kinds)
     assert sum((after - before).values()) == 1
     assert not before - after
 
 
 @given(stages())
 def test_the_full_number_is_the_stage_itself(stage: Stage) -> None:
-    assert resized(stage, stage.layers) == stage
+    assert resize_stage(stage, stage.layers) == stage
 
 
 def test_chunks_are_kinds_of_their_own() -> None:
@@ -65,14 +69,14 @@ def test_chunks_are_kinds_of_their_own() -> None:
     stage = stage_of(placed, 1, 2, 2)
     assert [[one.number for one in chunk.layers] for chunk in stage.chunks] == [[2, 3], [6, 7]]
     assert [(chunk.embedding, chunk.head) for chunk in stage.chunks] == [(False, False), (False, True)]
-    assert stage.kinds == {"chunk 0, dense": 2, "chunk 1, dense": 2}
+    assert labels(stage.kinds) == {"chunk 0, dense": 2, "chunk 1, dense": 2}
     first = stage_of(placed, 0, 2, 2)
     assert [(chunk.embedding, chunk.head) for chunk in first.chunks] == [(True, False), (False, False)]
 
 
 def test_of_one_chunk_kinds_need_no_number() -> None:
     placed = [(0, 0, StageLayer(0)), (0, 0, StageLayer(1, experts=True)), (0, 0, StageLayer(2, mtp=True))]
-    assert stage_of(placed, 0, 1, 1).kinds == {"dense": 1, "moe": 1}
+    assert labels(stage_of(placed, 0, 1, 1).kinds) == {"dense": 1, "moe": 1}
 
 
 def test_the_cell_of_a_kind() -> None:
@@ -80,5 +84,16 @@ def test_the_cell_of_a_kind() -> None:
         (chunk, 0, StageLayer(2 * chunk + i, full=bool(i), experts=bool(chunk))) for chunk in (0, 1) for i in (0, 1)
     ]
     several, one = stage_of(placed, 0, 1, 2).kinds, stage_of(placed[:2], 0, 1, 1).kinds
-    assert [cell_of(kind) for kind in several] == [(0, DENSE), (0, DENSE), (1, "moe"), (1, "moe")]
-    assert [cell_of(kind) for kind in one] == [(0, DENSE), (0, DENSE)]
+    assert [kind.cell for kind in several] == [(0, LayerKind.DENSE)] * 2 + [(1, LayerKind.EXPERTS)] * 2
+    assert [kind.cell for kind in one] == [(0, LayerKind.DENSE)] * 2
+
+
+def test_a_kind_in_words() -> None:
+    both = StageLayer(0, experts=True, select=("a", "b"), communication=True, remark="swap all (1)")
+    assert both.kind_in(11).label == "chunk 11, moe, select recompute a b, communication recompute, swap all (1)"
+    assert replace(both, full=True).kind_in(None).label == "moe, full recompute, swap all (1)"
+
+
+@given(stages())
+def test_kinds_come_back_from_json_as_they_went(stage: Stage) -> None:
+    assert kinds_from_json(json.loads(json.dumps(kinds_to_json(stage.kinds)))) == stage.kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launcher import Child, start, too_long, watched
+from ms_tune.dryrun.launcher import ChildProcess, start_program, too_long, watch_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,12 +38,12 @@ def run_child(
         RunError: The time limit was reached.
         KeyboardInterrupt: A signal asked ms-tune to end.
     """
-    with watched() as watch:
-        running = start(Child(command, environment, folder, timeout))
+    with watch_programs() as watch:
+        running = start_program(ChildProcess(command, environment, folder, timeout))
         watch.add(running)
-        while (end := running.ended()) is None:
+        while (end := running.end_if_over()) is None:
             on_tick(running.elapsed)
-            watch.rest()
+            watch.wait_briefly()
     if end.timed_out:
         raise too_long(timeout)
     return end.code

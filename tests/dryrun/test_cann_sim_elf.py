@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.cann_sim.elf import SharedLibrary, names_in_data, read_shared_library
+from ms_tune.dryrun.cann_sim.inventory import SharedLibrary, names_in_data, read_shared_library
 from tests.dryrun.machine import compile_c, needs_c_compiler, needs_elftools
 
 if TYPE_CHECKING:

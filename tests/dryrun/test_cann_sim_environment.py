@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from ms_tune.dryrun.cann_sim import environment, source
+from ms_tune.dryrun.cann_sim import environment, inventory
 from ms_tune.dryrun.cann_sim.environment import (
     Backend,
     Cann,
@@ -265,7 +265,7 @@ class TestBuild:
         """What is loaded behind it, as MindSpore's plug-in, looks names up there first."""
         code = (
             "import ctypes\nfrom ms_tune.dryrun.child.hook import threads\nthreads.let_watch()\n"
-            f"print(getattr(ctypes.CDLL(None), {source._REPORTS!r})(5))"
+            f"print(getattr(ctypes.CDLL(None), {inventory._REPORTS!r})(5))"
         )
         own = Cann(Backend.STAND_IN, home).environment({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
         done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)

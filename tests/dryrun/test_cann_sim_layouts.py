@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.cann_sim.source import source_text
-from ms_tune.native import compiler
-from ms_tune.native.compiler import compile_library, find_compilers
+from ms_tune import native
+from ms_tune.dryrun.cann_sim.inventory import source_text
+from ms_tune.native import compile_library, find_compilers
 from tests.dryrun.machine import GXX, needs_c_compiler, needs_gxx, needs_zig
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def test_cpp_takes_stand_ins_compiled_by_zig(
     program: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zig = next(found for found in find_compilers() if found.name == "zig cc")
-    monkeypatch.setattr(compiler, "find_compilers", lambda: (zig,))
+    monkeypatch.setattr(native, "find_compilers", lambda: (zig,))
     done = _outcome(program, text, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 

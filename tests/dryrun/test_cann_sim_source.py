@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.cann_sim import source
-from ms_tune.dryrun.cann_sim.elf import read_shared_library
-from ms_tune.dryrun.cann_sim.source import header_text, source_text, stand_in_for
+from ms_tune.dryrun.cann_sim import inventory
+from ms_tune.dryrun.cann_sim.inventory import header_text, read_shared_library, source_text, stand_in_for
 from tests.dryrun.machine import (
     C_COMPILER,
     needs_c_compiler,
@@ -111,13 +110,13 @@ def test_a_description_given_through_a_reference_does_not_overwrite_the_asker(sy
 
 
 def test_every_family_has_a_real_name() -> None:
-    unused = [pattern.pattern for pattern, _ in source._FAMILIES if not any(map(pattern.fullmatch, EXPECTED))]
+    unused = [pattern.pattern for pattern, _ in inventory._FAMILIES if not any(map(pattern.fullmatch, EXPECTED))]
     assert unused == []
 
 
 def test_every_macro_is_defined_in_the_header_and_used() -> None:
     defined = set(re.findall(r"#define ([A-Z_]+)\(", header_text()))
-    used = {macro.partition("(")[0] for _, macro in source._FAMILIES} | {"RETURNS_ZERO"}
+    used = {macro.partition("(")[0] for _, macro in inventory._FAMILIES} | {"RETURNS_ZERO"}
     assert used == defined
 
 
@@ -158,7 +157,7 @@ def test_the_library_exports_exactly_the_symbols(tmp_path: Path) -> None:
 class TestInstalledMindSpore:
     def test_every_family_has_a_function_but_those_of_other_versions(self, installed_inventory: Inventory) -> None:
         macros = {stand_in_for(name).partition("(")[0] for name in installed_inventory.symbols}
-        families = {macro.partition("(")[0] for _, macro in source._FAMILIES}
+        families = {macro.partition("(")[0] for _, macro in inventory._FAMILIES}
         # 2.10 and later ask for StatusFactory::Instance; earlier wheels bring it with them.
         assert families - macros <= {"RETURNS_REGISTRY"}
 

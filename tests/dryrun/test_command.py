@@ -15,7 +15,7 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.engines import ray
-from ms_tune.dryrun.rundir import told_where
+from ms_tune.dryrun.rundir import tell_folder_if_interrupted
 from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import ExitCode
 from tests.dryrun.fakes import GIB, HEADER, good_child
@@ -110,7 +110,7 @@ def test_when_it_is_interrupted_it_says_where_the_run_lies(tmp_path: Path) -> No
         def say(self, message: Message) -> None:
             told.append(str(message))
 
-    with pytest.raises(KeyboardInterrupt), told_where(folder, Tells()):
+    with pytest.raises(KeyboardInterrupt), tell_folder_if_interrupted(folder, Tells()):
         raise KeyboardInterrupt
     assert told == [f"what was run so far is kept in {folder}"]
 
@@ -281,13 +281,13 @@ class RunsHere:
     ) -> None:
         for task in tasks:
             brought = ray.run_here(asdict(task))
-            on_end(task, ray.unpacked(brought, task, folder / task.folder))
+            on_end(task, ray.unpack_result(brought, task, folder / task.folder))
 
 
 class TestRay:
     @pytest.fixture(autouse=True)
     def engine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(ray, "connect", lambda: None)
+        monkeypatch.setattr(ray, "connect_ray", lambda: None)
         monkeypatch.setattr(ray, "RayEngine", RunsHere)
         monkeypatch.setattr(ray, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
         monkeypatch.setattr(ray, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))

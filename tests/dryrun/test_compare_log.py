@@ -17,7 +17,7 @@ from tests.dryrun.fakes import GIB
 from tests.dryrun.test_compare import run
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.compare_log import LogComparison
+    from ms_tune.dryrun.compare import LogComparison
 
 REAL = """\
 [WARNING] DEVICE(1,7f,python):2026-11-20-23:25:04.774.524 [ascend_memory_adapter.cc:271] DeInitialize] statistics:

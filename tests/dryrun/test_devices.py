@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun, Split
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
-from ms_tune.reference.sizes import MOST_DEVICES
+from ms_tune.reference.read import MOST_DEVICES
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED, edited
 
 PACKAGED = data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"
@@ -27,13 +27,13 @@ def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def run(text: str | dict[str, Any], **more: Any) -> PreparedRun:  # noqa: ANN401 - fields of DryrunRequest
     written = text if isinstance(text, str) else yaml.safe_dump(text)
     Path("train.yaml").write_text(written, encoding="utf-8")
-    return prepare(DryrunRequest(config=Path("train.yaml"), layers=2, **more))
+    return prepare_run(DryrunRequest(config=Path("train.yaml"), layers=2, **more))
 
 
 def test_the_packaged_model_is_the_same_job_named_and_unnamed() -> None:
     """It was judged on 8 devices unnamed, and on one, its optimizer's state whole, when it was named."""
     shutil.copy(PACKAGED, "llama2_7b.yaml")
-    unnamed, named = (prepare(DryrunRequest(config=path, layers=2)) for path in (None, Path("llama2_7b.yaml")))
+    unnamed, named = (prepare_run(DryrunRequest(config=path, layers=2)) for path in (None, Path("llama2_7b.yaml")))
     assert (named.world_size, named.split, named.devices_source) == (8, Split(data=8), unnamed.devices_source)
     assert named.theory == unnamed.theory
     assert named.warnings == unnamed.warnings == ()

@@ -15,7 +15,7 @@ import yaml
 
 from ms_tune.facts.devices import free_of_card, pool_of
 from ms_tune.facts.query import data_folder
-from ms_tune.report.memory_words import size
+from ms_tune.report.memory_words import size_text
 from ms_tune.units import gib
 from tests.cli.test_dryrun import JSON_KEYS
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
@@ -252,7 +252,7 @@ class TestSmallDevice:
         missing = re.escape(gib(result["peak_bytes"] - usable))
         assert re.search(rf"^结论：放不下：仅峰值就超出 {missing}$", text, re.MULTILINE)
         for amount in result["categories_at_peak"].values():
-            assert size(amount) in text
+            assert size_text(amount) in text
 
     def test_progress_and_warnings_are_not_in_the_result(self, small_device_run: RealRun) -> None:
         assert "仿真中" in small_device_run.err

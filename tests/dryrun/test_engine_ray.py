@@ -53,7 +53,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
             server.close()
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1" if kind == "no-port" else f"127.0.0.1:{port}")
         with pytest.raises(RunError, match="cannot be reached"):
-            ray_engine.connect()
+            ray_engine.connect_ray()
 
 
 @needs_ray
@@ -61,7 +61,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
 def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     """Started in a process of its own; every socket that its processes listen on is looked at."""
     code = (
-        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect\nray = connect()\n"
+        "import os, pathlib\nfrom ms_tune.dryrun.engines.ray import connect_ray\nray = connect_ray()\n"
         "print('PID', os.getpid(), flush=True)\ninput()\nray.shutdown()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -118,7 +118,7 @@ def test_what_killed_workers_left_is_removed(monkeypatch: pytest.MonkeyPatch, tm
     ended.wait()
     for name in (f"ms-tune-ray-{ended.pid}-x", f"ms-tune-ray-{os.getpid()}-x", "ms-tune-ray-x", "other"):
         (tmp_path / name).mkdir()
-    ray_engine._sweep()
+    ray_engine._remove_leftovers()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"ms-tune-ray-{os.getpid()}-x",
         "ms-tune-ray-x",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
-from ms_tune.dryrun.environment import overridden, simulation_environment
+from ms_tune.dryrun.environment import overridden_variables, simulation_environment
 
 CANN = Cann(Backend.STAND_IN, Path("cann"))
 
@@ -81,8 +81,8 @@ def test_the_library_path_is_extended_and_the_base_left_as_it_was() -> None:
 
 def test_mindspores_variables_that_the_user_set_otherwise_are_named() -> None:
     base = {"MS_ALLOC_CONF": "enable_vmm:True", "MS_MEMORY_STATISTIC": "1", "GLOG_v": "3", "MS_OTHER": "x"}
-    assert overridden(base) == ("MS_ALLOC_CONF",)
+    assert overridden_variables(base) == ("MS_ALLOC_CONF",)
 
 
 def test_nothing_is_named_on_a_clean_machine() -> None:
-    assert overridden({}) == ()
+    assert overridden_variables({}) == ()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ms_tune.dryrun.extrapolate import combined, counts_of, weights
+from ms_tune.dryrun.extrapolate import combine_figures, solve_weights
 
 KINDS = ("dense", "dense, full recompute", "moe")
 counts = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 40), max_size=3)
@@ -20,42 +19,37 @@ def total(layers: dict[str, int], base: int, each: dict[str, int]) -> int:
 
 
 def test_two_sizes_are_a_straight_line() -> None:
-    assert weights({"layer": 32}, [{"layer": 4}, {"layer": 5}]) == (Fraction(-27), Fraction(28))
+    assert solve_weights({"layer": 32}, [{"layer": 4}, {"layer": 5}]) == (Fraction(-27), Fraction(28))
 
 
 def test_what_runs_need_once_is_counted_once() -> None:
-    found = weights({"layer": 32}, [{"layer": 4}, {"layer": 8}])
+    found = solve_weights({"layer": 32}, [{"layer": 4}, {"layer": 8}])
     assert found is not None
-    assert combined([100 + 4 * 7, 100 + 8 * 7], found) == 100 + 32 * 7
+    assert combine_figures([100 + 4 * 7, 100 + 8 * 7], found) == 100 + 32 * 7
 
 
 def test_one_size_tells_nothing_but_itself() -> None:
-    assert weights({"layer": 32}, [{"layer": 4}]) is None
-    assert weights({"layer": 4}, [{"layer": 4}]) == (Fraction(1),)
+    assert solve_weights({"layer": 32}, [{"layer": 4}]) is None
+    assert solve_weights({"layer": 4}, [{"layer": 4}]) == (Fraction(1),)
 
 
 def test_a_kind_that_was_never_run_cannot_be_derived() -> None:
-    assert weights({"dense": 4, "moe": 1}, [{"dense": 2}, {"dense": 3}]) is None
+    assert solve_weights({"dense": 4, "moe": 1}, [{"dense": 2}, {"dense": 3}]) is None
 
 
 def test_proportional_runs_need_no_third() -> None:
-    assert weights({"dense": 24, "moe": 8}, [{"dense": 3, "moe": 1}, {"dense": 6, "moe": 2}]) is not None
-
-
-@pytest.mark.parametrize("kinds", [{}, {"layer": 3}])
-def test_layers_are_alike_where_nothing_is_known(kinds: dict[str, int]) -> None:
-    assert counts_of(kinds, 3) == {"layer": 3}
+    assert solve_weights({"dense": 24, "moe": 8}, [{"dense": 3, "moe": 1}, {"dense": 6, "moe": 2}]) is not None
 
 
 @given(counts, st.lists(counts, min_size=1, max_size=5), sizes, st.fixed_dictionaries(dict.fromkeys(KINDS, sizes)))
 def test_whatever_is_a_sum_over_layers_is_derived_exactly(
     full: dict[str, int], runs: list[dict[str, int]], base: int, each: dict[str, int]
 ) -> None:
-    found = weights(full, runs)
+    found = solve_weights(full, runs)
     assume(found is not None)
     assert found is not None
     assert sum(found) == 1
-    assert combined([total(run, base, each) for run in runs], found) == total(full, base, each)
+    assert combine_figures([total(run, base, each) for run in runs], found) == total(full, base, each)
 
 
 @given(st.lists(counts, min_size=1, max_size=4), st.data())
@@ -65,8 +59,8 @@ def test_a_weighted_sum_of_runs_is_always_found(runs: list[dict[str, int]], data
     factors[-1] = 1 - sum(factors[:-1])
     full = {kind: last * sum(f * run.get(kind, 0) for f, run in zip(factors, runs, strict=True)) for kind in KINDS}
     if last == 1:
-        assert weights(full, runs) is not None
+        assert solve_weights(full, runs) is not None
 
 
 def test_a_figure_is_never_below_zero() -> None:
-    assert combined([10, 2], (Fraction(-1), Fraction(2))) == 0
+    assert combine_figures([10, 2], (Fraction(-1), Fraction(2))) == 0

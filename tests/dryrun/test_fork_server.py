@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.fork_server import ForkServer, shared_imports
-from ms_tune.dryrun.launcher import LOG, Child, Running, watched
+from ms_tune.dryrun.engines.local import ForkServer, shared_imports
+from ms_tune.dryrun.launcher import LOG, ChildProcess, RunningProcess, watch_programs
 from tests.dryrun.test_launcher import runs, wait_for
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(job):
 """
 
 
-def child(folder: Path, rank: int, code: str, *, timeout: float = 60.0, shared: str = "1") -> Child:
+def child(folder: Path, rank: int, code: str, *, timeout: float = 60.0, shared: str = "1") -> ChildProcess:
     run = folder / f"rank_{rank}"
     run.mkdir()
     (run / "job.json").write_text(json.dumps({"number": rank, "code": code}), encoding="utf-8")
@@ -51,32 +51,32 @@ def child(folder: Path, rank: int, code: str, *, timeout: float = 60.0, shared: 
         "SHARED": shared,
     }
     command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
-    return Child(command, environment, run, timeout, own=True)
+    return ChildProcess(command, environment, run, timeout, own=True)
 
 
 def module(folder: Path, at_import: str = "") -> None:
     (folder / "own_job.py").write_text(_JOB.format(at_import=at_import), encoding="utf-8")
 
 
-def codes(folder: Path, children: list[Child]) -> list[tuple[int, bool]]:
+def codes(folder: Path, children: list[ChildProcess]) -> list[tuple[int, bool]]:
     """The exit code of each, and whether its time was up."""
-    with contextlib.ExitStack() as last, watched() as watch:
+    with contextlib.ExitStack() as last, watch_programs() as watch:
         server = ForkServer.start(children[0], folder)
         last.callback(server.close)
-        watch.add(Running(server.process, math.inf))
+        watch.add(RunningProcess(server.process, math.inf))
         running = [server.fork(one) for one in children]
         for one in running:
             watch.add(one)
         ended = []
         for one in running:
-            while (end := one.ended()) is None:
-                watch.rest()
+            while (end := one.end_if_over()) is None:
+                watch.wait_briefly()
             ended.append((end.code, end.timed_out))
             watch.remove(one)
     return ended
 
 
-def facts(one: Child) -> list[str]:
+def facts(one: ChildProcess) -> list[str]:
     return (one.folder / "facts").read_text(encoding="utf-8").splitlines()
 
 
@@ -136,12 +136,12 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     child(tmp_path, 0, "time.sleep(600)")
     program = textwrap.dedent(f"""
         import pathlib, sys, time
-        from ms_tune.dryrun.fork_server import ForkServer
-        from ms_tune.dryrun.launcher import Child
+        from ms_tune.dryrun.engines.local import ForkServer
+        from ms_tune.dryrun.launcher import ChildProcess
         folder = pathlib.Path({str(tmp_path)!r})
         environment = {{"RANK_ID": "0", "RANK_SIZE": "1", "MS_ALLOC_CONF": "", "SHARED": "", "PYTHONPATH": sys.argv[1]}}
         command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
-        one = Child(command, environment, folder / "rank_0", 600.0)
+        one = ChildProcess(command, environment, folder / "rank_0", 600.0)
         server = ForkServer.start(one, folder)
         server.fork(one)
         time.sleep(600)
@@ -164,7 +164,7 @@ def test_only_what_imports_the_same_in_the_same_environment_is_forked_from_one(t
     first, second = child(tmp_path, 0, "pass"), child(tmp_path, 1, "pass")
     assert shared_imports(first) == shared_imports(second)
     assert shared_imports(first) != shared_imports(child(tmp_path, 2, "pass", shared="2"))
-    assert shared_imports(Child(("bash", "train.sh"), {}, tmp_path, 1.0)) is None
+    assert shared_imports(ChildProcess(("bash", "train.sh"), {}, tmp_path, 1.0)) is None
 
 
 @pytest.mark.mindspore

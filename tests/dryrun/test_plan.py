@@ -10,10 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dryrun.extrapolate import worst
-from ms_tune.dryrun.plan import JobPlan, plan
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.extrapolate import undominated_stages
+from ms_tune.dryrun.plan import JobPlan, plan_job
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import data_folder
 from tests.dryrun.configs import MINDFORMERS, edited
@@ -27,7 +28,7 @@ def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def planned(config: dict[str, Any] = MINDFORMERS, **more: Any) -> JobPlan:  # noqa: ANN401 - fields of DryrunRequest
     Path("config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     request = DryrunRequest(config=Path("config.yaml"), **more)
-    return plan(request, load(request))
+    return plan_job(request, load_config(request))
 
 
 class TestStages:
@@ -87,7 +88,7 @@ class TestSizes:
         made = dict.fromkeys(full, 0)
         for run, factor in zip(stage.runs, stage.factors, strict=True):
             for kind, count in run.kinds.items():
-                made["recomputed" if "full" in kind else "plain"] += int(factor * count)
+                made["recomputed" if kind.recompute is RecomputeMode.FULL else "plain"] += int(factor * count)
         assert made == full
 
 
@@ -97,7 +98,7 @@ def test_no_stage_that_is_left_out_can_be_the_worst(counts: list[dict[str, int]]
     each = {kind: data.draw(st.integers(0, 100)) for kind in "abc"}
     flights = sorted((data.draw(st.integers(1, 9)) for _ in counts), reverse=True)
     needs = [sum(each[kind] * count for kind, count in one.items()) * f for one, f in zip(counts, flights, strict=True)]
-    kept = list(worst(counts))
+    kept = list(undominated_stages(counts))
     assert max(needs[stage] for stage in kept) == max(needs)
     assert len(counts) - 1 in kept
 
@@ -139,9 +140,9 @@ class TestFewestLayers:
         for layers in (1, 2):
             request = DryrunRequest(config=config, layers=layers)
             with pytest.raises(UsageError, match="chunks empty") as caught:
-                plan(request, load(request))
+                plan_job(request, load_config(request))
             told.add(str(caught.value.hint))
         (hint,) = told
         assert "is --layers 3;" in hint
         request = DryrunRequest(config=config, layers=3)
-        assert all(stage.reason is None for stage in plan(request, load(request)).stages)
+        assert all(stage.reason is None for stage in plan_job(request, load_config(request)).stages)

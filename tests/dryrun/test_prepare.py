@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from ms_tune.dryrun.job import MindFormersJob
-from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest, Setting, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED
+from tests.kinds import labels
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def write(config: dict[str, Any], name: str = "config.yaml") -> Path:
 
 
 def test_without_a_config_the_packaged_model_runs_data_parallel() -> None:
-    run = prepare(DryrunRequest(layers=4))
+    run = prepare_run(DryrunRequest(layers=4))
     assert run.packaged
     assert run.config_name == "yaml_templates/mindspeed_ms/llama2_7b.yaml"
     assert (run.world_size, run.split, run.devices_source.id) == (8, Split(data=8), "stages.devices.comment")
@@ -40,11 +41,11 @@ def test_without_a_config_the_packaged_model_runs_data_parallel() -> None:
 
 
 def test_the_packaged_model_runs_on_as_many_devices_as_asked_for() -> None:
-    assert prepare(DryrunRequest(devices=2)).world_size == 2
+    assert prepare_run(DryrunRequest(devices=2)).world_size == 2
 
 
 def test_a_mindspeed_config_runs_the_reference_transformer() -> None:
-    run = prepare(DryrunRequest(config=write(MINDSPEED)))
+    run = prepare_run(DryrunRequest(config=write(MINDSPEED)))
     assert run.dialect is Dialect.MINDSPEED_MS
     assert isinstance(run.job, ReferenceJob)
     assert run.model.id == "dryrun.model.reference"
@@ -53,7 +54,7 @@ def test_a_mindspeed_config_runs_the_reference_transformer() -> None:
 
 
 def test_a_mindformers_config_runs_mindformers() -> None:
-    run = prepare(DryrunRequest(config=write(MINDFORMERS)))
+    run = prepare_run(DryrunRequest(config=write(MINDFORMERS)))
     assert run.dialect is Dialect.MINDFORMERS
     assert isinstance(run.job, MindFormersJob)
     assert run.model.id == "dryrun.model.mindformers"
@@ -61,40 +62,40 @@ def test_a_mindformers_config_runs_mindformers() -> None:
 
 def test_a_config_below_the_working_folder_is_named_from_there(tmp_path: Path) -> None:
     path = write(MINDSPEED)
-    assert prepare(DryrunRequest(config=path.resolve())).config_name == "config.yaml"
+    assert prepare_run(DryrunRequest(config=path.resolve())).config_name == "config.yaml"
     (tmp_path / "sub").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path / "sub")
-        assert prepare(DryrunRequest(config=path.resolve() if path.exists() else tmp_path / path)).config_name == str(
-            tmp_path / "config.yaml"
-        )
+        assert prepare_run(
+            DryrunRequest(config=path.resolve() if path.exists() else tmp_path / path)
+        ).config_name == str(tmp_path / "config.yaml")
 
 
 def test_the_config_is_kept_to_the_letter() -> None:
     path = write(MINDSPEED)
     text = "# 注释\n" + path.read_text("utf-8")
     path.write_text(text, encoding="utf-8")
-    assert load(DryrunRequest(config=path)).original.text == text
+    assert load_config(DryrunRequest(config=path)).original.text == text
 
 
 def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transformer() -> None:
     path = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
-    run = prepare(DryrunRequest(config=path, devices=8))
+    run = prepare_run(DryrunRequest(config=path, devices=8))
     assert run.dialect is Dialect.MINDFORMERS_PYNATIVE
-    assert run.kinds == {"dense, full recompute": 1, "moe, full recompute": 15}
+    assert labels(run.kinds) == {"dense, full recompute": 1, "moe, full recompute": 15}
     assert run.model.id == "dryrun.model.reference"
 
 
 def test_what_is_no_training_config_is_told() -> None:
     with pytest.raises(ConfigError) as caught:
-        prepare(DryrunRequest(config=write({"services": {"web": {"image": "nginx"}}})))
+        prepare_run(DryrunRequest(config=write({"services": {"web": {"image": "nginx"}}})))
     assert caught.value.message.id == "dryrun.not-a-config"
     assert caught.value.location() == "config.yaml"
 
 
 def test_a_config_that_is_not_there_is_told() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
-        prepare(DryrunRequest(config=Path("nowhere.yaml")))
+        prepare_run(DryrunRequest(config=Path("nowhere.yaml")))
 
 
 @pytest.mark.parametrize("config", [MINDFORMERS, MINDSPEED], ids=["mindformers", "mindspeed"])
@@ -102,13 +103,13 @@ def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
     own = {"parallel_config": config["parallel_config"]}
     write({key: value for key, value in config.items() if key not in own}, "base.yaml")
     path = write({"base_config": "base.yaml", **own}, "split.yaml")
-    whole = prepare(DryrunRequest(config=write(config)))
-    run = prepare(DryrunRequest(config=path))
+    whole = prepare_run(DryrunRequest(config=write(config)))
+    run = prepare_run(DryrunRequest(config=path))
     assert (run.job, run.kinds, run.world_size) == (whole.job, whole.kinds, whole.world_size)
     assert [yaml.safe_load(text) for text in run.files.values()] == [
         yaml.safe_load(one) for one in whole.files.values()
     ]
-    assert yaml.safe_load(load(DryrunRequest(config=path)).original.text) == config
+    assert yaml.safe_load(load_config(DryrunRequest(config=path)).original.text) == config
     assert (run.config_name, run.warnings[1:]) == ("split.yaml", whole.warnings)
     assert run.warnings[0].params["file"] == Path("base.yaml")
 
@@ -117,9 +118,9 @@ def test_a_setting_reaches_what_stands_in_the_base() -> None:
     write(MINDFORMERS, "base.yaml")
     path = write({"base_config": "base.yaml"}, "split.yaml")
     setting = Setting.parse("parallel_config.data_parallel=4")
-    assert prepare(DryrunRequest(config=path, settings=(setting,))).world_size == 64
+    assert prepare_run(DryrunRequest(config=path, settings=(setting,))).world_size == 64
 
 
 def test_a_base_that_is_missing_stops_the_run() -> None:
     with pytest.raises(ConfigError, match="which is not a file"):
-        prepare(DryrunRequest(config=write({**MINDFORMERS, "base_config": "gone.yaml"})))
+        prepare_run(DryrunRequest(config=write({**MINDFORMERS, "base_config": "gone.yaml"})))

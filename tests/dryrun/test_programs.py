@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.native.compiler import compile_library
+from ms_tune.native import compile_library
 from tests.dryrun.conftest import RealRun, run_dryrun
 
 if TYPE_CHECKING:

@@ -86,18 +86,18 @@ def peak_of(folder: Path) -> Peak:
     assert files.tensors is not None
     tensors, table = read_tensor_list(files.tensors), read_block_table(files.blocks)
     assert tensors is not None
-    table = table.only(table.on_device())
+    table = table.select_rows(table.on_device())
     curve = curve_of(table)
     rows, missing = listed_rows(table, tensors)
     assert not missing
     listed: dict[str, int] = {}
     known = 0
-    for row in np.flatnonzero(table.live(curve.peak_tick)).tolist():
+    for row in np.flatnonzero(table.live_at(curve.peak_tick)).tolist():
         size = int(table.size[row])
         if row in rows:
             content = rows[row][0].value
             listed[content] = listed.get(content, 0) + size
-        elif kept_by_mindformers(table.kind.at(row), {frame.file for frame in table.stack.at(row)}):
+        elif kept_by_mindformers(table.kind.value_at(row), {frame.file for frame in table.stack.value_at(row)}):
             known += size
     return Peak(curve.peak_bytes, listed, known)
 

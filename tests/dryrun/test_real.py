@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun import backend, real, run
+from ms_tune.dryrun import machine as backend
+from ms_tune.dryrun import machine as real
+from ms_tune.dryrun import run
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import real_environment
 from tests.dryrun import fakes

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun import backend
-from ms_tune.dryrun.backend import check_graph_engine
+from ms_tune.dryrun import machine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
+from ms_tune.dryrun.machine import check_graph_engine
 from ms_tune.dryrun.reading import see_log
 from ms_tune.errors import UnsupportedError
 
@@ -20,14 +20,14 @@ _BY_CANN = {"context": {"jit_config": {"jit_level": "O2"}}}
 
 
 def test_a_graph_that_cann_compiles_needs_cann(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "find_real_cann", lambda: None)
+    monkeypatch.setattr(machine, "find_real_cann", lambda: None)
     with pytest.raises(UnsupportedError) as caught:
         check_graph_engine(_BY_CANN)
     assert caught.value.message.id == "dryrun.graph-engine"
 
 
 def test_with_cann_it_is_left_to_cann(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(backend, "find_real_cann", lambda: Cann(Backend.CANN, tmp_path))
+    monkeypatch.setattr(machine, "find_real_cann", lambda: Cann(Backend.CANN, tmp_path))
     check_graph_engine(_BY_CANN)
 
 
@@ -36,7 +36,7 @@ def test_with_cann_it_is_left_to_cann(monkeypatch: pytest.MonkeyPatch, tmp_path:
     [{}, {"context": None}, {"context": {"jit_config": ["O2"]}}, {"context": {"jit_config": {"jit_level": "O1"}}}],
 )
 def test_other_graphs_need_none(config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "find_real_cann", lambda: None)
+    monkeypatch.setattr(machine, "find_real_cann", lambda: None)
     check_graph_engine(config)
 
 

@@ -16,7 +16,7 @@ from ms_tune.dryrun import reading
 from ms_tune.dryrun import run as room
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun
 from ms_tune.dryrun.task import Observer, TaskState, state_of
@@ -188,7 +188,7 @@ class TestKeptFiles:
         assert "" not in path
 
     def test_config_job_and_changes_are_there(self, result: DryrunResult) -> None:
-        assert (result.folder / "config.yaml").read_text("utf-8") == load(DryrunRequest()).original.text
+        assert (result.folder / "config.yaml").read_text("utf-8") == load_config(DryrunRequest()).original.text
         job = json.loads((result.folder / "rank_0" / "job.json").read_text("utf-8"))
         assert job["kind"] == "reference"
         assert sum(len(chunk["layers"]) for chunk in job["stage"]["chunks"]) == 4
@@ -306,7 +306,7 @@ class TestWarnings:
             host_rows=240,
             host_bytes=size,
         )
-        found = [message.id for message in reading._disagreements(report)]  # type: ignore[arg-type]
+        found = [message.id for message in reading._find_disagreements(report)]  # type: ignore[arg-type]
         assert found == (["memory.offloaded"] if told else [])
 
     def test_variables_of_the_user_that_were_overridden_are_told(

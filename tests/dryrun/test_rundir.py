@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import __version__
-from ms_tune.dryrun.rundir import create_run_folder, manifest, write_json
+from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_json
 from ms_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ SECRET = (
 
 def test_the_manifest_records_what_repeats_the_run_and_no_secret() -> None:
     environment = {**RECORDED, **dict.fromkeys(SECRET, "hunter2")}
-    made = manifest(["python", "-m", "x"], environment, {"mindspore": "2.9.0"})
+    made = make_manifest(["python", "-m", "x"], environment, {"mindspore": "2.9.0"})
     assert made["environment"] == RECORDED
     assert made["ms_tune"] == __version__
     assert made["command"] == ["python", "-m", "x"]

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.dryrun.settings import (
-    changed_text,
-    parse_sweep,
-    unified_diff,
-    variants,
-    with_settings,
-)
+from ms_tune.dryrun.settings import changed_text, list_variants, parse_sweep, unified_diff, with_settings
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.source.yaml import parse_source
@@ -77,7 +71,9 @@ class TestParsing:
 
 class TestVariants:
     def test_several_sweeps_make_every_combination(self) -> None:
-        made = [one.settings for one in variants(DryrunRequest(settings=(Setting(("s",), "0"),)), ("a=1,2", "b=x,y,z"))]
+        made = [
+            one.settings for one in list_variants(DryrunRequest(settings=(Setting(("s",), "0"),)), ("a=1,2", "b=x,y,z"))
+        ]
         assert [" ".join(map(str, one)) for one in made] == [
             f"s=0 a={a} b={b}" for a in ("1", "2") for b in ("x", "y", "z")
         ]
@@ -85,7 +81,7 @@ class TestVariants:
     def test_too_many_are_refused(self) -> None:
         sweep = "a=" + ",".join(map(str, range(20)))
         with pytest.raises(UsageError, match="400"):
-            variants(DryrunRequest(), (sweep, sweep))
+            list_variants(DryrunRequest(), (sweep, sweep))
 
 
 class TestEdits:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.child.hook import skipped
+from ms_tune.dryrun.child.hook import loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ class Value:
         self.truth = truth
 
     def __bool__(self) -> bool:
-        skipped.watch(sys._getframe(1), lambda _file, line: TOLD.append(line))
+        loops.watch_entry(sys._getframe(1), lambda _file, line: TOLD.append(line))
         return self.truth
 
 

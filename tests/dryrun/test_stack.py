@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.stack import StackPart, documented, missing, modules, parts_of, refusals, unlike
+from ms_tune.dryrun.stack import (
+    StackPart,
+    differing_parts,
+    documented_set,
+    find_refusals,
+    missing_parts,
+    module_names,
+    parts_of,
+)
 from ms_tune.facts.megatron import releases_with
 from ms_tune.facts.query import load
 
@@ -83,10 +91,12 @@ def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None
         "MindSpeed-LLM": ("v2.2.0", "arguments"),
         "transformers": (None, None),
     }
-    assert missing(tuple(parts.values())) == ("MSAdapter",)
-    wanted = documented(tuple(parts.values()))
+    assert missing_parts(tuple(parts.values())) == ("MSAdapter",)
+    wanted = documented_set(tuple(parts.values()))
     assert (wanted.release, wanted.script) == ("r0.4.0", "auto_convert.sh llm")
-    assert [(part.name, release) for part, release in unlike(tuple(parts.values()), wanted)] == [("MindSpore", "2.7.1")]
+    assert [(part.name, release) for part, release in differing_parts(tuple(parts.values()), wanted)] == [
+        ("MindSpore", "2.7.1")
+    ]
 
 
 def test_a_commit_is_told_by_the_tag_that_it_has(tmp_path: Path) -> None:
@@ -116,11 +126,11 @@ def test_the_adapter_before_it_had_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_nothing_is_found(tmp_path: Path) -> None:
     parts = parts_of({})
-    assert missing(parts) == tuple(load("stack")["needed"])
-    assert documented(parts).release == list(load("stack")["releases"])[-1]
-    assert list(refusals(parts, {})) == []
-    assert list(unlike(parts, documented(parts))) == []
-    assert parts_of({name: [str(tmp_path / "gone")] for name in modules()})[0].release is None
+    assert missing_parts(parts) == tuple(load("stack")["needed"])
+    assert documented_set(parts).release == list(load("stack")["releases"])[-1]
+    assert list(find_refusals(parts, {})) == []
+    assert list(differing_parts(parts, documented_set(parts))) == []
+    assert parts_of({name: [str(tmp_path / "gone")] for name in module_names()})[0].release is None
 
 
 @pytest.mark.parametrize(
@@ -132,15 +142,15 @@ def test_a_mindspore_that_the_adapter_refuses(tmp_path: Path, needs: str, refuse
         "mindspore": [package(tmp_path / "a", "mindspore", "2.9.0")],
         "msadapter": [package(tmp_path / "b", "msadapter", "0.9", needs)],
     }
-    messages = [str(problem) for problem, _ in refusals(parts_of(folders), folders)]
+    messages = [str(problem) for problem, _ in find_refusals(parts_of(folders), folders)]
     assert [text.startswith("MSAdapter 0.9 needs MindSpore ") for text in messages] == [True] * refused
 
 
 def test_an_installed_wheel_hides_what_stands_for_torch(tmp_path: Path) -> None:
     package(tmp_path / "site", "msadapter", "0.5.0b1")
     folders = {"torch": [package(tmp_path / "site", "torch")]}
-    ((problem, hint),) = refusals(parts_of(folders), folders)
+    ((problem, hint),) = find_refusals(parts_of(folders), folders)
     assert "hides what MSAdapter puts in torch's place" in str(problem)
     assert "msa_thirdparty" in str(hint)
     meant = {"torch": [package(tmp_path / "site" / "msa_thirdparty", "torch")]}
-    assert list(refusals(parts_of(meant), meant)) == []
+    assert list(find_refusals(parts_of(meant), meant)) == []

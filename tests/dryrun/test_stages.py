@@ -192,11 +192,11 @@ class TestAtOnce:
         self, monkeypatch: pytest.MonkeyPatch, free: int, cores: int, wanted: int | None, jobs: int
     ) -> None:
         monkeypatch.setattr(machine, "available_bytes", lambda: free)
-        monkeypatch.setattr(machine, "cores", lambda: cores)
-        assert machine.jobs([2 * GIB] * 4, wanted) == jobs
+        monkeypatch.setattr(machine, "usable_cores", lambda: cores)
+        assert machine.processes_at_once([2 * GIB] * 4, wanted) == jobs
 
     def test_this_machine_has_cores_and_memory(self) -> None:
-        assert machine.cores() >= 1
+        assert machine.usable_cores() >= 1
         assert machine.available_bytes() > MIB
 
     @pytest.mark.slow

@@ -157,10 +157,10 @@ def test_when_the_supervisor_is_killed_nothing_is_left(tmp_path: Path) -> None:
     folder.mkdir()
     command = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(os.getpid()), *program]
     environment = {**os.environ, launcher.TRACES: str(folder)}
-    running = launcher.start(launcher.Child(command, environment, folder, 60.0, working_folder=tmp_path))
+    running = launcher.start_program(launcher.ChildProcess(command, environment, folder, 60.0, working_folder=tmp_path))
     pid = daemon(tmp_path)
     os.kill(running.process.pid, signal.SIGKILL)
-    wait_for(lambda: running.ended() is not None)
+    wait_for(lambda: running.end_if_over() is not None)
     wait_for(lambda: not runs(pid))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dryrun.child.hook import bounds, known, startup, support
+from ms_tune.dryrun.child.hook import bounds, finite_checks, startup, support
 from ms_tune.dryrun.child.hook.process import HookedProcess
 from ms_tune.dryrun.child.hook.support import experts, megatron, mindspore, msadapter
 from ms_tune.estimate.megatron import MegatronModel
@@ -229,7 +229,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
 
         def preprocess(self, routing_map: _Tensor) -> _Tensor:
             counts = routing_map.sum(dim=0)
-            seen.append((routing_map.shape, known.value_of(counts)))
+            seen.append((routing_map.shape, finite_checks.value_of(counts)))
             return counts
 
     experts.dispatcher(SimpleNamespace(MoETokenDispatcher=Base), process)
@@ -239,7 +239,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
     assert seen == [((tokens, 8), share)] * 2
 
     def another(dispatcher: Dispatcher, routing_map: _Tensor) -> _Tensor:
-        seen.append((dispatcher.given, known.value_of(routing_map.sum(dim=0))))
+        seen.append((dispatcher.given, finite_checks.value_of(routing_map.sum(dim=0))))
         return routing_map
 
     Dispatcher.preprocess = another  # type: ignore[method-assign, assignment]  # as MindSpeed puts its own in the place of Megatron's
@@ -254,10 +254,10 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
         gather_from_sequence_parallel_region=lambda tensor, group: _Tensor(*tensor.shape, len(group))
     )
     experts.gathers(module, process)
-    counts = known.with_value(_Tensor(8), 256)
+    counts = finite_checks.with_value(_Tensor(8), 256)
     gathered = module.gather_from_sequence_parallel_region(counts, group="tp")
-    assert (gathered.shape, known.value_of(gathered)) == ((8, 2), 256)
-    assert known.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
+    assert (gathered.shape, finite_checks.value_of(gathered)) == ((8, 2), 256)
+    assert finite_checks.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
 
 
 def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
@@ -334,7 +334,11 @@ def test_what_a_rank_tells_of_its_model(process: HookedProcess) -> None:
     assert module.setup_model_and_optimizer() == (chunks, "optimizer")
     facts = process.facts["model"]
     assert (facts["weights"], facts["trained"], facts["experts"]) == (44, 15, 5)
-    assert MegatronModel.told(facts).theory() == {"weights": 44, "gradients": 60, "optimizer_state": 12 * (3 + 3)}
+    assert MegatronModel.from_record(facts).theory() == {
+        "weights": 44,
+        "gradients": 60,
+        "optimizer_state": 12 * (3 + 3),
+    }
 
 
 def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess) -> None:
@@ -353,9 +357,9 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess)
     megatron.model(module, process)
     module.setup_model_and_optimizer()
     trained_alone = {"weights": 20, "gradients": 40, "optimizer_state": 120}
-    assert MegatronModel.told(process.facts["model"]).theory() == trained_alone
+    assert MegatronModel.from_record(process.facts["model"]).theory() == trained_alone
     module.get_model()  # the reference of preference tuning
-    assert MegatronModel.told(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
+    assert MegatronModel.from_record(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
 
 
 def test_another_release_tells_nothing_of_its_model(process: HookedProcess) -> None:
@@ -372,4 +376,4 @@ def test_the_grouped_product_gets_the_ends_of_what_is_known(process: HookedProce
     counts = _Tensor(4)
     assert module.torch.cumsum(counts, dim=0) == (counts, 0)
     assert module.torch.float32 == "float32"
-    assert module.torch.cumsum(known.with_value(counts, 512), dim=0).tolist() == [512, 1024, 1536, 2048]
+    assert module.torch.cumsum(finite_checks.with_value(counts, 512), dim=0).tolist() == [512, 1024, 1536, 2048]

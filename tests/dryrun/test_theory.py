@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.dryrun.theory import beside_theory, unlike_theory
+from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.enums import MemoryCategory
 from ms_tune.units import GIB, MIB
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from ms_tune.estimate.activations import (
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.memory import (
     Activations,
     RankShare,
-    handed_on,
     layer_activations,
+    layer_sent_bytes,
     logits_bytes,
     megatron_activations,
-    sent_by_layer,
-    sent_by_weights,
+    p2p_bytes,
+    weight_sent_bytes,
 )
-from ms_tune.estimate.flops import Attention, Widths
 
 MIB = 2**20
 LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True)
@@ -53,18 +53,18 @@ def test_experts_keep_what_a_token_is_sent_to() -> None:
 
 def test_what_is_sent() -> None:
     alone = RankShare(4096, 1, sequence=False)
-    assert sent_by_layer(LLAMA, alone, experts=False, again=False) == 0
+    assert layer_sent_bytes(LLAMA, alone, experts=False, again=False) == 0
     row = 2 * 4096 * 4096
     two = RankShare(4096, 2, sequence=True)
-    assert sent_by_layer(LLAMA, two, experts=False, again=False) == 4 * row
-    assert sent_by_layer(LLAMA, two, experts=False, again=True) == 6 * row
+    assert layer_sent_bytes(LLAMA, two, experts=False, again=False) == 4 * row
+    assert layer_sent_bytes(LLAMA, two, experts=False, again=True) == 6 * row
     ring = RankShare(2048, 1, sequence=False, context=2)
-    assert sent_by_layer(LLAMA, ring, experts=False, again=False) == 2 * (2 * 2048 * 32 * 256)
+    assert layer_sent_bytes(LLAMA, ring, experts=False, again=False) == 2 * (2 * 2048 * 32 * 256)
     shared = RankShare(2048, 1, sequence=False, expert=4)
-    assert sent_by_layer(MIXTURE, shared, experts=True, again=False) == 4 * (2 * 2048 * 1024 * 2) * 3 // 4
-    assert sent_by_weights(1000, 1) == 0
-    assert sent_by_weights(1000, 4) == 1500
-    assert handed_on(LLAMA, two) == row
+    assert layer_sent_bytes(MIXTURE, shared, experts=True, again=False) == 4 * (2 * 2048 * 1024 * 2) * 3 // 4
+    assert weight_sent_bytes(1000, 1) == 0
+    assert weight_sent_bytes(1000, 4) == 1500
+    assert p2p_bytes(LLAMA, two) == row
     assert logits_bytes(LLAMA, two) == 12 * 4096 * 16000
 
 
@@ -119,14 +119,14 @@ def test_a_layer_of_megatron_without_a_gate_and_with_a_shared_expert() -> None:
 def test_what_is_sent_with_everything_split(again: bool, passes: int) -> None:  # noqa: FBT001 - a column
     reductions = passes * 2 * (2 * ROW * 3 // 4)
     keys = passes * (2 * 12 * 2 * (3 + 2)) // 4 * 2
-    assert sent_by_layer(SMALL, SPLIT, experts=False, again=again) == reductions + keys
+    assert layer_sent_bytes(SMALL, SPLIT, experts=False, again=again) == reductions + keys
     routed = passes * 2 * (ROW * 3 // 4 // 2)
-    assert sent_by_layer(SMALL, SPLIT, experts=True, again=again) == reductions + keys + routed
+    assert layer_sent_bytes(SMALL, SPLIT, experts=True, again=again) == reductions + keys + routed
 
 
 def test_logits_and_what_is_handed_on() -> None:
     assert logits_bytes(SMALL, SPLIT) == 12 * 12 * 11 // 4
     assert logits_bytes(SMALL, SPLIT, in_place=True) == 6 * 12 * 11 // 4
-    assert handed_on(SMALL, SPLIT) == 2 * ROW // 4
-    assert handed_on(SMALL, COPIED) == 2 * ROW
+    assert p2p_bytes(SMALL, SPLIT) == 2 * ROW // 4
+    assert p2p_bytes(SMALL, COPIED) == 2 * ROW
     assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)

@@ -20,9 +20,9 @@ from ms_tune.dialects.job_parts import (
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.activations import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.megatron import MegatronModel, megatron_stage
+from ms_tune.estimate.memory import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.persistent import stage_weights
 from tests.estimate.test_persistent import shape, sizes
 
@@ -42,7 +42,7 @@ FACTS: dict[str, object] = {
 
 
 def test_eighteen_bytes_a_parameter() -> None:
-    assert MegatronModel.told(FACTS) == MODEL
+    assert MegatronModel.from_record(FACTS) == MODEL
     assert MODEL.theory() == {"weights": 2000, "gradients": 4000, "optimizer_state": 12000}
 
 
@@ -79,12 +79,12 @@ def test_what_theory_does_not_know_is_left_out() -> None:
 )
 def test_what_cannot_be_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        MegatronModel.told({**FACTS, **change})
+        MegatronModel.from_record({**FACTS, **change})
 
 
 def test_the_largest_number_that_can_be() -> None:
-    assert MegatronModel.told({**FACTS, "weights": 2**50 - 1}).weights == 2**50 - 1
-    assert MegatronModel.told({**FACTS, "trained": 0}).trained == 0
+    assert MegatronModel.from_record({**FACTS, "weights": 2**50 - 1}).weights == 2**50 - 1
+    assert MegatronModel.from_record({**FACTS, "trained": 0}).trained == 0
 
 
 SHAPE = shape(**sizes(64, 8, 12, 4, 4, 2, 3), experts=Experts(4, 2, 6, shared_ffn_hidden_size=5))

@@ -21,7 +21,7 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
-from ms_tune.estimate.persistent import Ways, layer_weights, persistent_bytes, stage_weights
+from ms_tune.estimate.persistent import ShardCounts, layer_weights, persistent_bytes, stage_weights
 
 
 def shape(**sizes: object) -> ModelShape:
@@ -104,7 +104,7 @@ def test_deepseek_v3_has_671_billion_parameters() -> None:
 
 
 def test_mixed_precision_needs_18_bytes_a_parameter() -> None:
-    found = persistent_bytes(config(LLAMA_7B), whole(LLAMA_7B), Ways())
+    found = persistent_bytes(config(LLAMA_7B), whole(LLAMA_7B), ShardCounts())
     count = 6_738_415_616
     assert (found.weights, found.gradients, found.optimizer) == (2 * count, 4 * count, 12 * count)
 
@@ -125,8 +125,8 @@ def test_matrices_are_split_over_tensor_parallel_ranks_and_vectors_are_not(tenso
 @given(st.sampled_from([1, 2, 3, 7, 64]), st.sampled_from([1, 2, 8]))
 def test_sharded_state_is_as_much_in_total_and_padding(shards: int, expert_shards: int) -> None:
     stage = whole(MIXTRAL)
-    everything = persistent_bytes(config(MIXTRAL), stage, Ways())
-    part = persistent_bytes(config(MIXTRAL), stage, Ways(shards, expert_shards))
+    everything = persistent_bytes(config(MIXTRAL), stage, ShardCounts())
+    part = persistent_bytes(config(MIXTRAL), stage, ShardCounts(shards, expert_shards))
     assert part.weights == everything.weights
     assert part.optimizer * max(shards, expert_shards) >= everything.optimizer
     assert part.optimizer == pytest.approx(
@@ -140,7 +140,7 @@ def test_fully_sharded_weights_are_parts_too() -> None:
     optimizer = replace(whole_config.optimizer, sharding=Sharding.PARAMETERS)
     sharded = replace(whole_config, optimizer=optimizer)
     count = 30_532_122_624
-    found = persistent_bytes(sharded, whole(QWEN3_MOE), Ways(8, 8))
+    found = persistent_bytes(sharded, whole(QWEN3_MOE), ShardCounts(8, 8))
     assert found.weights == pytest.approx(2 * count / 8, rel=5e-4)  # routers are float32
     assert found.gradients == pytest.approx(4 * count / 8, rel=1e-4)
     assert found.optimizer == pytest.approx(12 * count / 8, rel=5e-4)
@@ -161,7 +161,7 @@ def test_without_mixed_precision_there_are_no_copies() -> None:
         precision=Precision(DType.FLOAT32, mixed=False, gradients=DType.FLOAT32),
         optimizer=Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
     )
-    found = persistent_bytes(plain, whole(LLAMA_7B), Ways())
+    found = persistent_bytes(plain, whole(LLAMA_7B), ShardCounts())
     count = 6_738_415_616
     assert (found.weights, found.gradients, found.optimizer) == (4 * count, 0, 8 * count)
 
@@ -300,7 +300,7 @@ def test_of_fully_sharded_weights_those_that_cannot_be_cut_stay_whole(shards: in
         optimizer=replace(made.optimizer, sharding=Sharding.PARAMETERS),
     )
     kept = sum(w.size // (shards if w.rows % shards == 0 else 1) for w in stage_weights(made, whole(TINY)))
-    found = persistent_bytes(made, whole(TINY), Ways(shards))
+    found = persistent_bytes(made, whole(TINY), ShardCounts(shards))
     copies = 0 if dtype is DType.FLOAT32 else 4
     assert (found.weights, found.gradients, found.optimizer) == (kept * dtype.bytes, kept * 4, kept * (8 + copies))
 
@@ -332,7 +332,7 @@ def test_what_the_optimizer_keeps_of_an_element(
         optimizer=replace(made.optimizer, sharding=sharding),
     )
     elements = sum(weight.size for weight in stage_weights(made, whole(made.shape)))
-    found = persistent_bytes(made, whole(made.shape), Ways())
+    found = persistent_bytes(made, whole(made.shape), ShardCounts())
     assert (found.weights, found.gradients, found.optimizer) == (elements * dtype.bytes, elements * 4, elements * state)
 
 
@@ -343,20 +343,20 @@ def test_clones_that_stay_are_as_wide_as_the_weights(sharding: Sharding, dtype: 
     optimizer = replace(made.optimizer, sharding=sharding, keeps_clones=True)
     made = replace(made, precision=replace(made.precision, parameters=dtype), optimizer=optimizer)
     elements = sum(weight.size for weight in stage_weights(made, whole(TINY)))
-    assert persistent_bytes(made, whole(TINY), Ways()).optimizer == elements * state
+    assert persistent_bytes(made, whole(TINY), ShardCounts()).optimizer == elements * state
 
 
 def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_sharded() -> None:
     made = config(TINY)
     weights = [*stage_weights(made, whole(TINY))]
-    found = persistent_bytes(made, whole(TINY), Ways(5))
+    found = persistent_bytes(made, whole(TINY), ShardCounts(5))
     padded = sum(-(-weight.size // 5) * 5 for weight in weights)
     assert found.gradients == 4 * padded > 4 * sum(weight.size for weight in weights)
     assert found.optimizer == 12 * padded // 5
     bare = replace(made, optimizer=replace(made.optimizer, gradient_buffers=False))
-    assert persistent_bytes(bare, whole(TINY), Ways(5)).gradients == 0
+    assert persistent_bytes(bare, whole(TINY), ShardCounts(5)).gradients == 0
 
 
 def test_what_is_not_said_is_not_split() -> None:
-    assert Ways() == Ways(shards=1, expert_shards=1)
+    assert ShardCounts() == ShardCounts(shards=1, expert_shards=1)
     assert [weight.experts for weight in stage_weights(config(LLAMA_7B), whole(LLAMA_7B))].count(True) == 0

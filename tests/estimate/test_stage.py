@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.estimate.activations import Activations
-from ms_tune.estimate.stage import Estimate, HeldLayers, Outlook, StageEstimate, stage_estimate
+from ms_tune.estimate.memory import Activations, Estimate, HeldLayers, Outlook, StageEstimate, estimate_stage
 from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
@@ -27,7 +26,7 @@ LAST = HeldLayers(Activations(200, 20), 1, full=True)
 )
 def test_a_stage_holds_what_its_layers_keep(held: list[HeldLayers], logits: int, told: tuple[int, int, int]) -> None:
     recomputed, kept, transient = told
-    found = stage_estimate(3, 5, 1000, held, logits)
+    found = estimate_stage(3, 5, 1000, held, logits)
     assert found == StageEstimate(3, 5, recomputed, 1000, kept, transient)
     assert found.peak_bytes == 1000 + kept + transient
 
@@ -41,7 +40,7 @@ def of(peak: int, *, lasting: int = 0, experts: bool = False, reserve: int = 500
 def test_the_fullest_stage_counts_and_the_reserve_is_set_aside() -> None:
     found = of(10, lasting=4)
     assert (found.fullest.stage, found.fullest.peak_bytes, found.room_bytes) == (1, 10, 9000)
-    assert (found.seen, of(10, experts=True).seen) == ((0.95, 1.5), (0.95, 2.5))
+    assert (found.seen_range, of(10, experts=True).seen_range) == ((0.95, 1.5), (0.95, 2.5))
     assert not Estimate(found.stages, found.limit, 0).experts
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.estimate.widths import whole_number, widths_of
+from ms_tune.estimate.flops import Attention, Widths, whole_number, widths_of
 from ms_tune.facts.models import ModelConfig, model_of
 
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.dynamic import OWN_MODEL
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
@@ -203,5 +202,5 @@ def test_a_model_of_ones_own_is_said_not_to_be_run(tmp_path: Path, written: tupl
     file = tmp_path / "own.yaml"
     file.write_text(text.replace(*written), encoding="utf-8")
     job = read_job(DryrunRequest(config=file, devices=8))
-    told = [note for note in job.first.not_included if note.id == OWN_MODEL]
+    told = [note for note in job.first.not_included if note.id == "pynative.not-included.own-model"]
     assert [note.params["name"] for note in told] == ([] if named is None else [named])

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ms_tune.dialects.stage import kinds_from_json
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.facts.query import data_folder
-from ms_tune.fit.check import foretold
+from ms_tune.fit.calibration_runs import ProbeRun, count_job_layers, plan_probes
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.measure import Probe, RunFigures
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import ProbeRun, asked, model_in
-from ms_tune.fit.table import table_of
+from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.table import build_table
+from ms_tune.fit.verify_loop import predict_check_run
 from ms_tune.planning.costs import costs_of
 from tests.fit.world import MIB
 
@@ -75,26 +76,28 @@ def large() -> PlannedJob:
 
 
 def figures(run: dict[str, Any]) -> RunFigures:
-    given = {name: run[name] for name in ("stage", "kinds", "peaks", "lasting", "footprint")}
-    return RunFigures(**given, in_flight=tuple(run["in_flight"]))
+    given = {name: run[name] for name in ("stage", "phase_peaks", "phase_persistent", "footprint_bytes")}
+    return RunFigures(**given, kinds=kinds_from_json(run["kinds"]), in_flight=tuple(run["in_flight"]))
 
 
-def measured(job: PlannedJob, runs: dict[str, Any]) -> Measured:
+def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
     seen = []
     for run in runs["probes"]:
         found, kind = figures(run), RecomputeMode(run["kind"])
         seen.append(
-            Seen(ProbeRun(run["made_of"], kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found)
+            ProbeResult(
+                ProbeRun(LayerKind(run["make"]), kind, Probe(kind.value, job.loaded, found.stage, found.layers)), found
+            )
         )
-    made = Measured(seen, model_in(job))
-    made.with_some([figures(run) for run in runs["some"]])
-    made.with_first([figures(run) for run in runs["first"]])
-    made.with_alone([figures(run) for run in runs["alone"]])
+    made = StageMeasurements(seen, count_job_layers(job))
+    made.add_partly_recomputed([figures(run) for run in runs["some"]])
+    made.add_partly_of_first_chunk([figures(run) for run in runs["first"]])
+    made.add_first_chunk_alone([figures(run) for run in runs["alone"]])
     return made
 
 
 def table(job: PlannedJob, runs: dict[str, Any]) -> CostTable:
-    return table_of(job, measured(job, runs), RelativeCosts(), 60 << 30)
+    return build_table(job, measured(job, runs), RelativeCosts(), 60 << 30)
 
 
 def off(made: CostTable, whole: dict[str, Any]) -> float:
@@ -106,7 +109,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
     before = made.layers[0].count if whole["stage"] else 0
     cells[0] = {RecomputeMode.NONE: before} if whole["stage"] else cells[0]
     costs = costs_of(made)
-    return float(costs.peaks(costs.state(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
+    return float(costs.peak_bytes(costs.state_of(cells)[None])[0, whole["stage"]]) / int(whole["peak"]) - 1
 
 
 @pytest.mark.slow
@@ -114,9 +117,9 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
 def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], request: pytest.FixtureRequest) -> None:
     """Else what was recorded would tell of another ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
-    probes, _ = asked(job, model_in(job), KINDS)
-    wanted = [(one.made_of, one.kind.value, one.probe.stage, one.probe.layers) for one in probes]
-    assert wanted == [(run["made_of"], run["kind"], run["stage"], sum(run["kinds"].values())) for run in runs["probes"]]
+    probes, _ = plan_probes(job, count_job_layers(job), KINDS)
+    wanted = [(one.make, one.recompute.value, one.probe.stage, one.probe.layers) for one in probes]
+    assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 
 
 def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob) -> None:
@@ -142,18 +145,18 @@ def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) 
 def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) -> None:
     """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
     made = measured(large, LARGE)
-    assert not made.hidden
-    full = made.kept("moe", RecomputeMode.FULL)
+    assert not made.peaks_at_reduction
+    full = made.layer_bytes(LayerKind.EXPERTS, RecomputeMode.FULL)
     assert full is not None
     assert full.activations == 0
-    assert round(full.once / MIB) == 2705
+    assert round(full.once_bytes / MIB) == 2705
 
 
 @pytest.mark.parametrize(("runs", "most"), [(LARGE, 0.009), (SMALL, 0.004)], ids=lambda one: str(one)[:20])
 def test_the_check_run(runs: dict[str, Any], most: float, request: pytest.FixtureRequest) -> None:
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     run = figures(runs["check"][0])
-    assert abs(foretold(job, table(job, runs), run.stage) / run.peak - 1) < most
+    assert abs(predict_check_run(job, table(job, runs), run.stage) / run.peak - 1) < most
 
 
 @pytest.mark.parametrize("whole", SMALL["whole"], ids=lambda one: f"stage {one['stage']}, full {one['full']}")

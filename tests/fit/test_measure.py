@@ -11,15 +11,17 @@ import pytest
 
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import MsTuneError, RunError, UnsupportedError
+from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedError
 from ms_tune.fit import measure as engine
-from ms_tune.fit.job import uniform
-from ms_tune.fit.measure import Probe, RunFigures, measure
-from ms_tune.fit.probes import asked, model_in
+from ms_tune.fit import table_cache
+from ms_tune.fit.calibration_runs import count_job_layers, plan_probes
+from ms_tune.fit.job import uniform_lists
+from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
 from ms_tune.text import msg
 from tests.fit.test_table import job_of
+from tests.kinds import labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,7 @@ HELD = dict.fromkeys(CONTENTS, 10)
 
 
 def reading(size: int) -> Any:  # noqa: ANN401 - what stands for a reading
-    report = SimpleNamespace(at=lambda _tick: SimpleNamespace(contents=HELD))
+    report = SimpleNamespace(breakdown_at=lambda _tick: SimpleNamespace(contents=HELD))
     peaks = {None: SimpleNamespace(bytes=1, tick=0), Phase.BACKWARD: SimpleNamespace(bytes=size, tick=5)}
     return SimpleNamespace(report=report, phase_peaks=peaks, footprint_bytes=size + 1)
 
@@ -75,7 +77,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
 
 def probes_of(job: PlannedJob) -> list[Probe]:
-    loaded = job.with_lists(uniform(job.placement, "none"))
+    loaded = job.with_lists(uniform_lists(job.placement, "none"))
     return [Probe("none", loaded, stage, layers) for stage in (0, 3) for layers in (2, 3)]
 
 
@@ -85,16 +87,16 @@ def sizes(found: tuple[RunFigures | MsTuneError, ...]) -> list[int]:
 
 def test_a_second_time_nothing_runs(machine: Machine, tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    first = measure(job.request, probes_of(job), Observer())
+    first = measure_probes(job.request, probes_of(job), Observer())
     assert sizes(first) == [1000, 1001, 1002, 1003]
     assert machine.runs == 4
-    assert measure(job.request, probes_of(job), Observer()) == first
+    assert measure_probes(job.request, probes_of(job), Observer()) == first
     assert machine.runs == 4
     figures = first[0]
     assert isinstance(figures, RunFigures)
-    assert figures.peaks == {"backward": 1000}
-    assert figures.lasting == {"backward": 30}  # weights, optimizer state, gradients
-    assert (figures.footprint, figures.kinds, figures.in_flight) == (1001, {"dense": 2}, (4,))
+    assert figures.phase_peaks == {"backward": 1000}
+    assert figures.phase_persistent == {"backward": 30}  # weights, optimizer state, gradients
+    assert (figures.footprint_bytes, labels(figures.kinds), figures.in_flight) == (1001, {"dense": 2}, (4,))
     assert not machine.folder.exists()
 
 
@@ -102,9 +104,9 @@ def test_what_was_found_before_the_user_stopped_is_kept(machine: Machine, tmp_pa
     job = job_of(tmp_path)
     machine.stops_after = 3
     with pytest.raises(KeyboardInterrupt):
-        measure(job.request, probes_of(job), Observer())
+        measure_probes(job.request, probes_of(job), Observer())
     machine.stops_after = 10**6
-    measure(job.request, probes_of(job), Observer())
+    measure_probes(job.request, probes_of(job), Observer())
     assert machine.runs == 4
 
 
@@ -112,13 +114,13 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     job = job_of(tmp_path)
     machine.fails = 1
     with pytest.raises(RunError, match="made up"):
-        measure(job.request, [replace(probe, needed=True) for probe in probes_of(job)], Observer())
+        measure_probes(job.request, [replace(probe, needed=True) for probe in probes_of(job)], Observer())
     assert machine.runs == 2
     machine.fails = -1
-    measure(job.request, probes_of(job), Observer())
+    measure_probes(job.request, probes_of(job), Observer())
     assert machine.runs == 2 + 3  # what was found before is kept
-    probes, _ = asked(job, model_in(job), tuple(RecomputeMode))
-    assert {one.kind for one in probes if one.probe.needed} == {RecomputeMode.NONE}
+    probes, _ = plan_probes(job, count_job_layers(job), tuple(RecomputeMode))
+    assert {one.recompute for one in probes if one.probe.needed} == {RecomputeMode.NONE}
 
 
 def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
@@ -128,11 +130,11 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
     probes = [replace(probe, needed=True) for probe in probes_of(job)]
 
     def cut(*_arguments: object) -> None:
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
 
-    monkeypatch.setattr(engine, "prepare", cut)
+    monkeypatch.setattr(engine, "prepare_run", cut)
     with pytest.raises(UnsupportedError, match="no small dryruns") as caught:
-        measure(job.request, probes, Observer())
+        measure_probes(job.request, probes, Observer())
     assert caught.value.hint is not None
     assert caught.value.hint.id == "fitting.not-small.hint"
     assert machine.runs == 0
@@ -141,11 +143,11 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
 def test_a_probe_that_fails_is_told_and_run_again(machine: Machine, tmp_path: Path) -> None:
     job = job_of(tmp_path)
     machine.fails = 1
-    found = measure(job.request, probes_of(job), Observer())
+    found = measure_probes(job.request, probes_of(job), Observer())
     assert [isinstance(one, RunError) for one in found] == [False, True, False, False]
     assert machine.folder.exists()  # with the log of what failed
     machine.fails = -1
-    assert sizes(measure(job.request, probes_of(job), Observer()))[1] == 1000
+    assert sizes(measure_probes(job.request, probes_of(job), Observer()))[1] == 1000
     assert machine.runs == 5
 
 
@@ -155,13 +157,13 @@ def test_what_depends_on_something_else_is_measured_again(
 ) -> None:
     job = job_of(tmp_path)
     probes, request = probes_of(job), job.request
-    measure(request, probes, Observer())
+    measure_probes(request, probes, Observer())
     if what == "environment":
         monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
     elif what == "machine":
         monkeypatch.setattr(engine, "simulated_by", lambda: "another one")
     elif what == "config":
-        probes = [replace(probe, loaded=job.with_lists(uniform(job.placement, "full"))) for probe in probes]
+        probes = [replace(probe, loaded=job.with_lists(uniform_lists(job.placement, "full"))) for probe in probes]
     elif what == "devices":
         other = job.loaded.devices
         probes = [replace(probe, loaded=replace(probe.loaded, devices=replace(other, count=8))) for probe in probes]
@@ -170,14 +172,14 @@ def test_what_depends_on_something_else_is_measured_again(
     else:
         for file in (tmp_path / "cache" / "fit").iterdir():
             file.write_text(file.read_text(encoding="utf-8")[:-40], encoding="utf-8")
-    measure(request, probes, Observer())
+    measure_probes(request, probes, Observer())
     assert machine.runs == 8
 
 
 def test_the_cache_does_not_grow_without_end(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_MOST_KEPT", 3)
+    monkeypatch.setattr(table_cache, "_MOST_KEPT", 3)
     job = job_of(tmp_path)
-    measure(job.request, probes_of(job), Observer())
+    measure_probes(job.request, probes_of(job), Observer())
     kept = list((tmp_path / "cache" / "fit").glob("*.json"))
     assert len(kept) == 3
     assert all(json.loads(file.read_text(encoding="utf-8"))["stage"] in (0, 3) for file in kept)
@@ -190,8 +192,8 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engine, "write_json", refuse)
+    monkeypatch.setattr(table_cache, "write_json", refuse)
     job = job_of(tmp_path)
-    assert sizes(measure(job.request, probes_of(job), Observer())) == [1000, 1001, 1002, 1003]
-    measure(job.request, probes_of(job), Observer())
+    assert sizes(measure_probes(job.request, probes_of(job), Observer())) == [1000, 1001, 1002, 1003]
+    measure_probes(job.request, probes_of(job), Observer())
     assert machine.runs == 8

@@ -12,8 +12,8 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.costs import RelativeCosts
 from ms_tune.fit.job import read_job
-from ms_tune.fit.remedies import with_remedies
-from ms_tune.fit.table import table_of
+from ms_tune.fit.run import with_remedies
+from ms_tune.fit.table import build_table
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
@@ -43,7 +43,7 @@ def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[st
     file = folder / "train.yaml"
     file.write_text(yaml.safe_dump(data), encoding="utf-8")
     job = read_job(DryrunRequest(config=file, devices=devices))
-    table = table_of(job, measured_in(World(), job), RelativeCosts(), 2 * GIB)
+    table = build_table(job, measured_in(World(), job), RelativeCosts(), 2 * GIB)
     report = with_remedies(fit(table, effort=Effort.QUICK), job)
     assert report.planned is None
     return {remedy.name: remedy for remedy in report.remedies}
@@ -75,7 +75,9 @@ def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
 def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
     config = Path(__file__).parents[2] / "yaml_templates" / "mindformers" / "qwen3_32b.yaml"
     job = read_job(DryrunRequest(config=config))
-    table = table_of(job, measured_in(World(), job, (RecomputeMode.NONE, RecomputeMode.FULL)), RelativeCosts(), 2 * GIB)
+    table = build_table(
+        job, measured_in(World(), job, (RecomputeMode.NONE, RecomputeMode.FULL)), RelativeCosts(), 2 * GIB
+    )
     report = with_remedies(fit(table, effort=Effort.QUICK), job)
     remedies = {remedy.name: remedy for remedy in report.remedies}
     assert list(remedies)[-1] == "swap"

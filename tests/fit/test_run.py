@@ -18,25 +18,25 @@ from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
 from ms_tune.facts.query import data_folder
-from ms_tune.fit import kept, rounds
 from ms_tune.fit import run as engine
+from ms_tune.fit import table_cache, verify_loop
 from ms_tune.fit.job import read_job
-from ms_tune.fit.request import ConfigFitRequest
+from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.run import fit_config
-from ms_tune.fit.verify import same_stage
+from ms_tune.fit.verify_loop import is_same_stage
 from ms_tune.planning import explain, search
 from ms_tune.planning.fit import fit
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
 from ms_tune.report import fit_config as config
-from ms_tune.report import fit_html, fit_why
+from ms_tune.report import fit_html, fit_text
 from ms_tune.report.console import Console
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Fit, Need, Outside, judge
-from ms_tune.workflows.check.measured import Foretold, foretold_by_table
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds, judge
+from ms_tune.workflows.check.suggestions import TablePrediction, predict_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
@@ -106,7 +106,7 @@ def fitted(
             elif kind is stage.fails:
                 found.append(RunError(msg("dryrun.run.failed", code=1, reason="made up")))
             else:
-                found.append(stage.world.figures(job, SimpleNamespace(probe=probe, kind=kind)))  # type: ignore[arg-type]
+                found.append(stage.world.figures(job, SimpleNamespace(probe=probe, recompute=kind)))  # type: ignore[arg-type]
         return tuple(found)
 
     def simulated(_job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], _observer: Observer) -> DryrunResult:
@@ -116,17 +116,19 @@ def fitted(
         results = []
         for index in stages:
             peak = stage.truth.peak(job, plan, index)
-            need = Need.simulated(peak, peak + stage.fragments(index) * MIB)
-            verdict = judge(need, limit, Outside(communicators=2))
+            need = Need.of_trace(peak, peak + stage.fragments(index) * MIB)
+            verdict = judge(need, limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
     monkeypatch.setenv("MS_TUNE_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
-    monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(rounds, "simulated", simulated)
+    monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
+    monkeypatch.setattr(engine, "measure_probes", measure)
+    monkeypatch.setattr(verify_loop, "simulate_plan", simulated)
     every = tuple(range(job.stages))
-    monkeypatch.setattr(rounds, "worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every)
+    monkeypatch.setattr(
+        verify_loop, "find_worst_stages", lambda _job, _plan: stage.worst.pop(0) if stage.worst else every
+    )
     request = DryrunRequest(config=job.loaded.source.path, device_bytes=device)
     return fit_config(ConfigFitRequest(request, effort=Effort.QUICK, **asked), Observer())
 
@@ -159,7 +161,7 @@ class TestPlans:
         assert found.chosen is not None
         assert found.chosen.fits
         assert found.chosen.exact
-        assert "fitting.note.off" not in [note.id for note in config.notes(found)]
+        assert "fitting.note.off" not in [note.id for note in config.plan_notes(found)]
         planned = found.chosen.report.planned
         assert planned is not None
         assert sum(map(sum, planned.plan.recompute)) > 0
@@ -188,7 +190,7 @@ class TestPlans:
             swaps[layer.stage] += bool(layer.swap)
         assert (tuple(swaps),) == planned.plan.swap
         assert sum(swaps) > 0
-        assert "fitting.note.swap-peak" in [note.id for note in config.notes(found)]
+        assert "fitting.note.swap-peak" in [note.id for note in config.plan_notes(found)]
         # Over a link that is slow beside the passes, recomputing is cheaper.
         slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 4})
         assert slow.chosen is not None
@@ -228,14 +230,14 @@ class TestPlans:
         assert found.chosen.fits
         assert not found.rounds[0].exact
         assert found.chosen.exact
-        assert "fitting.note.off" in [note.id for note in config.notes(found)]
+        assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
         # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
         console = Console(Language.EN)
-        page = fit_html.page(config.shown_of(found, console), [found.source.path], console)
+        page = fit_html.plan_page(config.shown_of(found, console), [found.source.path], console)
         for one, predicted in zip(found.chosen.verified, found.chosen.peak_bytes, strict=True):
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page
-        assert all(escape(console.say(line)) in page for line in config.verdict(found))
+        assert all(escape(console.say(line)) in page for line in config.verdict_lines_of(found))
 
     def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)
@@ -254,7 +256,7 @@ class TestPlans:
         assert [one.fits for one in found.rounds[:2]] == [True, False]
         assert found.chosen is found.rounds[0]
         assert [one.stands_for for one in found.rounds[:2]] == [(0, 1), (0, 0)]
-        assert config.to_json(found, Language.EN)["stands_for"] == [0, 1]
+        assert config.config_fit_json(found, Language.EN)["stands_for"] == [0, 1]
 
     def test_fragments_of_small_runs_are_no_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         world, truth = World(fragments=6000), World(fragments=20)
@@ -296,11 +298,11 @@ class TestPlans:
         assert found.chosen is not None
         assert found.chosen.fits
         assert second.report.lower_bound <= second.report.planned.time
-        notes = [Console(language).say(note) for note in config.notes(found) if note.id == "fitting.note.relieved"]
+        notes = [Console(language).say(note) for note in config.plan_notes(found) if note.id == "fitting.note.relieved"]
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
-        assert fit_why.recomputed(second.relieved[0].after[0]) in notes[0]
-        told = config.to_json(found, language)["rounds"]
+        assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
+        told = config.config_fit_json(found, language)["rounds"]
         assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]  # type: ignore[index]
 
     def test_other_fragments_of_a_relieved_stage_are_met_again(
@@ -311,7 +313,7 @@ class TestPlans:
         assert stage.simulated == [(0, 1, 2, 3), (1,), (1,)]
         assert [one.fits for one in found.rounds] == [False, False, True]
         assert found.chosen is found.rounds[2]
-        assert [note.id for note in config.notes(found)].count("fitting.note.relieved") == 2
+        assert [note.id for note in config.plan_notes(found)].count("fitting.note.relieved") == 2
 
     def test_where_no_stage_fits_there_is_nothing_to_keep(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -334,7 +336,7 @@ class TestPlans:
             plans = earlier.report.planned.plan, later.report.planned.plan
             unfit = [one.stage for one in earlier.verified if one.verdict.outcome is not Fit.FITS]
             assert unfit
-            assert not any(same_stage(*plans, index) for index in unfit)
+            assert not any(is_same_stage(*plans, index) for index in unfit)
 
     def test_nothing_fits(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stage = Stage(World(), World())
@@ -374,10 +376,10 @@ class TestPlans:
         assert [plan is not None for plan in plans] == [False, True]
         assert report.remedies[0].name == "vmm"
         assert report.remedies[0].freed_bytes == found.least_fragment_bytes[report.shortage.stage]
-        said = [Console(language).say(line) for line in config.verdict(found)]
+        said = [Console(language).say(line) for line in config.verdict_lines_of(found)]
         assert gib(least) in said[-1]
         assert gib(over) in said[-1]
-        data = config.to_json(found, language)
+        data = config.config_fit_json(found, language)
         assert (data["fits"], data["plan"]) == (False, None)
         assert data["shortage"]["at_least_bytes"] == least  # type: ignore[index]
         assert next(one["name"] for one in data["remedies"]) == "vmm"  # type: ignore[attr-defined]
@@ -397,7 +399,7 @@ class TestPlans:
         first, _, more = form.partition("\ncopy")
         text = text.replace("parallel_config:\n", f"parallel_config:\n  num_layer_list: {first}\n", 1)
         file.write_text(text + (f"copy{more}\n" if more else ""), encoding="utf-8")
-        monkeypatch.setattr(engine, "measure", lambda *_arguments: pytest.fail("something was run"))
+        monkeypatch.setattr(engine, "measure_probes", lambda *_arguments: pytest.fail("something was run"))
         with pytest.raises(ConfigError, match="num_layer_list") as caught:
             fit_config(ConfigFitRequest(DryrunRequest(config=file)), Observer())
         assert caught.value.hint is not None
@@ -432,7 +434,7 @@ class TestTheTablesOwnCheck:
         assert found.checked.exact
         assert found.checked.peak_bytes > 8 * 1000 * MIB
         assert set(found.fragment_bytes) == {300 * MIB}
-        assert "fitting.note.check" not in [note.id for note in config.notes(found)]
+        assert "fitting.note.check" not in [note.id for note in config.plan_notes(found)]
 
     @pytest.mark.parametrize("bend", [300, -300])
     def test_what_it_is_off_by_is_said_and_set_aside(
@@ -443,7 +445,7 @@ class TestTheTablesOwnCheck:
         assert not found.checked.exact
         assert found.checked.margin_bytes == pytest.approx(max(bend, 0) * MIB, abs=2 * MIB)
         assert set(found.fragment_bytes) == {300 * MIB + found.checked.margin_bytes}
-        assert "fitting.note.check" in [note.id for note in config.notes(found)]
+        assert "fitting.note.check" in [note.id for note in config.plan_notes(found)]
         assert found.chosen is not None
         assert found.rounds[0].fits
 
@@ -524,7 +526,7 @@ class TestKept:
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeMode.FULL,))
         job = job_of(tmp_path, 2, 1, 16, 4)
-        found = kept.kept_table(job)
+        found = table_cache.read_cached_table(job)
         assert found is not None
         assert (found.table.stages, found.table.layer_count, found.fragment_bytes) == (2, 16, (300 * MIB,) * 2)
 
@@ -536,27 +538,27 @@ class TestKept:
         for stage in range(2):
             fewest[stage] = next(full for full in range(9) if needs(full, stage) <= enough)
         assert fewest[0] == 3
-        said = foretold_by_table(job, enough)
+        said = predict_by_table(job, enough)
         assert said is not None
         assert said.change is not None
         assert said.change.enough
         assert ", ".join(f"{stage}: {full}" for stage, full in fewest.items() if full) in str(said.change.text)
         assert said.change.freed_bytes == needs(0, 0) - needs(3, 0)
-        assert foretold_by_table(job, max(needs(0, 0), needs(0, 1))) == Foretold(fits=True)
-        hopeless = foretold_by_table(job, GIB)
+        assert predict_by_table(job, max(needs(0, 0), needs(0, 1))) == TablePrediction(fits=True)
+        hopeless = predict_by_table(job, GIB)
         assert hopeless is not None
         assert hopeless.change is not None
         assert not hopeless.change.enough
 
     def test_it_is_taken_for_nothing_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False)
-        assert kept.kept_table(job_of(tmp_path, 2, 1, 16, 8)) is None
-        assert kept.kept_table(job_of(tmp_path, 2, 1, 20, 4)) is None
+        assert table_cache.read_cached_table(job_of(tmp_path, 2, 1, 16, 8)) is None
+        assert table_cache.read_cached_table(job_of(tmp_path, 2, 1, 20, 4)) is None
         job = job_of(tmp_path, 2, 1, 16, 4)
-        monkeypatch.setattr(kept, "simulated_by", lambda: "another release")
-        assert kept.kept_table(job) is None
-        monkeypatch.setattr(kept, "simulated_by", lambda: "made up")
-        assert kept.kept_table(job) is not None
+        monkeypatch.setattr(table_cache, "simulated_by", lambda: "another release")
+        assert table_cache.read_cached_table(job) is None
+        monkeypatch.setattr(table_cache, "simulated_by", lambda: "made up")
+        assert table_cache.read_cached_table(job) is not None
         for file in (tmp_path / "cache" / "fit").iterdir():
             for text in (
                 "",
@@ -565,4 +567,4 @@ class TestKept:
                 file.read_text().replace('"fragments": [', '"fragments": [-1, '),
             ):
                 file.write_text(text)
-                assert kept.kept_table(job) is None
+                assert table_cache.read_cached_table(job) is None

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode, RunError
-from ms_tune.fit import rounds
 from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
+from ms_tune.fit import verify_loop
 from ms_tune.fit.job import read_job
-from ms_tune.fit.layouts import layout_of, placed, with_layout
-from ms_tune.fit.rank import _few, _Ranker
-from ms_tune.fit.request import ConfigFitRequest
-from ms_tune.fit.search import Hooks, SearchFit, SearchRequest, search_layouts
+from ms_tune.fit.layouts import place_evenly, read_layout, with_layout
+from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
+from ms_tune.fit.result import ConfigFitRequest
+from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
 from ms_tune.planning import explain, search
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
@@ -35,7 +35,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Need, Outside, judge
+from ms_tune.verdict.outcome import Need, UntracedNeeds, judge
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
@@ -66,20 +66,20 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     before = job.loaded.source.text
     there = replace(job.loaded, devices=replace(job.loaded.devices, count=layout.devices))
     loaded = with_layout(there, layout, job.layers)
-    run = prepare(replace(request, devices=layout.devices), loaded)
-    assert layout_of(loaded, run) == layout
+    run = prepare_run(replace(request, devices=layout.devices), loaded)
+    assert read_layout(loaded, run) == layout
     plan = normalize_source(loaded.source)
     assert plan.failure is None
-    assert plan.placement == tuple(map(tuple, placed(job.layers, layout)))
+    assert plan.placement == tuple(map(tuple, place_evenly(job.layers, layout)))
     assert {layer.recompute.value for layer in plan.layers[: job.layers]} == {"none"}
     assert job.loaded.source.text == before
     assert loaded.source.text.partition("\n")[0] == before.partition("\n")[0]  # its comments stay
 
 
 def test_what_is_left_over_of_an_even_split_avoids_the_ends() -> None:
-    assert placed(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
-    assert placed(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
-    assert placed(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
+    assert place_evenly(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
+    assert place_evenly(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
+    assert place_evenly(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
 
 
 def ranked(
@@ -93,7 +93,9 @@ def ranked(
         path = job_of(folder, 4, 1, 32, 8).loaded.source.path
     request = DryrunRequest(config=path, device_bytes=int(gib * GIB), devices=None if folder is not None else 16)
     told = {"free": ("dp", "tp", "pp", "vpp", "mbs"), "top": 0, **asked}
-    return search_layouts(SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), **told), Hooks(Observer()))
+    return search_layouts(
+        SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), **told), SearchHooks(Observer())
+    )
 
 
 class TestRanking:
@@ -114,7 +116,7 @@ class TestRanking:
         found = ranked(tmp_path)
         assert found.now == Layout(pipeline=4, micro_batches=8)
         (own,) = (one for one in found.ranking.candidates if one.layout == found.now)
-        assert found.relative(own.estimate.time) == 100
+        assert found.relative_time(own.estimate.time) == 100
         # 4 equal stages (the head aside) and 8 micro-batches: 3 of 11 turns are waiting.
         assert own.estimate.bubble == pytest.approx(3 / 11, abs=0.04)
 
@@ -138,20 +140,20 @@ class TestRanking:
     def test_long_steps_are_told_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
         """Beside the schedule of all micro-batches, with stages of other work."""
         job = job_of(tmp_path, 4, 1, 32, 8)
-        ranker = _Ranker(job, job.loaded, GIB)
+        ranker = _LayoutRanker(job, job.loaded, GIB)
         schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         for micro_batches in (32, 40, 44):
             layout = Layout(pipeline=4, chunks=chunks, micro_batches=micro_batches)
-            assert _few(layout) < micro_batches
-            placement = placed(32, layout)
-            time, _ = ranker._time(layout, schedule, placement, (7, 3, 1, 0))
+            assert _few_micro_batches(layout) < micro_batches
+            placement = place_evenly(32, layout)
+            time, _ = ranker._step_time(layout, schedule, placement, (7, 3, 1, 0))
             graph = graph_of(CostTable(4, chunks, micro_batches, 0, schedule, ()))
             cells = 4 * chunks
             work = np.array([placement[cell // 4][cell % 4] for cell in range(cells)], float)
             again = work * np.array([(7, 3, 1, 0)[cell % 4] / 8 for cell in range(cells)])
             tail = np.eye(cells)[-1] * ranker._head
             durations = np.concatenate((work + tail, 2 * (work + tail) + again))
-            assert time == pytest.approx(float(graph.step(durations[:, None])[0]))
+            assert time == pytest.approx(float(graph.step_ticks(durations[:, None])[0]))
 
 
 @pytest.fixture
@@ -166,11 +168,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         request: DryrunRequest, probes: Sequence[Probe], _observer: Observer
     ) -> tuple[RunFigures | MsTuneError, ...]:
         job = read_job(request, probes[0].loaded)
-        noted.append(layout_of(job.loaded, job.first))
+        noted.append(read_layout(job.loaded, job.first))
         if job.stages == 4:
             return (RunError(msg("dryrun.run.failed", code=1, reason="made up")),) * len(probes)
         return tuple(
-            made.figures(job, SimpleNamespace(probe=probe, kind=kinds[probe.name]))  # type: ignore[arg-type]
+            made.figures(job, SimpleNamespace(probe=probe, recompute=kinds[probe.name]))  # type: ignore[arg-type]
             if probe.name in kinds
             else made.some(job, probe)
             for probe in probes
@@ -181,13 +183,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
         results = []
         for index in stages:
             peak = made.peak(job, plan, index)
-            verdict = judge(Need.simulated(peak, peak + made.fragments * MIB), limit, Outside(communicators=2))
+            verdict = judge(Need.of_trace(peak, peak + made.fragments * MIB), limit, UntracedNeeds(communicators=2))
             results.append(SimpleNamespace(run=SimpleNamespace(stage=index), verdict=verdict, judged_bytes=peak))
         return SimpleNamespace(stages=results)  # type: ignore[return-value]
 
-    monkeypatch.setattr(engine, "measure", measure)
-    monkeypatch.setattr(rounds, "simulated", simulated)
-    monkeypatch.setattr(rounds, "worst_stages", lambda job, _plan: tuple(range(job.stages)))
+    monkeypatch.setattr(engine, "measure_probes", measure)
+    monkeypatch.setattr(verify_loop, "simulate_plan", simulated)
+    monkeypatch.setattr(verify_loop, "find_worst_stages", lambda job, _plan: tuple(range(job.stages)))
     return noted
 
 
@@ -208,10 +210,10 @@ class TestTried:
         assert found.best.source.text == found.source.text != text
         assert found.best.changed > 0
         assert "select" not in text
-        loaded = load(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
+        loaded = load_config(DryrunRequest(config=found.source.path)).with_source(parse_source(text, found.source.path))
         there = replace(loaded, devices=replace(loaded.devices, count=4))
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
-        assert layout_of(there, job.first) == found.chosen.candidate.layout
+        assert read_layout(there, job.first) == found.chosen.candidate.layout
 
     def test_each_estimate_is_told_for_the_plan_of_its_dryrun(self, tmp_path: Path, world: list[Layout]) -> None:
         found = ranked(tmp_path, 64, free=("dp", "pp"), top=2)
@@ -226,7 +228,7 @@ class TestTried:
     ) -> None:
         job = job_of(tmp_path, 4, 1, 32, 8)
         request = DryrunRequest(config=job.loaded.source.path, device_bytes=64 * GIB)
-        hooks = Hooks(Observer(), refusal=lambda _source: msg("layouts.refused.lint", id="MST1", name="made-up"))
+        hooks = SearchHooks(Observer(), refusal=lambda _source: msg("layouts.refused.lint", id="MST1", name="made-up"))
         asked = SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), ("dp", "pp"), top=2)
         found = search_layouts(asked, hooks)
         assert (world, found.chosen) == ([], None)

@@ -12,39 +12,38 @@ import numpy as np
 import pytest
 import yaml
 
-from ms_tune.dialects.stage import cell_of
-from ms_tune.dryrun.prepare import prepare
+from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import data_folder
-from ms_tune.fit.check import check_probe
-from ms_tune.fit.costs import RelativeCosts, costs_of
-from ms_tune.fit.ends import emptied_probes, with_ends
-from ms_tune.fit.explain import table_without_sizes
-from ms_tune.fit.job import full_first, present_plan, read_job, uniform
-from ms_tune.fit.measured import Measured, Seen
-from ms_tune.fit.probes import (
-    asked,
-    first_chunk_recomputed,
-    model_in,
-    sizes,
-    some_of_first_chunk,
-    some_recomputed,
-    stages_to_probe,
+from ms_tune.fit.calibration_runs import (
+    choose_probe_stages,
+    count_job_layers,
+    plan_probes,
+    probe_sizes,
+    probes_of_first_chunk,
+    probes_with_some_of_first_chunk,
+    probes_with_some_recomputed,
 )
-from ms_tune.fit.table import table_of
-from ms_tune.fit.verify import lists_of
+from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
+from ms_tune.fit.job import full_first_lists, read_job, read_present_plan, uniform_lists
+from ms_tune.fit.measured import ProbeResult, StageMeasurements
+from ms_tune.fit.table import build_table
+from ms_tune.fit.table_corrections import emptied_probes, with_ends
+from ms_tune.fit.verify_loop import check_probe, lists_of_plan
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.plan import plan_of
-from ms_tune.planning.table import IN_CELL, CostTable, check
+from ms_tune.planning.table import IN_CELL, CostTable, check_table
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
+from tests.kinds import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.fit.job import PlannedJob
 
 KINDS = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM, RecomputeMode.SELECT)
@@ -73,21 +72,21 @@ def job_of(folder: Path, stages: int = 4, chunks: int = 1, layers: int = 32, mic
     return read_job(DryrunRequest(config=file))
 
 
-def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] = KINDS) -> Measured:
-    model = model_in(job)
-    probes, notes = asked(job, model, kinds)
+def measured_in(world: World, job: PlannedJob, kinds: tuple[RecomputeMode, ...] = KINDS) -> StageMeasurements:
+    model = count_job_layers(job)
+    probes, notes = plan_probes(job, model, kinds)
     assert notes == []
-    measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
-    measured.with_some([world.some(job, probe) for probe in some_recomputed(job)])
-    measured.with_first([world.some(job, probe) for probe in some_of_first_chunk(job)])
+    measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
+    measured.add_partly_recomputed([world.some(job, probe) for probe in probes_with_some_recomputed(job)])
+    measured.add_partly_of_first_chunk([world.some(job, probe) for probe in probes_with_some_of_first_chunk(job)])
     return measured
 
 
 def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> CostTable:
     measured = measured_in(world, job)
-    table = table_of(job, measured, RelativeCosts(), limit)
+    table = build_table(job, measured, RelativeCosts(), limit)
     ends = [world.some(job, probe) for probe in emptied_probes(job, measured.model)]
-    return check(with_ends(table, job, measured, ends), "made up")
+    return check_table(with_ends(table, job, measured, ends), "made up")
 
 
 class TestTable:
@@ -143,7 +142,7 @@ class TestTable:
         for _ in range(60):
             cells = random_cells(draw, table)
             plan = plan_of(table, cells)
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(stages):
                 true = world.peak(job, plan, stage)
                 assert -2 * MIB <= foretold[stage] - true <= world.transient * MIB
@@ -155,7 +154,7 @@ class TestTable:
         world = World(update=update)
         job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"))
         measured = measured_in(world, job, (RecomputeMode.NONE, RecomputeMode.SWAP))
-        table = table_of(job, measured, RelativeCosts(), 60 << 30)
+        table = build_table(job, measured, RelativeCosts(), 60 << 30)
         (layer,) = table.layers
         kept = layer.recompute[RecomputeMode.SWAP]
         assert (kept.activation_bytes, kept.swapped_bytes, kept.transient_bytes) == (40 * MIB, 230 * MIB, 280 * MIB)
@@ -164,7 +163,7 @@ class TestTable:
             # Chunks alike: the made-up stage has one vector of micro-batches in flight.
             counts = draw.integers(0, 4, table.stages).tolist() * table.chunks
             cells = [{RecomputeMode.SWAP: count, RecomputeMode.NONE: 8 - count} for count in counts]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(table.stages):
                 true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
                 assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
@@ -180,7 +179,7 @@ class TestTable:
         costs = in_arrays(table)
         for full in ([5, 0], [3, 1], [5, 5]):
             cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 5 - count} for count in full for _ in range(4)]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
@@ -188,15 +187,15 @@ class TestTable:
     def test_a_phase_whose_peak_becomes_another_moment_is_left_out(self, tmp_path: Path) -> None:
         # Seen in a static graph: with the fewest layers the forward pass is at its peak while the embedding's gradient is there.
         world, job = World(), job_of(tmp_path, 2, 1, 8, 4)
-        model = model_in(job)
+        model = count_job_layers(job)
         seen = []
-        for one in asked(job, model, KINDS)[0]:
+        for one in plan_probes(job, model, KINDS)[0]:
             figures = world.figures(job, one)
             if (one.probe.stage, one.probe.layers) == (0, 2):
-                figures = replace(figures, lasting={**figures.lasting, "forward": 4500 * MIB})
-            seen.append(Seen(one, figures))
-        measured = Measured(seen, model)
-        (layer,) = table_of(job, measured, RelativeCosts(), 60 << 30).layers
+                figures = replace(figures, phase_persistent={**figures.phase_persistent, "forward": 4500 * MIB})
+            seen.append(ProbeResult(one, figures))
+        measured = StageMeasurements(seen, model)
+        (layer,) = build_table(job, measured, RelativeCosts(), 60 << 30).layers
         assert layer.bytes == world.lasting * MIB
         assert layer.recompute[RecomputeMode.NONE].activation_bytes == world.activations[RecomputeMode.NONE] * MIB
 
@@ -226,7 +225,7 @@ def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[Recom
 
 class TestProbes:
     def test_stages_that_tell_of_all_others(self) -> None:
-        assert [stages_to_probe(stages) for stages in (1, 2, 3, 4, 8)] == [
+        assert [choose_probe_stages(stages) for stages in (1, 2, 3, 4, 8)] == [
             (0,),
             (0, 1),
             (0, 1, 2),
@@ -235,18 +234,23 @@ class TestProbes:
         ]
 
     def test_sizes_differ_by_a_layer_in_each_chunk(self) -> None:
-        assert [sizes(1, 8, 2), sizes(2, 8, 4), sizes(3, 9, 6), sizes(3, 8, 6)] == [(2, 3), (4, 6), (6, 9), (5, 8)]
-        assert [sizes(1, 2, 2), sizes(2, 4, 4)] == [(1, 2), (2, 4)]
+        assert [probe_sizes(1, 8, 2), probe_sizes(2, 8, 4), probe_sizes(3, 9, 6), probe_sizes(3, 8, 6)] == [
+            (2, 3),
+            (4, 6),
+            (6, 9),
+            (5, 8),
+        ]
+        assert [probe_sizes(1, 2, 2), probe_sizes(2, 4, 4)] == [(1, 2), (2, 4)]
 
     @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
     def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:
         with pytest.raises(UnsupportedError) as caught:
-            sizes(chunks, whole, 2 * chunks)
+            probe_sizes(chunks, whole, 2 * chunks)
         assert str(whole) in str(caught.value)
 
     def test_few_runs(self, tmp_path: Path) -> None:
         job = job_of(tmp_path)
-        probes, _ = asked(job, model_in(job), KINDS)
+        probes, _ = plan_probes(job, count_job_layers(job), KINDS)
         assert len(probes) == 7 + 6 + 2 * 2  # the last but one is asked what it holds anyhow, no more
         assert {one.probe.layers for one in probes} == {2, 3}
 
@@ -258,52 +262,40 @@ class TestProbes:
     ) -> None:
         job = job_of(tmp_path, stages, chunks, stages * chunks * each, 2 * stages)
         seen: dict[int, list[int]] = {}
-        for probe in some_recomputed(job):
-            run = prepare(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
-            full = {cell_of(kind)[0]: count for kind, count in run.kinds.items() if "full recompute" in kind}
+        for probe in probes_with_some_recomputed(job):
+            run = prepare_run(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
+            full = {kind.cell[0]: count for kind, count in run.kinds.items() if kind.recompute is RecomputeMode.FULL}
             assert len(set(full.values())) == 1
             assert sum(run.kinds.values()) == min(5, each) * chunks
             seen.setdefault(probe.stage, []).append(full[0])
         assert set(map(tuple, seen.values())) == {(1, 2)}
 
-    @pytest.mark.parametrize(
-        ("kind", "cell"),
-        [
-            ("dense", (0, "dense")),
-            ("moe, full recompute", (0, "moe")),
-            ("chunk 1, dense", (1, "dense")),
-            ("chunk 11, moe, select recompute a b", (11, "moe")),
-        ],
-    )
-    def test_a_kind_without_what_it_recomputes(self, kind: str, cell: tuple[int, str]) -> None:
-        assert cell_of(kind) == cell
-
     def test_dense_layers_come_before_experts(self) -> None:
         config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
         job = read_job(DryrunRequest(config=config, devices=8))
-        model = model_in(job)
-        assert model.counts == {"dense": 1, "moe": 15}
-        assert model.main == "moe"
-        probes, _ = asked(job, model, (RecomputeMode.NONE,))
-        assert {one.made_of for one in probes} == {"dense", "moe"}
+        model = count_job_layers(job)
+        assert model.counts == {LayerKind.DENSE: 1, LayerKind.EXPERTS: 15}
+        assert model.main is LayerKind.EXPERTS
+        probes, _ = plan_probes(job, model, (RecomputeMode.NONE,))
+        assert {one.make for one in probes} == {LayerKind.DENSE, LayerKind.EXPERTS}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_one_more_layer_is_one_of_those_that_most_layers_are(self, config: Path) -> None:
         """Else what a dense layer holds is taken for what a layer with experts does."""
         job = job_in(config)
-        model = model_in(job)
-        probes, _ = asked(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
-        runs: dict[tuple[str, RecomputeMode, int], list[Mapping[str, int]]] = {}
+        model = count_job_layers(job)
+        probes, _ = plan_probes(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
+        runs: dict[tuple[LayerKind, RecomputeMode, int], list[Mapping[StageLayerKind, int]]] = {}
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
-            kinds = prepare(cut, one.probe.loaded).kinds or {model.main: one.probe.layers}
-            runs.setdefault((one.made_of, one.kind, one.probe.stage), []).append(kinds)
+            kinds = prepare_run(cut, one.probe.loaded).layer_counts
+            runs.setdefault((one.make, one.recompute, one.probe.stage), []).append(kinds)
         compared = 0
-        for (made_of, _, _), found in runs.items():
+        for (make, _, _), found in runs.items():
             for few, more in pairwise(found):
-                added = {cell_of(kind)[1] for kind, count in more.items() if count > few.get(kind, 0)}
-                assert added == {made_of}
+                added = {kind.make for kind, count in more.items() if count > few.get(kind, 0)}
+                assert added == {make}
                 compared += 1
         assert compared >= min(3, job.stages)
 
@@ -313,14 +305,14 @@ class TestProbes:
         """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
         job = job_in(config)
         kinds = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
-        made: dict[tuple[str, int, int], set[tuple[tuple[tuple[int, str], int], ...]]] = {}
-        probes, _ = asked(job, model_in(job), kinds)
+        made: dict[tuple[LayerKind, int, int], set[tuple[tuple[tuple[int, LayerKind], int], ...]]] = {}
+        probes, _ = plan_probes(job, count_job_layers(job), kinds)
         for one in probes:
             cut = replace(job.request, stage=one.probe.stage, layers=one.probe.layers)
-            cells = Counter[tuple[int, str]]()
-            for kind, count in (prepare(cut, one.probe.loaded).kinds or {}).items():
-                cells[cell_of(kind)] += count
-            made.setdefault((one.made_of, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
+            cells = Counter[tuple[int, LayerKind]]()
+            for kind, count in prepare_run(cut, one.probe.loaded).kinds.items():
+                cells[kind.cell] += count
+            made.setdefault((one.make, one.probe.stage, one.probe.layers), set()).add(tuple(sorted(cells.items())))
         assert [key for key, several in made.items() if len(several) > 1] == []
 
     @pytest.mark.slow
@@ -328,13 +320,13 @@ class TestProbes:
     def test_layers_stay_where_they_are(self, config: Path) -> None:
         """Also where cells have unlike numbers of them: every run is about the job's own placement."""
         job = job_in(config)
-        tried = [uniform(job.placement, kind) for kind in ("none", "full")]
-        tried.append(full_first(job.placement, [[min(1, count) for count in row] for row in job.placement]))
+        tried = [uniform_lists(job.placement, kind) for kind in ("none", "full")]
+        tried.append(full_first_lists(job.placement, [[min(1, count) for count in row] for row in job.placement]))
         for lists in tried:
             assert read_job(job.request, job.with_lists(lists)).placement == job.placement
-        plan = present_plan(job, table_without_sizes(job, RelativeCosts()))
+        plan = read_present_plan(job, table_without_sizes(job, RelativeCosts()))
         if plan is not None:
-            again = read_job(job.request, job.with_lists(lists_of(job, plan)))
+            again = read_job(job.request, job.with_lists(lists_of_plan(job, plan)))
             assert (again.placement, again.now.layers) == (job.placement, job.now.layers)
 
 
@@ -347,37 +339,39 @@ class TestStaticGraph:
 
     def test_few_layers_and_micro_batches(self, job: PlannedJob) -> None:
         assert (job.stages, job.chunks, job.first.pipeline.micro_batches) == (4, 2, 16)
-        model = model_in(job)
-        probes, _ = asked(job, model, KINDS)
-        runs = [one.probe for one in probes] + first_chunk_recomputed(job, model)
-        assert some_recomputed(job) == []
+        model = count_job_layers(job)
+        probes, _ = plan_probes(job, model, KINDS)
+        runs = [one.probe for one in probes] + probes_of_first_chunk(job, model)
+        assert probes_with_some_recomputed(job) == []
         assert {probe.layers for probe in runs} == {2, 4}
         assert {probe.loaded.source.get(("parallel_config", "micro_batch_num")) for probe in runs} == {12}
-        first = prepare(replace(job.request, stage=0, layers=2), runs[0].loaded)
+        first = prepare_run(replace(job.request, stage=0, layers=2), runs[0].loaded)
         assert first.in_flight == job.first.in_flight == (7, 4)
         assert check_probe(job).loaded.source.get(("parallel_config", "micro_batch_num")) == 12
 
     def test_few_runs_where_layers_are_alike(self, job: PlannedJob) -> None:
-        model, kinds = model_in(job), (RecomputeMode.NONE, RecomputeMode.FULL)
-        probes, _ = asked(job, model, kinds)
-        counts = {kind: Counter(one.probe.stage for one in probes if one.kind is kind) for kind in kinds}
+        model, kinds = count_job_layers(job), (RecomputeMode.NONE, RecomputeMode.FULL)
+        probes, _ = plan_probes(job, model, kinds)
+        counts = {kind: Counter(one.probe.stage for one in probes if one.recompute is kind) for kind in kinds}
         assert counts == {RecomputeMode.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeMode.FULL: {0: 2, 3: 1}}
 
     def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
         world, model = (
             World(once={RecomputeMode.NONE: 70, RecomputeMode.COMM: 70, RecomputeMode.BOTH: 70}),
-            model_in(job),
+            count_job_layers(job),
         )
         kinds = (RecomputeMode.NONE, RecomputeMode.COMM, RecomputeMode.BOTH, RecomputeMode.FULL)
-        probes, _ = asked(job, model, kinds)
-        stages = {kind: {one.probe.stage for one in probes if one.kind is kind} for kind in kinds}
+        probes, _ = plan_probes(job, model, kinds)
+        stages = {kind: {one.probe.stage for one in probes if one.recompute is kind} for kind in kinds}
         assert stages[RecomputeMode.COMM] == stages[RecomputeMode.BOTH] == {0}
         assert stages[RecomputeMode.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
-        measured = Measured([Seen(one, world.figures(job, one)) for one in probes], model)
+        measured = StageMeasurements([ProbeResult(one, world.figures(job, one)) for one in probes], model)
         for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
-            found = measured.kept(model.main, kind)
+            found = measured.layer_bytes(model.main, kind)
             assert found is not None
-            assert [found.lasting, found.activations, found.once] == [Fraction(size * MIB) for size in (1000, 250, 70)]
+            assert [found.persistent, found.activations, found.once_bytes] == [
+                Fraction(size * MIB) for size in (1000, 250, 70)
+            ]
 
     @pytest.mark.slow
     def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
@@ -386,10 +380,10 @@ class TestStaticGraph:
         measured = measured_in(world, job)
         probes = emptied_probes(job, measured.model)
         for probe, kinds in zip(probes, ({"chunk 1, dense": 2}, {"chunk 0, dense": 2}), strict=True):
-            run = prepare(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
-            assert run.kinds == kinds  # the framework takes what the small run is cut to
+            run = prepare_run(replace(job.request, stage=probe.stage, layers=probe.layers), probe.loaded)
+            assert labels(run.kinds) == kinds  # the framework takes what the small run is cut to
         ends = [world.some(job, probe) for probe in probes]
-        table = with_ends(table_of(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)
+        table = with_ends(build_table(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)
         assert (table.head.empty_bytes, table.tail.empty_bytes) == (84 * MIB, 84 * MIB)
         assert not table.head.filled
         assert not table.tail.filled
@@ -397,32 +391,32 @@ class TestStaticGraph:
         # Chunks alike, or one of them without layers: the made-up stage has one vector of micro-batches in flight.
         for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
             cells = [{RecomputeMode.NONE: count} for count in counts]
-            foretold = costs.peaks(costs.state(cells)[None])[0, stage]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0, stage]
             true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
             assert foretold == pytest.approx(true, abs=2 * MIB)
 
     @pytest.mark.parametrize("alone", [60, 390])
     def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:
-        world, model = World(alone=alone), model_in(job)
+        world, model = World(alone=alone), count_job_layers(job)
         measured = measured_in(world, job)
-        measured.with_alone([world.some(job, probe) for probe in first_chunk_recomputed(job, model)])
-        table = check(table_of(job, measured, RelativeCosts(), 60 << 30), "made up")
+        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model)])
+        table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert table.again is not None
         assert table.again.transient_bytes[:3] == (alone * MIB,) * 3
         assert table.again.transient_bytes[4:7] == (world.transient * MIB,) * 3
         costs = in_arrays(table)
         for full in ([8, 0], [5, 0], [8, 3], [8, 8]):
             cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 8 - count} for count in full for _ in range(4)]
-            foretold = costs.peaks(costs.state(cells)[None])[0]
+            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
             for stage in range(2):
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
     def test_what_comes_on_top_in_the_middle_is_told_by_one_run(self, job: PlannedJob) -> None:
-        world, model = World(alone=390, late=200), model_in(job)
+        world, model = World(alone=390, late=200), count_job_layers(job)
         measured = measured_in(world, job)
-        measured.with_alone([world.some(job, probe) for probe in first_chunk_recomputed(job, model, [1])])
-        table = check(table_of(job, measured, RelativeCosts(), 60 << 30), "made up")
+        measured.add_first_chunk_alone([world.some(job, probe) for probe in probes_of_first_chunk(job, model, [1])])
+        table = check_table(build_table(job, measured, RelativeCosts(), 60 << 30), "made up")
         assert (
             table.layers[0].recompute[RecomputeMode.FULL].activation_bytes
             == world.activations[RecomputeMode.FULL] * MIB
@@ -435,12 +429,12 @@ class TestJob:
     @pytest.mark.parametrize("kind", ["none", "full", "comm", "select", "both"])
     def test_a_uniform_config_reads_as_what_it_is(self, tmp_path: Path, kind: str) -> None:
         job = job_of(tmp_path)
-        loaded = job.with_lists(uniform(job.placement, kind))
+        loaded = job.with_lists(uniform_lists(job.placement, kind))
         file = tmp_path / "made.yaml"
         file.write_text(loaded.source.text, encoding="utf-8")
         table = made(World(), job)
         again = read_job(DryrunRequest(config=file))
-        plan = present_plan(again, table) if kind != "both" else None
+        plan = read_present_plan(again, table) if kind != "both" else None
         layers = again.now.layers
         assert all((layer.recompute.value == "full") == (kind == "full") for layer in layers)
         assert all(bool(layer.select_patterns) == (kind in ("select", "both")) for layer in layers)
@@ -455,14 +449,14 @@ class TestCosts:
         job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"))
         hidden, inner, tokens, words = 4096, 11008, 4096, 32000
         layer = 2 * (4 * hidden**2 + 3 * hidden * inner + 2 * tokens * hidden)
-        found = costs_of(job)
+        found = relative_costs(job)
         assert found.known
         assert (found.dense, found.experts) == (1.0, 1.0)
         assert found.head == pytest.approx(2 * hidden * words / layer)
 
     def test_experts(self) -> None:
         config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
-        found = costs_of(read_job(DryrunRequest(config=config, devices=8)))
+        found = relative_costs(read_job(DryrunRequest(config=config, devices=8)))
         hidden, heads, tokens = 1792, 4, 4096
         head, value = 128 + 64, 192
         attention = hidden * 1536 + 1536 * heads * head + hidden * (512 + 64) + 512 * heads * (128 + value)
@@ -474,8 +468,8 @@ class TestCosts:
 
 def test_what_predicts_further_tokens_takes_its_time_on_the_last_stage() -> None:
     config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
-    with_it = costs_of(read_job(DryrunRequest(config=config, devices=8)))
-    without = costs_of(
+    with_it = relative_costs(read_job(DryrunRequest(config=config, devices=8)))
+    without = relative_costs(
         read_job(
             DryrunRequest(config=config, devices=8, settings=(Setting(("model", "num_nextn_predict_layers"), "0"),))
         )

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import RecomputeMode
+from ms_tune.dialects.stage import StageLayerKind
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.measure import RunFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
+    from ms_tune.fit.calibration_runs import ProbeRun
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
-    from ms_tune.fit.probes import ProbeRun
     from ms_tune.planning.table import PlanLists
 
 MIB = 2**20
@@ -74,7 +75,7 @@ class World:
     def figures(self, job: PlannedJob, asked: ProbeRun) -> RunFigures:
         """What a probe finds."""
         counts = _spread(asked.probe.layers, job.chunks)
-        return self._found(job, asked.probe, [{asked.kind: count} for count in counts])
+        return self._found(job, asked.probe, [{asked.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
@@ -100,9 +101,8 @@ class World:
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:
             lasting["update"] = self.update * probe.layers * MIB
-        words = {RecomputeMode.FULL: ", full recompute", RecomputeMode.COMM: ", communication recompute"}
         kinds = {
-            (f"chunk {chunk}, " if job.chunks > 1 else "") + f"dense{words.get(kind, '')}": count
+            StageLayerKind(LayerKind.DENSE, kind, chunk=chunk if job.chunks > 1 else None): count
             for chunk, cell in enumerate(cells)
             for kind, count in cell.items()
             if count

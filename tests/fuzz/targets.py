@@ -16,22 +16,20 @@ import numpy as np
 
 from ms_tune import api
 from ms_tune.errors import MsTuneError
-from ms_tune.footprint.report import analyse
-from ms_tune.memory.request import MemoryRequest
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.request import MemoryRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.runtime_log import read_runtime_log
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tensor_list import read_tensor_list
 from ms_tune.readers.tracker_graph import read_tracker_graph
-from ms_tune.report import memory_json, memory_text, metrics_json, metrics_text, profile_json, profile_text
+from ms_tune.report import memory_json, memory_text, metrics, profile
 from ms_tune.report.console import Console
-from ms_tune.report.memory_csv import write_blocks
+from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
-from ms_tune.report.memory_perfetto import write_perfetto
-from ms_tune.report.memory_snapshot import write_snapshot
-from ms_tune.report.profile_html import report_html as profile_html
+from ms_tune.report.profile import report_html as profile_html
 from ms_tune.text import Language
 from tests.readers.rows import read_memory_block, table_of
 
@@ -90,7 +88,7 @@ def _graph(folder: Path) -> None:
 
 
 def _report(folder: Path) -> None:
-    report = analyse(folder, MemoryRequest(), lambda _done, _total: None)
+    report = analyse_run(folder, MemoryRequest(), lambda _done, _total: None)
     for rank in report.ranks:
         assert sum(rank.peak.contents.values()) == rank.curve.peak_bytes, "the categories do not add up to the peak"
         assert rank.map.largest_hole <= rank.map.free_bytes
@@ -103,7 +101,7 @@ def _report(folder: Path) -> None:
 
 
 def _outputs(folder: Path) -> None:
-    report = analyse(folder, MemoryRequest(), lambda _done, _total: None)
+    report = analyse_run(folder, MemoryRequest(), lambda _done, _total: None)
     page = report_html(report, None, Language.EN)
     page.encode()
     _export(report)
@@ -127,9 +125,9 @@ def _metrics(folder: Path) -> None:
         assert mfu is None or 0 <= mfu <= 1, "more than the peak"
     for language in Language:
         console = Console(language)
-        json.dumps(metrics_json.report_json(report, console), allow_nan=False)
+        json.dumps(metrics.report_json(report, console), allow_nan=False)
         with redirect_stdout(io.StringIO()):
-            metrics_text.show_report(report, console)
+            metrics.show_report(report, console)
 
 
 def _profile(folder: Path) -> None:
@@ -138,10 +136,10 @@ def _profile(folder: Path) -> None:
     assert not report.shares or abs(whole - 1) < 1e-6, "the shares do not add up"
     for language in Language:
         console = Console(language)
-        json.dumps(profile_json.report_json(report, 10, console), allow_nan=False)
+        json.dumps(profile.report_json(report, 10, console), allow_nan=False)
         profile_html(report, 10, language).encode()
         with redirect_stdout(io.StringIO()):
-            profile_text.show_report(report, 10, console)
+            profile.show_report(report, 10, console)
 
 
 _ALL = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log", "tensors.json", "comm_execute_order.csv")

@@ -16,7 +16,8 @@ import pytest
 
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.torch_report import analyse_snapshot
-from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if
+from ms_tune.memory.request import TorchWhatIfRequest
+from ms_tune.memory.what_if import replay_snapshot
 from ms_tune.readers.oom_log import read_memory_failure
 from ms_tune.units import MIB
 from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
@@ -96,11 +97,11 @@ def look(path: Path) -> bool:
     answered = False
     with suppress(MsTuneError):
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
-        assert report.requested_peak_bytes == sum(place.bytes for place in report.contents) or report.replay.exact
-        assert report.replay.exact == (report.replay.differences == 0)
-        told = report.replay.exact and len(report.device.events) > 0
+        assert report.requested_peak_bytes == sum(place.bytes for place in report.contents) or report.replay.is_exact
+        assert report.replay.is_exact == (report.replay.differences == 0)
+        told = report.replay.is_exact and len(report.device.events) > 0
         assert told == (report.peak_bytes is not None) == (report.refused_because is None)
-        torch_what_if(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
+        replay_snapshot(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
         answered = True
     assert time.monotonic() - began < _SECONDS
     return answered
@@ -151,8 +152,8 @@ def test_logs(tmp_path: Path) -> None:
         began = time.monotonic()
         with suppress(MsTuneError):
             found = read_memory_failure(path)
-            assert found.cause in {"fragments", "need", "unknown"}
-            assert found.short is None or found.short >= 0
-            causes.add(found.cause)
+            assert found.likely_cause in {"fragments", "need", "unknown"}
+            assert found.short_bytes is None or found.short_bytes >= 0
+            causes.add(found.likely_cause)
         assert time.monotonic() - began < _SECONDS
     assert causes == {"fragments", "need", "unknown"}

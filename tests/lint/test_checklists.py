@@ -9,13 +9,13 @@ from string import Formatter
 
 import pytest
 
+from ms_tune.dialects.megatron.commands import commands_in
+from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder
-from ms_tune.facts.releases import default_release
+from ms_tune.facts.releases import default_release, served
 from ms_tune.lint.checklist import Check, built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.launched import commands_in
-from ms_tune.lint.multimodal import multimodal_commands
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language
 from tests.lint.few import profile_for
@@ -41,7 +41,7 @@ def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
 
 
 def ids(config: str, check: Check, dialect: Dialect) -> list[str]:
-    versions = (default_release(dialect), "1.9", "1.8", "1.6")
+    versions = (default_release(dialect), *reversed(served(dialect)))
     version = next(version for version in versions if matches(version, check.versions))
     found = [
         lint(source, dialect, built_in(dialect), version, profile_for(check)) for source in sources(config, dialect)
@@ -84,7 +84,8 @@ def test_every_checklist_is_read() -> None:
     written = sum(len(checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
     assert len(CHECKS) == written
     for dialect in Dialect:
-        assert built_in(dialect) == tuple(check for check in CHECKS if dialect in check.dialects)
+        found = [check.id for check in built_in(dialect)]
+        assert found == [check.id for check in CHECKS if dialect in check.dialects]
 
 
 def test_ids_and_names_are_unique() -> None:

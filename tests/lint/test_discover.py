@@ -7,8 +7,8 @@ import pytest
 from ms_tune.errors import UsageError
 from ms_tune.lint import file_types as module
 from ms_tune.lint.file_types import STDIN, discover
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_files, default_processes
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_files, default_processes
 from ms_tune.lint.settings import ProjectSettings
 from tests.lint.few import make_only_few
 

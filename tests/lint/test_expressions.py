@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.dialects.check_context import CheckContext
+from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checklist import Check
-from ms_tune.lint.engine import lint
+from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse_expression
 from ms_tune.source.yaml import parse_source
 
@@ -69,7 +71,7 @@ def test_relations(text: str, expected: bool | None) -> None:  # noqa: FBT001 - 
 
 
 def test_names_stand_in_order_and_once() -> None:
-    assert parse_expression("b.c + a < b.c").names == ("b.c", "a")
+    assert parse_expression("b.c + a < b.c").names == ["b.c", "a"]
 
 
 @pytest.mark.parametrize(
@@ -176,3 +178,16 @@ def test_what_the_check_says() -> None:
     assert found("m.heads % p.none != 0", defaults={"p.none": 4})[0][1] == {"heads": "7", "none": "4"}
     assert found("p.none <= m.heads", defaults={"p.none": 4})[0][0] == ("m", "heads")
     assert found("p.none > 3", defaults={"p.none": 4}) == []  # nothing of it is written
+
+
+def test_arguments_of_a_program() -> None:
+    script = "msrun --worker_num 8 pretrain_gpt.py --ai-framework mindspore --num-layers 8 --bf16 --lr $(cat rate)\n"
+    (command,) = commands_in(Path("a.sh"), script, "2.3")
+    context = CheckContext(job_of(command, Dialect.MEGATRON, "2.3"), {})
+    names = ("num_layers", "tensor_model_parallel_size", "bf16", "fp16", "lr", "no_release_has_it")
+    assert [context.value(f"argument.{name}") for name in names] == [8, 1, True, False, UNKNOWN, None]
+    assert [context.value(f"written.argument.{name}") for name in names] == [True, False, True, False, True, False]
+    assert context.place_of("argument.num_layers") == ("--num-layers",)
+    assert {"--num-layers", "num_layers", "bf16"} <= command.key_names
+    config = CheckContext(job_of(parse_source("num_layers: 8\n", Path("a.yaml")), Dialect.MINDFORMERS, "1.9"), {})
+    assert config.value("argument.num_layers") is UNKNOWN

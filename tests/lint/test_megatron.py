@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
+from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.launched import commands_in
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import read_launches

@@ -13,8 +13,8 @@ from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.file_types import LintTarget
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file
 from ms_tune.source.yaml import parse_source
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)

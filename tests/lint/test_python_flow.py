@@ -9,8 +9,8 @@ import pytest
 
 from ms_tune.lint.file_types import LintTarget
 from ms_tune.lint.python_code import lint_python, parse_python
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.text import Language
 from tests.lint.few import make_only_few

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.groups import PeakBreakdown, breakdown
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tensor_list import ListedTensor, TensorList
 from ms_tune.text import Language, msg, render
@@ -38,7 +38,7 @@ def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = N
     """What is held at a tick, or at the peak."""
     table = table_of(rows)
     curve = curve_of(table)
-    return breakdown(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
+    return break_down_memory(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
 
 
 def of_run(run: str) -> PeakBreakdown:
@@ -100,7 +100,7 @@ def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
     result = at(rows, start)
     assert mib(result) == {"weights": 2044.1, "activations": 2996.3, "constants": 16.0}
     dense = result.holders[0]
-    assert (dense.operator, dense.content, dense.where) == (
+    assert (dense.operator, dense.content, dense.location) == (
         "Dense",
         MemoryCategory.ACTIVATIONS,
         "/workspace/llama.py:17",
@@ -127,8 +127,8 @@ def test_qwen3_of_mindformers_against_theory() -> None:
     }
     split = result.holders[0]
     assert (split.operator, split.count, split.content) == ("SplitWithSize", 18, MemoryCategory.ACTIVATIONS)
-    assert split.where.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
-    assert result.holders[1].where == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
+    assert split.location.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
+    assert result.holders[1].location == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
 
 
 def test_adam_compiled_in_the_dynamic_graph() -> None:
@@ -146,7 +146,7 @@ def test_useless_stacks_are_told() -> None:
     assert Contents(table_of(trace_of("asc2")), None).stacks_useful
     assert Contents(table_of(trace_of("asc_gO0")), None).stacks_useful  # a graph needs none
     (zeros,) = of_run("over_limit").holders
-    assert (zeros.bytes, zeros.count, zeros.operator, zeros.content, zeros.where) == (
+    assert (zeros.bytes, zeros.count, zeros.operator, zeros.content, zeros.location) == (
         *(8 * (1024 * MIB + 512), 8, "Zeros", MemoryCategory.UNATTRIBUTED, ""),
     )
 
@@ -314,7 +314,7 @@ def test_where() -> None:
         ((), ""),
     ):
         row = block(1, stack=stack)
-        assert at(trace(row)).holders[0].where == expected
+        assert at(trace(row)).holders[0].location == expected
 
 
 def test_an_empty_trace() -> None:

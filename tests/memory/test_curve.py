@@ -62,7 +62,7 @@ def test_no_blocks() -> None:
 def test_lives_are_half_open() -> None:
     first, second = block(1, 5, 100), block(5, 9, 100)
     assert told([first, second])[:2] == (100, 1)
-    assert [curve([first, second]).at(tick) for tick in (0, 1, 4, 5, 8, 9, 99)] == [0, 100, 100, 100, 100, 0, 0]
+    assert [curve([first, second]).bytes_at(tick) for tick in (0, 1, 4, 5, 8, 9, 99)] == [0, 100, 100, 100, 100, 0, 0]
 
 
 def test_pools_are_summed() -> None:
@@ -127,6 +127,6 @@ def test_the_peak_is_that_of_a_naive_sum(blocks: list[Block]) -> None:
     peak, tick, _, mismatches = told(blocks)
     assert peak == max(used(tick) for tick in range(26))
     assert mismatches == 0
-    assert all(curve(blocks).at(tick) == used(tick) for tick in range(26))
+    assert all(curve(blocks).bytes_at(tick) == used(tick) for tick in range(26))
     if peak:
         assert tick == min(tick for tick in range(26) if used(tick) == peak)

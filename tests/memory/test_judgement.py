@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.footprint.report import analyse
-from ms_tune.memory.judgement import communicators_in
-from ms_tune.memory.request import MemoryRequest
-from ms_tune.readers.comm_order import CollectiveLaunch, CommunicationOrder
-from ms_tune.readers.communicators import WORLD, ProcessGroups
+from ms_tune.footprint.judgement import communicators_in
+from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.request import MemoryRequest
+from ms_tune.readers.communicators import WORLD, CollectiveLaunch, CommunicationOrder, ProcessGroups
 from ms_tune.readers.runtime_log import RuntimeLog
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap
-from ms_tune.verdict.outcome import Fit, Need, Outside
-from ms_tune.verdict.run_record import FILE, KeptRank, RunRecord, Whole, to_json
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds
+from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, to_json
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def judged(place: Path, **asked: object) -> RankReport:
-    return analyse(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
+    return analyse_run(place, MemoryRequest(**asked), lambda _done, _total: None).worst  # type: ignore[arg-type] # any fields
 
 
 def log(run: Path, device: int, used: int) -> None:
@@ -100,11 +99,11 @@ class TestWhatTheProgramAsksFor:
 
 class TestKept:
     def keep(self, run: Path, **rank: object) -> None:
-        kept = RunRecord(chip="A3", ranks={"rank_0": KeptRank(**rank)})  # type: ignore[arg-type] # any fields
+        kept = RunRecord(chip="A3", ranks={"rank_0": RankRecord(**rank)})  # type: ignore[arg-type] # any fields
         (run / FILE).write_text(json.dumps(to_json(kept)), encoding="utf-8")
 
     def test_the_runs_own_terms_count(self, run: Path) -> None:
-        self.keep(run, outside=Outside(communicators=20, reserve_bytes=GIB))
+        self.keep(run, outside=UntracedNeeds(communicators=20, reserve_bytes=GIB))
         verdict = judged(run).verdict
         assert verdict.limit is not None
         assert verdict.limit.bytes == 58466 * MIB
@@ -115,14 +114,14 @@ class TestKept:
         }
 
     def test_the_verdict_is_about_the_whole_stage(self, run: Path) -> None:
-        self.keep(run, whole=Whole(32, 2, Need.derived(60 * GIB, [(GIB, GIB)])))
+        self.keep(run, run_layers=2, stage_layers=32, stage_need=Need.of_derived_stage(60 * GIB, [(GIB, GIB)]))
         report = judged(run)
         assert report.curve.peak_bytes < GIB
         assert report.verdict.outcome is Fit.DOES_NOT_FIT
-        assert "does-not-fit" in {finding.check.name for finding in report.findings}
+        assert "does-not-fit" in {finding.name for finding in report.findings}
 
     def test_a_stage_that_was_not_derived_has_none(self, run: Path) -> None:
-        self.keep(run, whole=Whole(32, 2, None))
+        self.keep(run, run_layers=2, stage_layers=32)
         verdict = judged(run).verdict
         assert verdict.outcome is None
         assert "2 layers" in str(verdict.no_verdict_because)
@@ -170,11 +169,11 @@ class TestDoubts:
 
 class TestCommunicators:
     def order(self, *groups: tuple[str, int]) -> CommunicationOrder:
-        ops = [CollectiveLaunch(name, tuple(range(size)), "AllReduce") for name, size in groups]
+        ops = [CollectiveLaunch(name, tuple(range(size))) for name, size in groups]
         return CommunicationOrder(tuple(ops), (), 0)
 
     def log(self, *processes: ProcessGroups) -> RuntimeLog:
-        return RuntimeLog(None, None, 0, processes=processes)
+        return RuntimeLog(None, None, processes=processes)
 
     def test_nothing_tells_and_none_are_two_answers(self) -> None:
         assert communicators_in(None, None, 0) is None

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.footprint.category import Contents
-from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.fragments import address_map
+from ms_tune.footprint.curve import address_map, curve_of
 from ms_tune.footprint.lifetimes import Lifetimes, lifetimes_of
 from ms_tune.footprint.steps import StepEvidence, Steps
-from ms_tune.memory.comparison import compare
+from ms_tune.memory.diff import compare_reports
 from ms_tune.readers.memory_block import Block, Frame
 from tests.memory.reports import QWEN_TINY, report_of
 from tests.readers.rows import table_from
@@ -53,7 +52,7 @@ def test_growth_needs_three_steps_and_every_one_of_them() -> None:
     last = block(43, None, 2048, node_name="Div")
     lives = lives_of([*kept, once, *per_step, *replaced, last], (9, 19, 29, 39, 49))
     (growth,) = lives.growth
-    assert (growth.operator, growth.where, growth.bytes_per_step, growth.stack) == (
+    assert (growth.operator, growth.location, growth.bytes_per_step, growth.stack) == (
         "Add",
         "/workspace/train.py:9",
         64,
@@ -107,16 +106,16 @@ def test_free_and_used_make_up_the_stretches(places: list[tuple[int, int, int]])
     for tick in range(1, 25):
         found = address_map(table, curve_of(table), tick)
         assert found.overlaps == 0
-        assert sum(segment.bytes for segment in found.segments) == found.free_bytes + curve_of(table).at(tick)
+        assert sum(segment.bytes for segment in found.segments) == found.free_bytes + curve_of(table).bytes_at(tick)
 
 
 @pytest.mark.slow
 def test_comparison_adds_up() -> None:
     report = report_of(QWEN_TINY)
-    assert all(not pair.changes for pair in compare(report, report).ranks)
+    assert all(not pair.changes for pair in compare_reports(report, report).ranks)
     first, second = (replace(report, ranks=(rank,)) for rank in report.ranks)
-    (pair,) = compare(first, second).ranks
-    assert pair.bytes == second.worst.curve.peak_bytes - first.worst.curve.peak_bytes
-    assert sum(change.bytes for change in pair.changes) == pair.bytes == sum(pair.contents.values())
-    mixed = compare(report, second)
+    (pair,) = compare_reports(first, second).ranks
+    assert pair.change_bytes == second.worst.curve.peak_bytes - first.worst.curve.peak_bytes
+    assert sum(change.change_bytes for change in pair.changes) == pair.change_bytes == sum(pair.contents.values())
+    mixed = compare_reports(report, second)
     assert (len(mixed.ranks), mixed.only_before, mixed.only_after) == (1, (0,), ())

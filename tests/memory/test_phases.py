@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, is_useful, origin
+from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, is_useful, origin_of
 from ms_tune.readers.memory_block import Block, Frame
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -23,7 +23,9 @@ BPROP = Frame(f"{SITE}/mindspore/common/recompute.py", 400, "bprop")
 
 def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) -> list[Phase | None]:
     phases = Phases(table_from(blocks), np.array([any(row is block for block in state) for row in blocks]))
-    return [ORDER[found - 1] if found else None for found in (phases.around if around else phases.own).tolist()]
+    return [
+        ORDER[found - 1] if found else None for found in (phases.guessed_codes if around else phases.own_codes).tolist()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -42,11 +44,11 @@ def phases_of(blocks: list[Block], state: list[Block], *, around: bool = False) 
         ("/usr/lib/python3.11/traceback.py", FrameOrigin.NOISE),
         ("<frozen runpy>", FrameOrigin.NOISE),
         ("", FrameOrigin.NOISE),
-        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/known.py", FrameOrigin.NOISE),
+        ("/venv/lib/python3.11/site-packages/ms_tune/dryrun/child/hook/finite_checks.py", FrameOrigin.NOISE),
     ],
 )
 def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:
-    assert origin(Frame(file, 1, "f")) is expected
+    assert origin_of(Frame(file, 1, "f")) is expected
 
 
 def test_useful_stacks() -> None:

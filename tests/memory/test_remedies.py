@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import Expected, Theory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of, peak_if
 from ms_tune.footprint.lifetimes import lifetimes_of
 from ms_tune.footprint.phases import Phase
-from ms_tune.footprint.recompute import recompute_of
 from ms_tune.footprint.remedies import (
     DYNAMIC,
     STATIC,
@@ -21,13 +21,13 @@ from ms_tune.footprint.remedies import (
     ContentBytes,
     RemedyFacts,
     held_at_peak,
-    methods,
+    load_methods,
     moments_of,
     remedies_of,
 )
 from ms_tune.footprint.scoped_layers import layers_of
 from ms_tune.footprint.steps import StepEvidence, Steps
-from ms_tune.footprint.theory import Expected, Theory
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame
 from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
@@ -43,7 +43,7 @@ def known_of(blocks: list[Block]) -> RemedyFacts:
     contents, curve = Contents(table, None), curve_of(table)
     lives = lifetimes_of(table, contents, curve, Steps((), StepEvidence.NONE))
     return RemedyFacts(
-        table, contents, curve, recompute_of(table, contents, curve), lives, Theory(0, 0, (), None, None)
+        table, contents, curve, recompute_all_layers(table, contents, curve), lives, Theory(0, 0, (), None, None)
     )
 
 
@@ -59,7 +59,7 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     known = known_of([*layers, backward, *update])
     assert known.curve.peak_bytes == 9000
     assert remedies_of(known) == ()
-    rows = known.curve.rows[known.table.live(known.curve.peak_tick)[known.curve.rows]]
+    rows = known.curve.rows[known.table.live_at(known.curve.peak_tick)[known.curve.rows]]
     assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
@@ -77,14 +77,14 @@ def test_what_is_dead_at_a_moment() -> None:
 def test_remedies_of_real_runs(run: str) -> None:
     rank = rank_of(run)
     peak = rank.curve.peak_bytes
-    assert sum(held.bytes for held in rank.held) == peak
+    assert sum(held.bytes for held in rank.held_at_peak) == peak
     freed = [remedy.bytes_freed for remedy in rank.remedies]
     assert freed == sorted(freed, reverse=True)
     for remedy in rank.remedies:
         assert 0 < remedy.bytes_freed == peak - remedy.peak_after
-        assert remedy.title(Language.ZH) != remedy.title(Language.EN)
-        assert remedy.how(Language.EN)
-        assert remedy.how(Language.ZH)
+        assert remedy.title_text(Language.ZH) != remedy.title_text(Language.EN)
+        assert remedy.how_text(Language.EN)
+        assert remedy.how_text(Language.ZH)
     names = {remedy.method.name: remedy for remedy in rank.remedies}
     static = "weight-sharding" in names
     shared = [MemoryCategory.OPTIMIZER_STATE, *([MemoryCategory.WEIGHTS] if static else [])]
@@ -98,9 +98,9 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 
 def test_the_file_of_methods_is_sound() -> None:
-    names = [method.name for method in methods()]
+    names = [method.name for method in load_methods()]
     assert len(names) == len(set(names)) == 11
-    for method in methods():
+    for method in load_methods():
         assert method.takes or method.method in {
             "recompute",
             "selective",
@@ -110,13 +110,15 @@ def test_the_file_of_methods_is_sound() -> None:
             "second-gradients",
         }
         assert "ms-tune" in method.command
-        assert all((*method.title, *method.price, *(text for pair in method.at.values() for text in pair)))
+        assert all((*method.title, *method.price, *(text for pair in method.how_by_dialect.values() for text in pair)))
         prose = [
-            pair for pair in method.at.values() if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
+            pair
+            for pair in method.how_by_dialect.values()
+            if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
         ]
         assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
-        assert set(method.at) <= {*STATIC, *DYNAMIC, *TORCH}
-        assert any(method.how(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
+        assert set(method.how_by_dialect) <= {*STATIC, *DYNAMIC, *TORCH}
+        assert any(method.how_text(one, Language.ZH) for one in (TORCH, DYNAMIC, STATIC))
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
@@ -137,7 +139,7 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
             blocks += [eager(at + place, end - place, f"op{place}", 1000 + place, 50 + place) for place in range(4)]
     known = known_of(blocks)
     assert known.curve.peak_bytes == 40 + 4 * 4006
-    found = recompute_of(known.table, known.contents, known.curve)
+    found = recompute_all_layers(known.table, known.contents, known.curve)
     # What each layer ends with stays (1,003); of the layer whose backward pass begins the rest is back.
     assert found.peak == 40 + 4 * 1003 + 3003
 
@@ -323,7 +325,7 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
         found = {remedy.method.name: remedy for remedy in remedies_of(known_of(rows))}
         assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
         for words, language in (("3 %", Language.EN), ("3%", Language.ZH)):
-            assert (words in found["recompute"].price(language)) == rough
+            assert (words in found["recompute"].price_text(language)) == rough
 
 
 @pytest.mark.parametrize(

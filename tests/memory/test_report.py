@@ -7,10 +7,10 @@ import pytest
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.findings import checks
-from ms_tune.footprint.report import analyse
+from ms_tune.footprint.findings import load_checks
+from ms_tune.footprint.report import analyse_run
+from ms_tune.footprint.request import MemoryRequest
 from ms_tune.footprint.steps import StepEvidence
-from ms_tune.memory.request import MemoryRequest
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE
 from ms_tune.text import Language
@@ -56,15 +56,17 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
     rank = rank_of(run)
     for place in np.linspace(0, len(rank.curve.tick) - 1, 10).astype(int).tolist():
         tick = int(rank.curve.tick[place])
-        parts = rank.at(tick)
-        from ms_tune.footprint.fragments import address_map  # noqa: PLC0415 - used here only
+        parts = rank.breakdown_at(tick)
+        from ms_tune.footprint.curve import address_map  # noqa: PLC0415 - used here only
 
         found = address_map(rank.table, rank.curve, tick)
         last = int(np.searchsorted(rank.curve.tick, tick, side="right")) - 1
         assert found.overlaps == 0
         assert sum(segment.bytes for segment in found.segments) == rank.curve.footprint[last]
-        assert sum(segment.used for segment in found.segments) == rank.curve.at(tick) == sum(parts.contents.values())
-        assert found.free_bytes == rank.curve.footprint[last] - rank.curve.at(tick)
+        assert (
+            sum(segment.used for segment in found.segments) == rank.curve.bytes_at(tick) == sum(parts.contents.values())
+        )
+        assert found.free_bytes == rank.curve.footprint[last] - rank.curve.bytes_at(tick)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_launches_of_a_graph_are_joined_by_name() -> None:
         assert (rank.join.joined_rows, rank.join.joinable_rows) == (rows, rows)
         for row in np.flatnonzero(rank.join.joinable).tolist():
             launch = int(rank.join.launch[row])
-            assert rank.tasks.name.at(launch) == rank.table.task.at(row)
+            assert rank.tasks.name.value_at(launch) == rank.table.task.value_at(row)
             # A block is allocated a few ticks around its launch, never a step earlier.
             assert -4 <= int(rank.tasks.stamp[launch]) - int(rank.table.start[row]) <= 4
 
@@ -155,7 +157,7 @@ def test_tensors_and_padding() -> None:
 
 def test_findings_of_real_runs() -> None:
     def names(run: str) -> list[str]:
-        return [finding.check.name for finding in report_of(run).all_findings]
+        return [finding.name for finding in report_of(run).all_findings]
 
     assert names(LLAMA) == ["late-free", "fragmentation", "spike"]
     assert names("over_limit") == ["does-not-fit", "stacks-useless", "unattributed"]
@@ -167,17 +169,17 @@ def test_findings_read_well() -> None:
     for run in (LLAMA, "over_limit", "llama7b_pynative"):
         for finding in report_of(run).all_findings:
             for language in Language:
-                for text in (finding.title(language), finding.message(language), finding.help(language)):
+                for text in (each.say(language) for each in (finding.title, finding.message, finding.help) if each):
                     assert text
                     assert "{" not in text
-    ids = [check.id for check in checks().values()]
+    ids = [check.id for check in load_checks().values()]
     assert len(ids) == len(set(ids))
-    assert all(check.title.en and check.title.zh for check in checks().values())
+    assert all(check.title.en and check.title.zh for check in load_checks().values())
 
 
 def test_a_limit_of_the_users_counts() -> None:
-    report = analyse(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
-    assert next(finding.check.name for finding in report.all_findings) == "does-not-fit"
+    report = analyse_run(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
+    assert next(finding.name for finding in report.all_findings) == "does-not-fit"
 
 
 def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
@@ -186,11 +188,11 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
     (tmp_path / "task.csv").write_bytes(b"")
     (tmp_path / "tensors.json").write_text("{", encoding="utf-8")
     (tmp_path / "tracker_graph.ir").write_text("(%7) = MatMul\n", encoding="utf-8")
-    rank = analyse(tmp_path, MemoryRequest(), lambda _done, _total: None).worst
+    rank = analyse_run(tmp_path, MemoryRequest(), lambda _done, _total: None).worst
     assert rank.curve.peak_bytes == 2954752
     assert {error.message.id for error in rank.unread} == {"trace.not-tasks", "trace.tensors.json"}
-    assert [(name, count) for name, (count, _) in rank.refused().items()] == [("tracker_graph.ir", 1)]
-    told = [finding.message(Language.EN) for finding in rank.findings]
+    assert [(name, count) for name, (count, _) in rank.refused_rows().items()] == [("tracker_graph.ir", 1)]
+    told = [str(finding.message) for finding in rank.findings]
     assert any(text.startswith("task.csv is left out: this is not a task.csv") for text in told)
     assert any(text.startswith("tracker_graph.ir: 1 row refused; the first is line 1") for text in told)
 
@@ -208,7 +210,7 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
         rows.append(",".join(cells[column] for column in columns))
     (tmp_path / "memory_block.csv").write_text(text + "".join(f"{row}\n" for row in rows), encoding="utf-8")
     with_host, without = (
-        analyse(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, folder("asc2"))
+        analyse_run(place, MemoryRequest(), lambda _done, _total: None).worst for place in (tmp_path, folder("asc2"))
     )
     assert (with_host.host_rows, with_host.host_bytes) == (3, 3072)
     assert (without.host_rows, without.host_bytes) == (0, 0)
@@ -216,4 +218,4 @@ def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None
     assert with_host.peak.contents == without.peak.contents
     assert len(with_host.table) == len(without.table)
     (tmp_path / "memory_block.csv").write_text("\n".join([text.splitlines()[0], *rows, ""]), encoding="utf-8")
-    assert analyse(tmp_path, MemoryRequest(), lambda _done, _total: None).worst.curve.peak_bytes == 3072
+    assert analyse_run(tmp_path, MemoryRequest(), lambda _done, _total: None).worst.curve.peak_bytes == 3072

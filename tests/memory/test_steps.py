@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.phases import Phase, number
+from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import StepEvidence, peaks_by_phase, phase_at, spans_of, steps_of
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.task import read_tasks
@@ -97,8 +97,8 @@ def test_operators_tell_the_phase_where_no_stack_does() -> None:
         "MatMulExt",
     ]
     table = table_from([eager(at, name) for at, name in enumerate(names, start=1)])
-    settled = Contents(table, None).phases.settled
-    backward, update = number(Phase.BACKWARD), number(Phase.UPDATE)
+    settled = Contents(table, None).phases.sure_codes
+    backward, update = phase_code(Phase.BACKWARD), phase_code(Phase.UPDATE)
     # Between two phases, and before the first and after the last, nothing tells.
     assert settled.tolist() == [0, backward, backward, backward, 0, update, update, update, 0]
     assert phase_at(table, settled, 3) is Phase.BACKWARD
@@ -119,8 +119,8 @@ def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
     contents = Contents(table, None)
     spans = spans_of(table, contents, 10)
     assert len(spans) <= 10
-    assert phase_at(table, contents.phases.settled, 502) is Phase.FORWARD
-    assert peaks_by_phase(curve_of(table), table, contents.phases.settled)[Phase.FORWARD] == (5000, 502)
+    assert phase_at(table, contents.phases.sure_codes, 502) is Phase.FORWARD
+    assert peaks_by_phase(curve_of(table), table, contents.phases.sure_codes)[Phase.FORWARD] == (5000, 502)
 
 
 def test_activations_by_layer_add_up() -> None:

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.breakdown import Theory, break_down_memory, theory_of
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import curve_of
-from ms_tune.footprint.groups import breakdown
-from ms_tune.footprint.phases import Phase, number
-from ms_tune.footprint.recompute import recompute_of
+from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import peaks_by_phase
-from ms_tune.footprint.theory import Theory, theory_of
+from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tracker_graph import TensorType
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 from tests.readers.rows import table_from
@@ -37,7 +36,7 @@ def kernel(start: int, end: int, path: str, size: int) -> Block:
 def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) -> Theory:
     table = table_from(blocks)
     contents, curve = Contents(table, None), curve_of(table)
-    parts = breakdown(table, contents, curve, curve.peak_tick)
+    parts = break_down_memory(table, contents, curve, curve.peak_tick)
     return theory_of(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
 
 
@@ -94,7 +93,7 @@ def test_the_peak_that_recompute_leaves() -> None:
     table = table_from([*layers, backward, *others])
     curve = curve_of(table)
     assert curve.peak_bytes == 4390
-    found = recompute_of(table, Contents(table, None), curve)
+    found = recompute_all_layers(table, Contents(table, None), curve)
     # Right before the last layer's backward pass its 1,000 are back, beside what each layer hands on.
     assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
     assert found.reordered
@@ -108,7 +107,7 @@ def test_the_peak_that_recompute_leaves() -> None:
 def test_the_peak_of_each_phase() -> None:
     curve = curve_of(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
     table = table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)])
-    phases = np.array([number(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
+    phases = np.array([phase_code(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
     assert peaks_by_phase(curve, table, phases) == {
         Phase.FORWARD: (100, 1),
         Phase.BACKWARD: (150, 5),

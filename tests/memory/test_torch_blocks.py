@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.footprint.torch_blocks import before_recording, blocks_of, held_curve, requested_curve
-from ms_tune.footprint.torch_report import where_of
-from ms_tune.footprint.torch_steps import grown_by_step, step_ends
+from ms_tune.footprint.torch_blocks import (
+    before_recording,
+    blocks_of,
+    grown_by_step,
+    held_curve,
+    requested_curve,
+    script_location,
+    step_ends,
+)
+from ms_tune.pools.initial_state import RecordingError, start_of
 from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_settings import TorchSettings
-from ms_tune.pools.torch_start import RecordingError, start_of
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.torch_events import Action
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
@@ -91,9 +97,9 @@ def test_what_was_asked_for(seed: int, tmp_path: Path) -> None:
     blocks = blocks_of(device, replayed)
     columns = (blocks.start, blocks.end, blocks.size, blocks.address)
     found = sorted(zip(*(column.tolist() for column in columns), strict=True))
-    if replayed.exact:  # its sizes are the allocator's
+    if replayed.is_exact:  # its sizes are the allocator's
         assert [(start, end, address) for start, end, _, address in found] == [(s, e, a) for s, e, _, a in rows]
-        sizes = [*blocks.size[blocks.live(-1)].tolist(), *replayed.sizes[replayed.sizes > 0].tolist()]
+        sizes = [*blocks.size[blocks.live_after(-1)].tolist(), *replayed.sizes[replayed.sizes > 0].tolist()]
         assert blocks.size.tolist() == sizes
     else:
         assert found == rows
@@ -111,8 +117,8 @@ def test_a_block_of_before_has_not_the_stack_of_the_one_that_has_its_address_now
     for at, lines in ((-1, {"/workspace/train.py:12", ""}), (2, {"/workspace/train.py:12", "/workspace/train.py:18"})):
         snapshot = read_torch_snapshot(path)
         blocks = blocks_of(snapshot.devices[0], replay_recording(snapshot.devices[0], TorchSettings()))
-        live = blocks.live(at)
-        assert {where_of(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
+        live = blocks.live_after(at)
+        assert {script_location(snapshot.stacks[stack]) for stack in blocks.stack[live].tolist()} == lines
         assert {kept, old} == set(blocks.address[live].tolist())
 
 
@@ -145,10 +151,10 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
     assert (curve is None) == (min(held) < 0)
     assert curve is None or curve.tolist() == held[::-1]
     if wrong is None:
-        assert set(start_of(device, NPU.rounded).live) == live
+        assert set(start_of(device, NPU.round_request).live) == live
     else:
         with pytest.raises(RecordingError) as error:
-            start_of(device, NPU.rounded)
+            start_of(device, NPU.round_request)
         assert (error.value.reason, error.value.event) == wrong
 
 
@@ -199,4 +205,4 @@ def test_steps_and_what_grows_by_step(seed: int, tmp_path: Path) -> None:
             if len(steps) > 2 and all(after > before for before, after in pairwise(amounts[1:]))
         }
         grown = grown_by_step(blocks_of(device, replay_recording(device, TorchSettings())), lines, steps)
-        assert {growth.where: growth.held for growth in grown} == expected
+        assert {growth.location: growth.bytes_after_steps for growth in grown} == expected

@@ -11,8 +11,9 @@ import pytest
 
 from ms_tune import api
 from ms_tune.cli.main import main
+from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.steps import median_interval
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
 
@@ -129,14 +130,14 @@ class TestDoubts:
         request = MetricsRequest(cards=8, chip="910B2")
         text = "".join(static_line(step, 1000, total=8, tflops=1600) for step in range(1, 9))
         problem = next(one for one in run_of(tmp_path, text, request).problems if one.id == "impossible-mfu")
-        assert "divided by the cards it is 200" in str(problem.hint)
+        assert "divided by the cards it is 200" in str(problem.help)
         (problem,) = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=1600), request).problems
-        assert "divided" not in str(problem.hint)  # MindFormers' own
+        assert "divided" not in str(problem.help)  # MindFormers' own
 
     def test_work_that_changes(self, tmp_path: Path) -> None:
         lines = [megatron_line(step, 1000, total=10, tflops=100 if step < 6 else 150) for step in range(1, 11)]
         (problem,) = run_of(tmp_path, "".join(lines)).problems
-        assert (problem.id, problem.serious, problem.line) == ("mixed-runs", True, 6)
+        assert (problem.id, problem.severity, problem.location.line) == ("mixed-runs", Severity.ERROR, 6)
         assert "at least 49.9%" in str(problem.message)
 
     def test_work_that_changes_with_the_batch(self, tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ class TestComparison:
         assert found is not None
         assert found.ratio == pytest.approx(1.1)
         assert found.low == found.high == pytest.approx(1.1)
-        assert found.told
+        assert found.is_told_apart
         assert found.linearity is not None
         assert found.guide is not None
         assert found.linearity.value == pytest.approx(1 / 1.1)
@@ -202,7 +203,7 @@ class TestComparison:
         other.write_text(megatron_log([900, 200, 201, 202]), "utf-8")
         found = api.metrics(other, baseline=one).comparison
         assert found is not None
-        assert (found.low, found.told) == (None, False)
+        assert (found.low, found.is_told_apart) == (None, False)
         assert found.ratio == pytest.approx(201 / 101)
 
     def test_noise_is_no_difference(self, tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ class TestComparison:
         found = api.metrics(files[0], baseline=files[1]).comparison
         assert found is not None
         assert found.low is not None
-        assert not found.told
+        assert not found.is_told_apart
 
 
 class TestInterval:
@@ -299,4 +300,4 @@ def test_determinism_costs_what_it_did(test: str, ratio: float) -> None:
     found = api.metrics(names[0], baseline=names[1]).comparison
     assert found is not None
     assert round(found.ratio, 2) == ratio
-    assert found.told
+    assert found.is_told_apart

@@ -13,7 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.profile.result import Bound, QueueState
 from ms_tune.readers import profile_export
-from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.scopes import ScopePass
 from tests.metrics.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
 from tests.readers.training_logs import PUBLIC
@@ -314,7 +314,7 @@ class TestEvents:
         file.write_text(json.dumps(step.events), "utf-8")
         whole = read_events(file)
         for size in (997, 1013, 4099):
-            monkeypatch.setattr("ms_tune.readers.profile_events._BLOCK", size)
+            monkeypatch.setattr("ms_tune.readers.profile_export._BLOCK", size)
             assert read_events(file) == whole
 
     def test_time_stamps_keep_their_digits(self, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ class TestPublic:
         assert report.identity_error_us < 1
         first, second = report.ranks
         assert (first.rank, second.rank, first.level) == (0, 1, "1")
-        assert first.share(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
+        assert first.share_of(QueueState.COMPUTE) == pytest.approx(0.065, abs=0.001)
         assert first.times[QueueState.HOST] + first.times[QueueState.DEPENDENCY] == pytest.approx(25744, abs=1)
         assert first.linked > 0.99
 

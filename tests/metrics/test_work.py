@@ -12,9 +12,8 @@ from ms_tune.dialects.layer_plan import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.metrics.bubble import bubble
-from ms_tune.metrics.job import read_job
-from ms_tune.metrics.request import MetricsRequest
+from ms_tune.metrics.job import bubble_share, read_job
+from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.work import Convention, LayerWork, layers_of, work_of
 from ms_tune.planning.schedule import Schedule
 from tests.readers.training_logs import megatron_log
@@ -159,23 +158,23 @@ class TestWork:
 class TestBubble:
     @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 2), (4, 8), (8, 64), (8, 3)])
     def test_of_1f1b(self, stages: int, micro_batches: int) -> None:
-        found = bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
+        found = bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
         assert found == pytest.approx((stages - 1) / (micro_batches + stages - 1))
 
     @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(4, 2, 8), (4, 3, 16), (8, 2, 32)])
     def test_of_megatrons_interleaved_schedule(self, stages: int, chunks: int, micro_batches: int) -> None:
-        found = bubble(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
+        found = bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
         assert found == pytest.approx((stages - 1) / (chunks * micro_batches + stages - 1))
 
     def test_uneven_stages_wait_longer(self) -> None:
-        even, uneven = (bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
+        even, uneven = (bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [row], 8) for row in ([4, 4], [5, 3]))
         assert even is not None
         assert uneven is not None
         assert even < uneven
 
     def test_what_nobody_runs_or_follows(self) -> None:
-        assert bubble(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
-        assert bubble(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None
+        assert bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[1, 1]], 10**12) is None
+        assert bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1, 1], [1, 1]], 3) is None
 
 
 class TestJob:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.errors import StandInBuildError
-from ms_tune.native.cache import cache_root, cached_folder, is_complete
+from ms_tune.native import cache_root, cached_folder, is_complete
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +114,7 @@ class TestCachedFolder:
 TEN_AT_ONCE = """
 import sys, time
 from pathlib import Path
-from ms_tune.native.cache import cached_folder
+from ms_tune.native import cached_folder
 
 place, number = Path(sys.argv[1]), sys.argv[2]
 
@@ -136,7 +136,7 @@ assert all((folder / f"file{part}").stat().st_size == 1000 for part in range(20)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ms_tune.native.cache import cached_folder
+from ms_tune.native import cached_folder
 
 def build(fresh):
     (fresh / "half").write_text("done")

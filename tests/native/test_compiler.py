@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.errors import ExitCode, StandInBuildError
-from ms_tune.native.compiler import compile_library, find_compilers
+from ms_tune.native import compile_library, find_compilers
 from ms_tune.text import Language, render
 from tests.dryrun.machine import C_COMPILER, needs_c_compiler, needs_zig
 
@@ -159,7 +159,7 @@ def test_a_full_disk_is_not_the_compilers_fault(source: Path, tools: Path, scrip
 @needs_c_compiler
 def test_a_limit_on_the_size_of_files_is_told_by_the_real_compiler(source: Path) -> None:
     code = (
-        "import os, resource, sys; from pathlib import Path; from ms_tune.native.compiler import compile_library\n"
+        "import os, resource, sys; from pathlib import Path; from ms_tune.native import compile_library\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
         "try: compile_library(Path(sys.argv[1]), Path(sys.argv[1]).with_name('out.so'), dict(os.environ))\n"
         "except OSError as error: print(error.errno)\n"

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.normalize.convert import target_of
-from ms_tune.normalize.convert_script import convert_script
-from ms_tune.normalize.expand_script import explicit_script
-from ms_tune.normalize.script import normalize_script
+from ms_tune.normalize.script import convert_script, explicit_script, normalize_script
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
 from tests.normalize.recorded import converted, refused, telling, told, write

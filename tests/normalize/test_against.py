@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError, UnsupportedError
-from ms_tune.normalize.against import Compared, LogVerdict
+from ms_tune.normalize.compare_log import Compared, LogVerdict
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import compare, normalize_source

@@ -11,7 +11,7 @@ from ms_tune.cli.main import main
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import load
 from ms_tune.job.checkout import parser_of_its_own, releases_around
-from ms_tune.normalize.script import release_of_scripts
+from ms_tune.job.script_arguments import release_of_scripts
 from ms_tune.source.shell.read import read_launches
 
 _SCRIPT = """msrun --worker_num 8 posttrain_gpt.py --stage dpo --is-pairwise-dataset --is-instruction-dataset --prompt-type qwen \\

@@ -16,15 +16,14 @@ from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.registries import counterpart
 from ms_tune.facts.releases import release_for, served
-from ms_tune.normalize.convert import target_of
-from ms_tune.normalize.read_back import _shown
+from ms_tune.normalize.convert import _shown, target_of
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
-    from ms_tune.normalize.convert_layers import Converted
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 LLAMA = r"""

@@ -19,7 +19,7 @@ from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize.convert import target_of
-from ms_tune.normalize.convert_script import convert_script
+from ms_tune.normalize.script import convert_script
 from ms_tune.report.normalize_convert import conversion_yaml, converted_text
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
@@ -29,8 +29,8 @@ from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_layers import command_with
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.normalize.convert_layers import Converted
 
 RUN = "torchrun --nproc_per_node 8 pretrain_gpt.py"
 OTHERS = ("mindformers", "mindformers-pynative", "mindspeed-ms")

@@ -10,7 +10,7 @@ import pytest
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import ArgumentReader, shape_of
 from ms_tune.errors import UnsupportedError
-from ms_tune.estimate.widths import widths_of_shape
+from ms_tune.estimate.flops import widths_of_shape
 from ms_tune.source.shell.read import read_launches
 
 if TYPE_CHECKING:

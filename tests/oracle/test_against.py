@@ -14,7 +14,7 @@ from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.facts.releases import VERSIONS
-from ms_tune.normalize.against import LogVerdict, compare_plan
+from ms_tune.normalize.compare_log import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative
 from tests.oracle.cases import random_case

@@ -17,8 +17,8 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.lint.file_types import STDIN, LintTarget
-from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import LintRun, check_file
+from ms_tune.lint.result import LintRequest, LintRun
+from ms_tune.lint.runner import check_file
 from ms_tune.lint.settings import ProjectSettings
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.wheels import opened, wheel

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.placement import PackingPlan, PackingProblem
+from ms_tune.packing.placement import PackingPlan, PackingProblem, Placed, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.packing.checker import PackingFault
+    from ms_tune.packing.placement import PackingFault
 
 Row = tuple[int, int, int, int]  # lower, upper, size, alignment
 

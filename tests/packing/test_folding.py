@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.packing.engine import NumpyEngine
-from ms_tune.packing.folding import fold
+from ms_tune.packing.folding import fold_steps
 from ms_tune.packing.placement import lower_bound
-from ms_tune.packing.plan import plan
+from ms_tune.packing.plan import plan_addresses
 from tests.packing.problems import Row, faults, problem
 
 
@@ -31,7 +31,7 @@ def training(steps: int, blocks: int, seed: int, *, residents: int = 20) -> list
 def test_equal_steps_become_one() -> None:
     rows = training(8, 300, 1)
     blocks = problem(rows)
-    folded = fold(blocks)
+    folded = fold_steps(blocks)
     assert folded is not None
     assert folded.periods >= 7
     assert len(folded.problem) <= len(rows) / 3
@@ -48,7 +48,7 @@ def test_a_plan_of_one_step_holds_for_all(
         at = data.draw(st.integers(0, len(rows) - 1))
         low, high, size, alignment = rows[at]
         rows[at] = (low, high + data.draw(st.integers(0, 400)), size, alignment)
-    result = plan(problem(rows), NumpyEngine(), seconds=0.01)
+    result = plan_addresses(problem(rows), NumpyEngine(), seconds=0.01)
     assert faults(result) == []
     assert result.height >= result.lower_bound == lower_bound(problem(rows))
 
@@ -56,4 +56,4 @@ def test_a_plan_of_one_step_holds_for_all(
 def test_what_never_repeats_is_left_alone() -> None:
     random = np.random.default_rng(0)
     rows = [(tick, tick + int(random.integers(1, 99)), int(random.integers(1, 10**6)), 1) for tick in range(500)]
-    assert fold(problem(rows)) is None
+    assert fold_steps(problem(rows)) is None

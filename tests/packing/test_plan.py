@@ -13,12 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.packing import plan as plans
-from ms_tune.packing.checker import Placed, faults_of
-from ms_tune.packing.engine import Items, NumpyEngine, PackingEngine, PackingTask, twins_of
-from ms_tune.packing.exact import luby
-from ms_tune.packing.native import CompiledEngine, best_engine
-from ms_tune.packing.placement import BlockLives, lives_of, lower_bound, most_live
-from ms_tune.packing.plan import PackingProgress, plan, portfolio
+from ms_tune.packing.engine import CompiledEngine, Items, NumpyEngine, PackingEngine, PackingTask, best_engine, twins_of
+from ms_tune.packing.exact import luby_item
+from ms_tune.packing.placement import BlockLives, Placed, faults_of, lives_of, lower_bound, most_live
+from ms_tune.packing.plan import PackingProgress, orders_to_try, plan_addresses
 from tests.packing.problems import (
     Row,
     cut,
@@ -88,7 +86,7 @@ class TestOptimal:
     @settings(max_examples=150)
     @given(small_problems())
     def test_small_problems_are_planned_as_low_as_brute_force_does(self, rows: list[Row]) -> None:
-        result = plan(problem(rows), compiled(), seconds=20)
+        result = plan_addresses(problem(rows), compiled(), seconds=20)
         assert faults(result) == []
         assert result.height == optimum(rows)
         assert result.proven
@@ -101,7 +99,10 @@ class TestOptimal:
         engine, blocks, best = compiled(), problem(rows), optimum(rows)
         lives = lives_of(blocks)
         order = np.lexsort((blocks.size, lives.upper, lives.lower))
-        blocks, lives = blocks.take(order), BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live)
+        blocks, lives = (
+            blocks.take_rows(order),
+            BlockLives(lives.lower[order], lives.upper[order], lives.ticks, lives.live),
+        )
         items = Items(lives, blocks.size, blocks.alignment)
         for tie in (np.arange(len(rows), dtype=np.int32), np.arange(len(rows), 0, -1, dtype=np.int32)):
             ranked = np.argsort(tie, kind="stable").astype(np.int32)
@@ -118,13 +119,13 @@ class TestOptimal:
     @pytest.mark.parametrize(("count", "seed"), [(20, 0), (40, 1), (60, 2), (80, 3)])
     def test_pieces_of_a_rectangle_fill_it_again(self, count: int, seed: int) -> None:
         rows = cut(count, 60, 1000, seed)
-        result = plan(problem(rows), compiled(), seconds=60)
+        result = plan_addresses(problem(rows), compiled(), seconds=60)
         assert (result.height, result.lower_bound, faults(result)) == (1000, 1000, [])
 
     def test_a_height_that_cannot_be_reached_is_proven_so(self) -> None:
         # A ring of three: each two meet, so two of them lie side by side above or below the bar of the third.
         rows = [(0, 2, 2, 1), (1, 3, 2, 1), (2, 4, 2, 1), (3, 5, 2, 1), (0, 1, 1, 1), (4, 5, 1, 1), (0, 5, 1, 1)]
-        result = plan(problem(rows), compiled(), seconds=20)
+        result = plan_addresses(problem(rows), compiled(), seconds=20)
         assert result.height == optimum(rows)
         assert result.proven
 
@@ -133,7 +134,7 @@ class TestValid:
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(rows=problems())
     def test_every_plan_is_valid_and_not_below_the_bound(self, engine: PackingEngine, rows: list[Row]) -> None:
-        result = plan(problem(rows), engine, seconds=0.05)
+        result = plan_addresses(problem(rows), engine, seconds=0.05)
         assert faults(result) == []
         assert result.lower_bound == live_sum(rows) <= result.height
         assert result.height == max(start + row[2] for row, start in zip(rows, result.address.tolist(), strict=True))
@@ -145,7 +146,7 @@ class TestValid:
 
         blocks = problem(rows)
         lives = lives_of(blocks)
-        orders = [order for _, order in portfolio(blocks, lives)]
+        orders = [order for _, order in orders_to_try(blocks, lives)]
         order = orders[which % len(orders)]
         items = Items(lives, blocks.size, blocks.alignment)
         ours, theirs = (each.first_fit(items, order, 2**62, 2**62) for each in (compiled(), NumpyEngine()))
@@ -153,14 +154,14 @@ class TestValid:
         assert ours.address.tolist() == theirs.address.tolist()
 
     def test_nothing_to_plan(self, engine: PackingEngine) -> None:
-        result = plan(problem([]), engine)
+        result = plan_addresses(problem([]), engine)
         assert (result.height, result.lower_bound, result.gap, result.utilisation) == (0, 0, 0.0, 1.0)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("count", "limit"), [(1500, 0.5), (300, 0.2)])
     def test_a_busy_machine_gets_the_same_plan(self, count: int, limit: float) -> None:
         rows = cut(count, 400, 1_000_000, 5)
-        first, slow = (plan(problem(rows), engine, limit) for engine in (compiled(), _Slow(compiled())))
+        first, slow = (plan_addresses(problem(rows), engine, limit) for engine in (compiled(), _Slow(compiled())))
         assert first.height == slow.height > first.lower_bound  # the limit ended both
         assert (first.address == slow.address).all()
         assert not first.late
@@ -168,31 +169,31 @@ class TestValid:
     def test_the_clock_ends_it_where_the_machine_is_far_too_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plans, "_GRACE", 0.001)
         monkeypatch.setattr(plans, "_PATIENCE", 0)
-        result = plan(problem(cut(1500, 400, 1_000_000, 5)), _Slow(compiled()), 1.0)
+        result = plan_addresses(problem(cut(1500, 400, 1_000_000, 5)), _Slow(compiled()), 1.0)
         assert result.late
         assert faults(result) == []
 
     def test_the_first_plan_is_finished_even_without_time(self, engine: PackingEngine) -> None:
-        result = plan(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
+        result = plan_addresses(problem(cut(300, 100, 10_000, 5)), engine, seconds=1e-9)
         assert faults(result) == []
 
     @pytest.mark.slow
     def test_the_time_limit_is_kept(self) -> None:
         rows = cut(400, 300, 1 << 20, 7)
         begin = time.process_time()
-        plan(problem(rows), compiled(), seconds=0.3)
+        plan_addresses(problem(rows), compiled(), seconds=0.3)
         assert time.process_time() - begin < 3  # processor time of all threads
 
     @pytest.mark.slow
     def test_alignment_is_kept(self, engine: PackingEngine) -> None:
         rows = [(0, 9, 100, 512), (0, 9, 700, 512), (0, 9, 3, 64), (3, 9, 5, 1)]
-        result = plan(problem(rows), engine, seconds=0.3)
+        result = plan_addresses(problem(rows), engine, seconds=0.3)
         assert all(start % row[3] == 0 for row, start in zip(rows, result.address.tolist(), strict=True))
         assert faults(result) == []
 
     def test_progress_never_rises(self) -> None:
         seen: list[PackingProgress] = []
-        plan(problem(cut(100, 80, 5000, 3)), compiled(), 1.0, seen.append)
+        plan_addresses(problem(cut(100, 80, 5000, 3)), compiled(), 1.0, seen.append)
         heights = [progress.height for progress in seen if progress.height is not None]
         assert heights
         assert heights == sorted(heights, reverse=True)
@@ -202,7 +203,7 @@ class TestValid:
 class TestCapacity:
     def test_a_capacity_is_looked_for_first(self) -> None:
         rows = cut(120, 80, 1000, 11)
-        result = plan(problem(rows, capacity=1020), compiled(), seconds=20)
+        result = plan_addresses(problem(rows, capacity=1020), compiled(), seconds=20)
         assert result.height <= 1020
         assert faults(result) == []
 
@@ -213,7 +214,7 @@ class TestCapacity:
         used: dict[float | None, float] = {}
         for seconds in (None, 1.6):
             seen: list[PackingProgress] = []
-            plan(problem(rows, capacity=2 << 20), compiled(), seconds, seen.append)
+            plan_addresses(problem(rows, capacity=2 << 20), compiled(), seconds, seen.append)
             used[seconds] = seen[-1].limit
         assert used[1.6] == 1.6
         assert used[None] < 1.5
@@ -239,7 +240,7 @@ class TestFacts:
     @given(problems())
     def test_orders_are_orders(self, rows: list[Row]) -> None:
         blocks = problem(rows)
-        found = list(portfolio(blocks, lives_of(blocks)))
+        found = list(orders_to_try(blocks, lives_of(blocks)))
         assert len({name for name, _ in found}) == len(found) > 10
         assert all(sorted(order.tolist()) == list(range(len(rows))) for _, order in found)
 
@@ -249,12 +250,12 @@ class TestFacts:
         lives = lives_of(blocks)
         low, high = lives.lower, lives.upper
         area = [int(((low < high[at]) & (low[at] < high)).sum() * blocks.size[at]) for at in range(len(low))]
-        order = dict(portfolio(blocks, lives))["neighbours-times-size"]
+        order = dict(orders_to_try(blocks, lives))["neighbours-times-size"]
         found = [area[at] for at in order.tolist()]
         assert found == sorted(area, reverse=True)
 
     def test_luby(self) -> None:
-        assert [luby(number) for number in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
+        assert [luby_item(number) for number in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
 
 
 class TestKnownProblems:
@@ -267,24 +268,24 @@ class TestKnownProblems:
         assert faults_of(built) == []
         height = max(address + row[2] for row, address in zip(rows, addresses, strict=True))
         assert height == live_sum(rows)
-        result = plan(problem(rows), engine, seconds=60)
+        result = plan_addresses(problem(rows), engine, seconds=60)
         assert faults(result) == []
         assert result.height == result.lower_bound == height
 
     @pytest.mark.parametrize("count", [154, 215, 296])
     def test_blocks_without_a_gap_are_planned_within_their_capacity(self, count: int) -> None:
         rows = cut(count, 1 << 20, 1 << 20, seed=count)
-        result = plan(problem(rows, capacity=1 << 20), compiled(), seconds=90)
+        result = plan_addresses(problem(rows, capacity=1 << 20), compiled(), seconds=90)
         assert faults(result) == []
         assert result.height == 1 << 20
 
     def test_a_network_of_mindspore_is_planned_at_the_bound(self) -> None:
-        result = plan(problem(shared("resnet50.csv")), compiled(), seconds=60)
+        result = plan_addresses(problem(shared("resnet50.csv")), compiled(), seconds=60)
         assert faults(result) == []
         assert result.height == result.lower_bound == 1515472556
 
     def test_a_snapshot_of_an_npu_is_planned_at_the_bound(self, engine: PackingEngine) -> None:
-        result = plan(problem(shared("npu1.csv")), engine, seconds=60)
+        result = plan_addresses(problem(shared("npu1.csv")), engine, seconds=60)
         assert faults(result) == []
         assert result.height == result.lower_bound == 471970304
 
@@ -293,7 +294,7 @@ class TestKnownProblems:
     def test_hard_problems_are_solved_within_their_capacity(self, name: str) -> None:
         rows = shared(f"{name}.1048576.csv")
         limit = 90 if name != "D" else 10  # found in a second or two, and never proved to be the best
-        result = plan(problem(rows, capacity=1048576), compiled(), seconds=limit)
+        result = plan_addresses(problem(rows, capacity=1048576), compiled(), seconds=limit)
         assert faults(result) == []
         assert result.height <= 1048576
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.packing.checker import Placed, faults_of
+from ms_tune.packing.placement import Placed, faults_of
 
 PLACED = st.builds(
     lambda low, life, size, address: Placed(low, low + life, size, 1, address),
@@ -26,9 +26,9 @@ def overlaps(a: Placed, b: Placed) -> bool:
 def test_it_agrees_with_looking_at_every_pair(blocks: list[Placed]) -> None:
     pairs = {(i, j) for i in range(len(blocks)) for j in range(i) if overlaps(blocks[i], blocks[j])}
     found = {
-        (max(fault.block, fault.other), min(fault.block, fault.other))
+        (max(fault.block, fault.other_block), min(fault.block, fault.other_block))
         for fault in faults_of(blocks)
-        if fault.other is not None
+        if fault.other_block is not None
     }
     assert bool(found) == bool(pairs)
     assert found <= pairs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.schedule import Schedule, refusal
-from ms_tune.planning.table import IN_CELL, Again, CostTable, End, LayerCost, LayerGroup, Update
+from ms_tune.planning.schedule import Schedule, why_refused
+from ms_tune.planning.table import IN_CELL, CostTable, LayerCost, LayerGroup, RecomputeOverhead, StageEnd, UpdateCost
 from ms_tune.units import MIB
 
 _SMALL = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3))
@@ -32,8 +32,8 @@ CASE_A = CostTable(
             {RecomputeMode.NONE: LayerCost(mb(826)), RecomputeMode.FULL: LayerCost(mb(32), backward_extra=0.5)},
         ),
     ),
-    head=End(30.0, mb(11_000)),
-    tail=End(90.0, mb(2_473)),
+    head=StageEnd(30.0, mb(11_000)),
+    tail=StageEnd(90.0, mb(2_473)),
 )
 CASE_E = CostTable(
     stages=4,
@@ -50,8 +50,8 @@ CASE_E = CostTable(
             {RecomputeMode.NONE: LayerCost(mb(743.5)), RecomputeMode.FULL: LayerCost(mb(131.8), backward_extra=0.5)},
         ),
     ),
-    head=End(1.0, mb(1459.8)),
-    tail=End(2.0, mb(3329.3)),
+    head=StageEnd(1.0, mb(1459.8)),
+    tail=StageEnd(2.0, mb(3329.3)),
     constant_bytes=mb(955.3),
 )
 
@@ -63,7 +63,7 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
         stages, chunks = draw.choice(_SMALL[:5] if tiny else _SMALL)
         order = draw.choice(list(Schedule))
         micro = draw.randint(1, 4 if tiny else 12)
-        if refusal(order, stages, chunks, micro) is None:
+        if why_refused(order, stages, chunks, micro) is None:
             break
     cells = stages * chunks
     low = max(cells - 2, 1)
@@ -81,13 +81,13 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
         limit_bytes=int(room / stages * draw.uniform(0.5, 2.5)) + 600,
         order=order,
         layers=layers,
-        head=End(
+        head=StageEnd(
             draw.choice([0.0, 0.5, 2.0]),
             draw.randint(0, 200),
             empty_bytes=draw.choice([0, 0, 40]),
             filled=count >= cells and draw.random() < 0.2,
         ),
-        tail=End(
+        tail=StageEnd(
             draw.choice([0.0, 1.25, 3.0]),
             draw.randint(0, 200),
             draw.choice([0, 0, 90, 400]),
@@ -101,15 +101,15 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
     )
 
 
-def _again(draw: random.Random, stages: int, chunks: int) -> Again:
+def _again(draw: random.Random, stages: int, chunks: int) -> RecomputeOverhead:
     spans = ((0, 40, stages), (-15, 30, stages * chunks), (0, 200, stages * chunks))
     first, layers, transients = (tuple(draw.randint(low, high) for _ in range(count)) for low, high, count in spans)
-    return Again(first, layers, transients, lingers=draw.random() < 0.5)
+    return RecomputeOverhead(first, layers, transients, lingers=draw.random() < 0.5)
 
 
-def _update(draw: random.Random, stages: int) -> Update:
+def _update(draw: random.Random, stages: int) -> UpdateCost:
     sizes = tuple(draw.randint(20, 400) for _ in range(stages))
-    return Update(sizes, tuple(draw.randint(-50, 300) for _ in range(stages)))
+    return UpdateCost(sizes, tuple(draw.randint(-50, 300) for _ in range(stages)))
 
 
 def _layer(draw: random.Random, name: str, count: int, kinds: list[RecomputeMode]) -> LayerGroup:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.breakdown import breakdown
-from ms_tune.planning.costs import costs_of
+from ms_tune.planning.costs import break_down_step, costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import even_state
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
@@ -26,7 +25,7 @@ def even(stages: int, micro_batches: int, chunks: int = 1) -> CostTable:
 )
 def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: int, chunks: int) -> None:
     table = even(stages, micro_batches, chunks)
-    parts = breakdown(table, [{RecomputeMode.NONE: 2}] * table.cells)
+    parts = break_down_step(table, [{RecomputeMode.NONE: 2}] * table.cells)
     bubble = (stages - 1) / (chunks * micro_batches + stages - 1)
     assert parts.fill == pytest.approx(bubble)
     assert parts.work == pytest.approx(1 - bubble)
@@ -37,13 +36,13 @@ def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: 
 
 def test_recomputation_is_a_quarter_of_the_work_at_most() -> None:
     table = even(4, 8)
-    parts = breakdown(table, [{RecomputeMode.FULL: 2}] * 4)
+    parts = break_down_step(table, [{RecomputeMode.FULL: 2}] * 4)
     # Forward 1, backward 2, once more 1: a quarter of what is computed.
     assert parts.recompute / (parts.work + parts.recompute) == pytest.approx(1 / 4)
 
 
 def test_one_slow_stage_makes_the_others_wait() -> None:
-    parts = breakdown(
+    parts = break_down_step(
         even(4, 8), [{RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 5}, {RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 1}]
     )
     assert parts.imbalance > 0.4
@@ -55,13 +54,13 @@ def test_one_slow_stage_makes_the_others_wait() -> None:
 def test_it_adds_up(seed: int) -> None:
     table = random_table(seed)
     costs = costs_of(table)
-    cells = costs.cells(even_state(costs))
-    parts = breakdown(table, cells)
+    cells = costs.cells_of(even_state(costs))
+    parts = break_down_step(table, cells)
     assert parts.work + parts.recompute + parts.fill + parts.imbalance == pytest.approx(1)
     assert min(parts.work, parts.recompute, parts.fill, parts.imbalance) >= 0
     # Busy stages: all that they compute, beside the time that the pipeline played through takes.
     busy = sum(parts.busy) / table.stages
     assert busy == pytest.approx(parts.work + parts.recompute)
-    assert float(costs.time(costs.state(cells)[None])[0] * costs.unit) == pytest.approx(
+    assert float(costs.step_ticks(costs.state_of(cells)[None])[0] * costs.unit) == pytest.approx(
         float(naive.time_of(table, cells))
     )

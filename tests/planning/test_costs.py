@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import CostTable, check
+from ms_tune.planning.table import CostTable, check_table
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
@@ -33,24 +33,24 @@ def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeMo
 
 @pytest.mark.parametrize("seed", range(40))
 def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> None:
-    table, draw = check(random_table(seed), "random"), random.Random(seed)  # noqa: S311 - test data
+    table, draw = check_table(random_table(seed), "random"), random.Random(seed)  # noqa: S311 - test data
     costs = costs_of(table)
     plans = [random_cells(table, draw) for _ in range(4)]
-    states = np.stack([costs.state(cells) for cells in plans])
-    times, peaks = costs.time(states), costs.peaks(states)
+    states = np.stack([costs.state_of(cells) for cells in plans])
+    times, peaks = costs.step_ticks(states), costs.peak_bytes(states)
     for number, cells in enumerate(plans):
         assert int(times[number]) * costs.unit == naive.time_of(table, cells)
         assert peaks[number].tolist() == naive.peaks_of(table, cells)
-        assert costs.cells(states[number]) == cells
+        assert costs.cells_of(states[number]) == cells
 
 
 @pytest.mark.parametrize("table", [CASE_A, CASE_E])
 def test_the_public_cases_too(table: CostTable) -> None:
     costs, draw = costs_of(table), random.Random(7)  # noqa: S311 - test data
     cells = random_cells(table, draw)
-    state = costs.state(cells)[None]
-    assert int(costs.time(state)[0]) * costs.unit == naive.time_of(table, cells)
-    assert costs.peaks(state)[0].tolist() == naive.peaks_of(table, cells)
+    state = costs.state_of(cells)[None]
+    assert int(costs.step_ticks(state)[0]) * costs.unit == naive.time_of(table, cells)
+    assert costs.peak_bytes(state)[0].tolist() == naive.peaks_of(table, cells)
 
 
 def test_times_without_a_common_unit_keep_nine_digits() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, layouts
+from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, list_layouts
 
 NOW = Layout(tensor=2, pipeline=4, chunks=2, context=1, expert=1, size=1, data=2, micro_batches=16)
 SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
@@ -33,7 +33,7 @@ def test_all_of_them_against_every_combination() -> None:
             full = pipeline == 1 or micro_batches >= pipeline
             if data * size * micro_batches == samples and even and full and expert <= data * context * tensor:
                 expected.add(Layout(tensor, pipeline, chunks, context, expert, size, data, micro_batches))
-    found = layouts(space)
+    found = list_layouts(space)
     assert set(found.found) == expected | ({space.now} & set(found.found))
     assert len(found.found) == len(set(found.found)) > 20
     assert all(one.devices == space.devices and one.samples == samples for one in found.found)
@@ -41,26 +41,26 @@ def test_all_of_them_against_every_combination() -> None:
 
 
 def test_what_is_not_searched_stays() -> None:
-    found = layouts(replace(SPACE, free=("pp", "dp"))).found
+    found = list_layouts(replace(SPACE, free=("pp", "dp"))).found
     assert {(one.tensor, one.chunks, one.size, one.context) for one in found} == {(2, 2, 1, 1)}
     assert {one.pipeline for one in found} == {2, 4}  # 40 layers fill two chunks of these evenly
     assert all(one.data * one.pipeline == 8 for one in found)
 
 
 def test_data_parallelism_stays_unless_it_is_searched() -> None:
-    found = layouts(replace(SPACE, free=("tp", "pp"))).found
+    found = list_layouts(replace(SPACE, free=("tp", "pp"))).found
     assert {one.data for one in found} == {2}
     assert NOW in found
 
 
 def test_what_is_kept_is_kept() -> None:
-    found = layouts(replace(SPACE, keep={"tp": 4, "dp": 4})).found
+    found = list_layouts(replace(SPACE, keep={"tp": 4, "dp": 4})).found
     assert {(one.tensor, one.data) for one in found} == {(4, 4)}
-    assert layouts(replace(SPACE, keep={"tp": 3})).found == ()
+    assert list_layouts(replace(SPACE, keep={"tp": 3})).found == ()
 
 
 def test_other_devices_have_the_same_samples() -> None:
-    found = layouts(replace(SPACE, devices=64, free=("dp", "pp", "vpp"))).found
+    found = list_layouts(replace(SPACE, devices=64, free=("dp", "pp", "vpp"))).found
     assert found
     assert {one.devices for one in found} == {64}
     assert {one.samples for one in found} == {32}
@@ -71,12 +71,12 @@ def test_too_many_are_refused_at_once(devices: int) -> None:
     huge = replace(NOW, data=devices // 8, micro_batches=2**20)
     space = replace(SPACE, now=huge, devices=devices, layers=10_000, heads=1024, groups=None, experts=1024, node=1024)
     with pytest.raises(UsageError, match="more than 2000"):
-        layouts(space)
+        list_layouts(space)
 
 
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="more than the 131072"):
-        layouts(replace(SPACE, devices=10**18))
+        list_layouts(replace(SPACE, devices=10**18))
 
 
 def test_a_layout_names_what_is_split() -> None:

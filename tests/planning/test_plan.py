@@ -13,7 +13,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.normalize.sapp_lists import KEYS, SappLists
 from ms_tune.normalize.sapp_lists import plan_of as framework_plan
-from ms_tune.planning.explain import _changed
+from ms_tune.planning.explain import _changed_tables
 from ms_tune.planning.plan import cells_of, plan_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import IN_CELL, CostTable, PlanLists
@@ -115,8 +115,8 @@ def test_random_plans_are_of_all_kinds() -> None:
 
 def test_only_chunks_that_take_turns_can_take_them_with_less_memory() -> None:
     several = replace(CASE_E, chunks=2)
-    names = {order: [name for name, _ in _changed(replace(several, order=order))] for order in Schedule}
-    assert next(name for name, _ in _changed(CASE_E)) == "micro-batch"
+    names = {order: [name for name, _ in _changed_tables(replace(several, order=order))] for order in Schedule}
+    assert next(name for name, _ in _changed_tables(CASE_E)) == "micro-batch"
     assert {order for order, found in names.items() if found[0] == "less-memory"} == {
         Schedule.INTERLEAVED,
         Schedule.INTERLEAVED_FULL_WARM_UP,

@@ -9,10 +9,9 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.sapp import read_sapp
-from ms_tune.planning.sapp_export import export_sapp
+from ms_tune.planning.sapp import export_sapp, read_sapp
 from ms_tune.planning.search import even_state
-from ms_tune.planning.table import CostTable, LayerCost, Update
+from ms_tune.planning.table import CostTable, LayerCost, UpdateCost
 from tests.planning.tables import CASE_A, CASE_E, random_table
 
 
@@ -73,7 +72,7 @@ def test_what_stages_hold_on_top_goes_with_the_ends() -> None:
     assert left == []
     one, two = costs_of(table), costs_of(other)
     state = even_state(one)
-    assert (one.peaks(state[None]) == two.peaks(state[None])).all()
+    assert (one.peak_bytes(state[None]) == two.peak_bytes(state[None])).all()
 
 
 @pytest.mark.parametrize("own", [(700, 50, 60, 900), (10, 50, 50, 900), (700, 50, 50, 20)])
@@ -82,7 +81,7 @@ def test_nothing_is_made_smaller(own: tuple[int, ...]) -> None:
     other, left = again(table)
     assert left == ["planning.sapp.left.stages"]
     state = even_state(costs_of(table))[None]
-    assert (costs_of(table).peaks(state) <= costs_of(other).peaks(state)).all()
+    assert (costs_of(table).peak_bytes(state) <= costs_of(other).peak_bytes(state)).all()
 
 
 def test_what_has_no_place_is_told() -> None:
@@ -92,7 +91,7 @@ def test_what_has_no_place_is_told() -> None:
         RecomputeMode.SELECT: LayerCost(0, 0.04),
         RecomputeMode.FULL: LayerCost(7, 0.5, 30),
     }
-    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=Update((1,) * 4, (2,) * 4))
+    table = replace(CASE_E, layers=(replace(layer, recompute=kinds),), update=UpdateCost((1,) * 4, (2,) * 4))
     other, left = again(table)
     assert left == [f"planning.sapp.left.{name}" for name in ("kind", "transient", "once", "update")]
     assert set(other.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}

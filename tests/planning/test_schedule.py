@@ -13,11 +13,11 @@ from ms_tune.planning.schedule import (
     Schedule,
     enough_micro_batches,
     few_micro_batches,
-    held,
+    in_flight_per_chunk,
     most_held,
-    passes,
-    refusal,
+    stage_passes,
     warm_up_passes,
+    why_refused,
 )
 from ms_tune.text import Language, render
 from tests.planning import orders
@@ -27,7 +27,7 @@ FULL_WARM_UP, LESS = Schedule.INTERLEAVED_FULL_WARM_UP, Schedule.INTERLEAVED_LES
 
 
 def made(schedule: Schedule, stage: int, stages: int, chunks: int, count: int) -> list[orders.Step]:
-    return [(one.forward, one.chunk, one.micro_batch) for one in passes(schedule, stage, stages, chunks, count)]
+    return [(one.forward, one.chunk, one.micro_batch) for one in stage_passes(schedule, stage, stages, chunks, count)]
 
 
 def in_flight(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
@@ -80,7 +80,7 @@ def test_passes_lie_as_mindspore_ran_them(schedule: Schedule, stages: int, count
     for stage, warm_up in enumerate(SEEN[schedule, stages, count]):
         turns = 2 * count - warm_up
         ran = "F" * warm_up + "FB" * turns + "B" * warm_up
-        assert "".join("FB"[not one.forward] for one in passes(schedule, stage, stages, 2, count)) == ran
+        assert "".join("FB"[not one.forward] for one in stage_passes(schedule, stage, stages, 2, count)) == ran
 
 
 @given(st.sampled_from(Schedule), st.sampled_from(SHAPES), st.integers(1, 20), st.data())
@@ -89,14 +89,14 @@ def test_every_micro_batch_goes_forward_and_then_back(
 ) -> None:
     stages, chunks = shape
     stage = data.draw(st.integers(0, stages - 1))
-    if refusal(schedule, stages, chunks, count) is not None:
-        assert held(schedule, stage, stages, chunks, count) is None
+    if why_refused(schedule, stages, chunks, count) is not None:
+        assert in_flight_per_chunk(schedule, stage, stages, chunks, count) is None
         return
-    order = passes(schedule, stage, stages, chunks, count)
+    order = stage_passes(schedule, stage, stages, chunks, count)
     places = {(one.forward, one.chunk, one.micro_batch): index for index, one in enumerate(order)}
     assert len(places) == len(order) == 2 * chunks * count
     assert all(places[True, c, m] < places[False, c, m] for c in range(chunks) for m in range(count))
-    assert held(schedule, stage, stages, chunks, count) == most_held(order, chunks)
+    assert in_flight_per_chunk(schedule, stage, stages, chunks, count) == most_held(order, chunks)
     most = max(map(sum, in_flight(order, chunks)))
     assert most == min(warm_up_passes(schedule, stage, stages, chunks, count) + 1, chunks * count)
 
@@ -106,9 +106,9 @@ def test_every_micro_batch_goes_forward_and_then_back(
 @pytest.mark.parametrize("count", [1, 2, 4, 6, 7, 12])
 def test_the_stages_agree_on_an_order_that_ends(schedule: Schedule, stages: int, chunks: int, count: int) -> None:
     """Play all stages: each waits for the message that its next pass needs, from the neighbour that sends it."""
-    if refusal(schedule, stages, chunks, count) is not None:
+    if why_refused(schedule, stages, chunks, count) is not None:
         return
-    todo = [deque(passes(schedule, stage, stages, chunks, count)) for stage in range(stages)]
+    todo = [deque(stage_passes(schedule, stage, stages, chunks, count)) for stage in range(stages)]
     arrived: Counter[tuple[bool, int, int]] = Counter()  # direction, place in the whole model, micro-batch
     last = stages * chunks - 1
     while any(todo):
@@ -127,7 +127,12 @@ def test_the_stages_agree_on_an_order_that_ends(schedule: Schedule, stages: int,
 
 
 def test_the_first_stage_of_four_holds_four_and_the_last_one() -> None:
-    assert [held(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 4, 1, 16) for stage in range(4)] == [(4,), (3,), (2,), (1,)]
+    assert [in_flight_per_chunk(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 4, 1, 16) for stage in range(4)] == [
+        (4,),
+        (3,),
+        (2,),
+        (1,),
+    ]
     # Megatron-LM, schedules.py: (stages - stage - 1) * 2 + (chunks - 1) * stages
     assert [warm_up_passes(FULL_WARM_UP, stage, 4, 2, 16) for stage in range(4)] == [10, 8, 6, 4]
     assert warm_up_passes(FULL_WARM_UP, 0, 4, 2, 4) == 8  # as many micro-batches as stages: all of them
@@ -150,26 +155,26 @@ def test_the_first_of_the_fullest_moments_counts() -> None:
     ],
 )
 def test_what_no_framework_runs_is_refused(schedule: Schedule, sizes: tuple[int, int, int], words: str) -> None:
-    refused = refusal(schedule, *sizes)
+    refused = why_refused(schedule, *sizes)
     assert refused is not None
     assert words in render(refused, Language.EN)
-    assert held(schedule, 0, *sizes) is None
+    assert in_flight_per_chunk(schedule, 0, *sizes) is None
 
 
 def test_more_passes_than_anybody_follows_are_not_followed() -> None:
-    assert held(Schedule.INTERLEAVED, 0, 2, 2, 10**18) is None
-    assert held(Schedule.ONE_FORWARD_ONE_BACKWARD, 1, 4, 1, 10**18) == (3,)
-    assert held(Schedule.GPIPE, 1, 4, 2, 10**18) == (10**18, 10**18)
+    assert in_flight_per_chunk(Schedule.INTERLEAVED, 0, 2, 2, 10**18) is None
+    assert in_flight_per_chunk(Schedule.ONE_FORWARD_ONE_BACKWARD, 1, 4, 1, 10**18) == (3,)
+    assert in_flight_per_chunk(Schedule.GPIPE, 1, 4, 2, 10**18) == (10**18, 10**18)
 
 
 @pytest.mark.parametrize(("stages", "chunks"), SHAPES)
 def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -> None:
     enough = enough_micro_batches(stages, chunks)
     for stage in range(stages):
-        expected = largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, enough), chunks))
+        expected = largest(in_flight(stage_passes(FULL_WARM_UP, stage, stages, chunks, enough), chunks))
         for rounds in range(1, 5):
             more = enough + rounds * (stages if chunks > 1 else 1)
-            assert largest(in_flight(passes(FULL_WARM_UP, stage, stages, chunks, more), chunks)) == expected
+            assert largest(in_flight(stage_passes(FULL_WARM_UP, stage, stages, chunks, more), chunks)) == expected
 
 
 INTERLEAVED = [one for one in Schedule if one.value.startswith("interleaved")]
@@ -198,9 +203,11 @@ def test_with_enough_micro_batches_all_that_is_ever_in_flight_meets_all_gradient
 ) -> None:
     enough, fewer = enough_micro_batches(stages, chunks), []
     for stage in range(stages):
-        ever = held_with_all_gradients(passes(schedule, stage, stages, chunks, 8 * stages), chunks)
-        assert held_with_all_gradients(passes(schedule, stage, stages, chunks, enough), chunks) == ever
-        fewer.append(held_with_all_gradients(passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever)
+        ever = held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, 8 * stages), chunks)
+        assert held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, enough), chunks) == ever
+        fewer.append(
+            held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever
+        )
     assert not all(fewer)  # one round less is not enough
 
 
@@ -235,5 +242,7 @@ def test_few_micro_batches_hold_as_much_beside_all_that_is_still_to_come(
         few = few_micro_batches(schedule, stages, chunks, many)
         assert few < 5 * stages
         for stage in range(stages):
-            there = moments(passes(schedule, stage, stages, chunks, few), chunks)
-            assert all(outdone(one, there) for one in moments(passes(schedule, stage, stages, chunks, many), chunks))
+            there = moments(stage_passes(schedule, stage, stages, chunks, few), chunks)
+            assert all(
+                outdone(one, there) for one in moments(stage_passes(schedule, stage, stages, chunks, many), chunks)
+            )

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning import explain
-from ms_tune.planning.anneal import allowed
+from ms_tune.planning.anneal import is_allowed
 from ms_tune.planning.bound import _from_duals, relaxation_of
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, fit
@@ -104,7 +104,7 @@ def test_a_plan_that_is_there_is_what_100_is() -> None:
     assert again.has_present
     assert again.reference.time == first.planned.time
     assert again.planned is not None
-    assert again.relative(again.planned.time) == 100
+    assert again.relative_time(again.planned.time) == 100
 
 
 def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
@@ -149,7 +149,7 @@ def test_no_cell_recomputes_operators_and_communication_apart() -> None:
     states[0, 0, select] = states[0, 1, comm] = 1
     states[1, :, comm] = 1
     states[2, 2, [select, comm]] = 1
-    assert allowed(costs, states).tolist() == [True, True, False]
+    assert is_allowed(costs, states).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -160,7 +160,7 @@ def test_a_bound_from_prices_does_not_hang_on_their_scale(seed: int) -> None:
     even = np.zeros(relaxation.shape)
     even[:, :, -1] = relaxation.counts / cells
     relaxation.add_cuts(even.ravel())
-    rows, limits = relaxation.inequalities()
+    rows, limits = relaxation.limit_rows()
     draw = np.random.default_rng(seed)
     prices, equal = -draw.random(len(limits)), draw.random(runs)
     bounds = [_from_duals(relaxation, rows, limits, prices * by, equal * by) for by in (1.0, 3.0, 0.01)]

@@ -13,7 +13,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.sapp import SappPipeline, read_sapp
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import CostTable, End, LayerCost, LayerGroup, PlanLists
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, PlanLists, StageEnd
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 from ms_tune.units import MIB
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -52,7 +52,7 @@ def changed(path: str, value: object) -> str:
 
 def test_what_is_not_written_is_nothing() -> None:
     table = read_table(json.dumps(GOOD), "t.json")
-    assert (table.head, table.constant_bytes, table.stage_bytes, table.present) == (End(), 0, (), None)
+    assert (table.head, table.constant_bytes, table.stage_bytes, table.present) == (StageEnd(), 0, (), None)
     assert table.layers[0].recompute == {RecomputeMode.NONE: LayerCost(9), RecomputeMode.FULL: LayerCost(1, 0.5)}
     assert read_table(changed("chunks", 1), "t.json").cells == 4
     assert read_table(changed("chunks", None), "t.json").chunks == 1
@@ -148,7 +148,7 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
         RecomputeMode.FULL: LayerCost(32 * MIB, round(1500 / 1080 - 1, 9)),
     }
     assert table.layers == (LayerGroup("Layer", 96, 540.0, 1583 * MIB, kinds),)
-    assert (table.head, table.tail) == (End(30.0, 11_000 * MIB), End(93.0, 2_473 * MIB))
+    assert (table.head, table.tail) == (StageEnd(30.0, 11_000 * MIB), StageEnd(93.0, 2_473 * MIB))
     assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ms_tune.pools.pool import ALIGNMENT, Pool
-from ms_tune.pools.replay import Replay, replay
-from ms_tune.pools.workload import RELEASE, Recorded, Request, Workload, schedule_of, workload
+from ms_tune.pools.replay import Replay, replay_workload
+from ms_tune.pools.workload import RELEASE, Recorded, Request, Workload, make_workload, schedule_of
 from ms_tune.units import GIB, KIB, MIB
 
 SIZES = st.one_of(
@@ -34,12 +34,12 @@ def workloads(draw: st.DrawFn, *, streams: int = 2, most: int = 40, releases: bo
             )
         )
     ticks = draw(st.lists(st.integers(1, 10 * count), max_size=3, unique=True)) if releases else []
-    return workload(requests, tuple(sorted(ticks)))
+    return make_workload(requests, tuple(sorted(ticks)))
 
 
 def as_recorded(work: Workload, pool: Pool, *, shift: int = 0) -> Workload:
     """The workload as a trace of this pool would hold it."""
-    result = replay(work, pool)
+    result = replay_workload(work, pool)
     told = zip(result.addresses, result.used, result.actual, strict=True)
     rows = tuple(Recorded(address - shift, used, actual) for address, used, actual in told)
     return work._replace(recorded=rows, releases=(), schedule=schedule_of(work.requests))

@@ -7,11 +7,11 @@ import math
 import pytest
 from hypothesis import given, settings
 
-from ms_tune.pools.causes import causes_of
 from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import replay
-from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.what_if import causes_of
+from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import GIB
 from tests.pools.strategies import workloads
 
@@ -22,7 +22,7 @@ from tests.pools.strategies import workloads
 def test_units_hold_the_blocks_that_live_at_the_peak(
     kind: type[MindSporePool | MindSporeBestFitPool], work: Workload
 ) -> None:
-    result = replay(work, kind(MindSporeSettings()))
+    result = replay_workload(work, kind(MindSporeSettings()))
     causes = causes_of(work, result)
     peak = max(range(len(work.requests)), key=lambda index: (result.used[index], -index))
     now = work.requests[peak].start
@@ -50,13 +50,13 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
 
 
 def test_nothing_asked_for_is_nothing_taken() -> None:
-    work = workload([])
-    causes = causes_of(work, replay(work, MindSporePool(MindSporeSettings())))
+    work = make_workload([])
+    causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
     assert (causes.pins, causes.growths, causes.idle_at_peak, causes.untouched) == ((), (), 0, 0)
 
 
 def test_units_that_no_block_is_in() -> None:
-    work = workload([Request(GIB, 1, None)])
-    causes = causes_of(work, replay(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB))))
+    work = make_workload([Request(GIB, 1, None)])
+    causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB))))
     assert {(pin.touched, pin.live, pin.request) for pin in causes.pins} == {(0, 0, None), (GIB, GIB, 0)}
     assert (causes.untouched, causes.idle_at_peak) == (3 * GIB, 0)

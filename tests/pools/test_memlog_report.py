@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.packing.placement import lower_bound
-from ms_tune.pools.memlog_report import MemLogReport, SizeShare, TensorKind, analyse, kind_of, problem_of, rounded
+from ms_tune.pools.memlog import MemLogReport, SizeShare, TensorKind, analyse_log, kind_of, problem_of, round_up
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
 from tests.readers.memlogs import training
 
@@ -40,7 +40,7 @@ def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
     kinds = [kind_of(block, log, 0).value for block in log.blocks]
     assert kinds == [kind for _, kind, _, _ in writer.blocks.values()]
 
-    report = analyse(log)
+    report = analyse_log(log)
     total = curve(writer, PLANNED)
     assert report.peak == max(total)
     assert report.peak_time == total.index(max(total))
@@ -58,7 +58,7 @@ def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "mem_log_dev0.txt"
     path.write_text(writer.text(), encoding="utf-8")
     log = read_memlog(path)
-    report, npu = analyse(log), analyse(log, npu=True)
+    report, npu = analyse_log(log), analyse_log(log, npu=True)
     everything = max(curve(writer, {kind.value for kind in TensorKind}))
     assert lower_bound(problem_of(log)) == everything
     assert everything <= report.torch_allocated <= report.torch_reserved
@@ -69,8 +69,8 @@ def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
 def test_torch_npu_asks_for_32_bytes_more() -> None:
     """A block of 1024 bytes takes 1024 of PyTorch's pool, and 1536 of torch_npu's."""
     log = made((1024, 0, None, HEAD, None))
-    assert (analyse(log).torch_allocated, analyse(log, npu=True).torch_allocated) == (1024, 1536)
-    assert (analyse(log).torch_reserved, analyse(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
+    assert (analyse_log(log).torch_allocated, analyse_log(log, npu=True).torch_allocated) == (1024, 1536)
+    assert (analyse_log(log).torch_reserved, analyse_log(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
     nothing = SizeShare(TensorKind.SMALL, 0, 0, 0)
     assert MemLogReport(0, 0, (), nothing, 0, 0).torch_utilisation == 1
 
@@ -106,7 +106,7 @@ def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tup
 def test_the_peak_by_hand() -> None:
     """Weights of 1024, two saved blocks of 600 (1024), one small one: the peak is where both live."""
     log = made((1024, 0, None, HEAD, None), (600, 1, 4, 0, 1), (600, 3, 6, 0, 1), (100, 5, 9, 0, 1))
-    found = analyse(log)
+    found = analyse_log(log)
     assert (found.peak, found.peak_time, found.activations) == (3072, 3, SizeShare(TensorKind.SAVED, 2, 2048, 2048))
     told = {share.kind: share[1:] for share in found.shares if share.blocks}
     assert told == {
@@ -114,7 +114,7 @@ def test_the_peak_by_hand() -> None:
         TensorKind.SAVED: (2, 2048, 2048),
         TensorKind.SMALL: (1, 0, 512),
     }
-    assert [rounded(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
+    assert [round_up(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
     problem = problem_of(log)
     assert [list(column) for column in (problem.lower, problem.upper, problem.size)] == [
         [0, 1, 3, 5],

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from ms_tune.pools.mindspore_best_fit import MindSporeBestFitPool
-from ms_tune.pools.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm, aligned
-from ms_tune.pools.replay import replay
+from ms_tune.pools.mindspore_pool import PAGE, MindSporePool, MindSporeSettings, Vmm, align_up
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.settings import pool_for
 from ms_tune.pools.workload import Request, Workload
 from ms_tune.units import GIB, MIB
@@ -56,13 +56,13 @@ class TestUnits:
         pool.allocate(ask(4 * GIB))  # 1 + 4 are taken, 3 are left
         pool.allocate(ask(GIB))
         assert pool.state.units[-1].size == 2 * GIB
-        assert not pool.state.over
+        assert not pool.state.is_over
 
     def test_a_simulation_goes_on_beyond_the_device(self) -> None:
         pool = MindSporePool(MindSporeSettings(total=2 * GIB))
         for _ in range(3):
             pool.allocate(ask(GIB))
-        assert (pool.state.reserved, pool.state.over) == (3 * GIB, True)
+        assert (pool.state.reserved, pool.state.is_over) == (3 * GIB, True)
 
     def test_of_the_older_pool_a_simulation_alone_goes_on_beyond_the_device(self) -> None:
         for simulated, reserved in ((True, 3 * GIB), (False, 2 * GIB)):
@@ -70,9 +70,9 @@ class TestUnits:
             part = MindSporeBestFitPool(settings)
             for taken in (GIB, 2 * GIB):
                 part.allocate(ask(GIB))
-                assert (part.state.reserved, part.state.over) == (taken, False)
-            assert part._expand(part._common, GIB, 0) is simulated
-            assert (part.state.reserved, part.state.over) == (reserved, True)
+                assert (part.state.reserved, part.state.is_over) == (taken, False)
+            assert part._try_to_expand(part._common, GIB, 0) is simulated
+            assert (part.state.reserved, part.state.is_over) == (reserved, True)
 
     def test_a_device_tries_the_persistent_part_before_it_gives_up(self) -> None:
         pool = MindSporePool(MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=4 * GIB, simulated=False))
@@ -81,10 +81,10 @@ class TestUnits:
         address = pool.allocate(ask(GIB))
         assert pool.state.unit_of(address).part == "persistent"
         pool.allocate(ask(512))
-        assert pool.state.over
+        assert pool.state.is_over
 
     def test_sizes_written_with_a_point_are_rounded_up(self) -> None:
-        assert aligned(int(0.3 * GIB)) == 322122752
+        assert align_up(int(0.3 * GIB)) == 322122752
         pool = MindSporePool(MindSporeSettings(init=GIB, increase=int(0.3 * GIB)))
         assert [unit.size for unit in pool.state.units] == [GIB, 2 * 322122752]
 
@@ -247,9 +247,9 @@ class TestVmm:
     def test_more_pages_than_the_device_has_do_not_fit(self) -> None:
         pool = MindSporePool(MindSporeSettings(vmm=Vmm.ON, total=GIB, simulated=False))
         pool.allocate(ask(GIB))
-        assert not pool.state.over
+        assert not pool.state.is_over
         pool.allocate(ask(512))
-        assert pool.state.over
+        assert pool.state.is_over
 
 
 def test_a_growth_tells_which_hole_was_too_small() -> None:
@@ -282,7 +282,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: b
     for chosen in EVERY_SETTING:
         if older and chosen.vmm is Vmm.ON:
             continue
-        check_invariants(work, replay(work, pool_for(chosen, older=older)))
+        check_invariants(work, replay_workload(work, pool_for(chosen, older=older)))
 
 
 @pytest.mark.slow

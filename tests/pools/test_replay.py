@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
-from ms_tune.pools.replay import Divergence, Mismatches, Placing, compare, divergence, replay
-from ms_tune.pools.settings import infer, pool_for
-from ms_tune.pools.workload import RELEASE, Recorded, Request, released_at, workload
+from ms_tune.pools.replay import Divergence, Mismatches, Placing, compare_with_trace, find_divergence, replay_workload
+from ms_tune.pools.settings import infer_settings, pool_for
+from ms_tune.pools.workload import RELEASE, Recorded, Request, make_workload, released_at
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import ALL_RUNS, PACKED_RUNS, recorded
 
@@ -18,7 +18,7 @@ NOTHING = Mismatches(0, 0, 0)
 @pytest.mark.parametrize("run", ALL_RUNS)
 def test_every_row_of_every_trace_is_reproduced(run: str) -> None:
     pool, work = recorded(run)
-    found = infer(work, pool)
+    found = infer_settings(work, pool)
     assert found.mismatches == NOTHING
     assert found.first_difference is None
     assert found.placing is Placing.TOP_DOWN
@@ -35,7 +35,7 @@ def test_every_row_of_every_trace_is_reproduced(run: str) -> None:
 def test_the_settings_of_the_script_reproduce_it(run: str) -> None:
     """Not only the inferred ones: those that the script really asked for."""
     pool, work = recorded(f"packed/{run}")
-    found = infer(work, pool)
+    found = infer_settings(work, pool)
     init, increase = PACKED_RUNS[run]
     settings = MindSporeSettings(
         init=None if init is None else int(init * GIB),
@@ -43,8 +43,8 @@ def test_the_settings_of_the_script_reproduce_it(run: str) -> None:
         small_pool=run == "small_pool",
         total=6 * GIB if run == "limit_6gb" else found.settings.total,
     )
-    result = replay(found.work, pool_for(settings, older=run.startswith("older")))
-    assert compare(found.work, result) == NOTHING
+    result = replay_workload(found.work, pool_for(settings, older=run.startswith("older")))
+    assert compare_with_trace(found.work, result) == NOTHING
 
 
 def test_the_traces_cover_what_the_pools_can_do() -> None:
@@ -61,83 +61,83 @@ def test_the_traces_cover_what_the_pools_can_do() -> None:
 def test_wrong_settings_show_at_once() -> None:
     _, work = recorded("packed/graph_set_memory")
     wrong = MindSporePool(MindSporeSettings())
-    found = divergence(work, wrong)
+    found = find_divergence(work, wrong)
     assert found.row < len(work.requests) / 5
     assert found.shift
-    result = replay(work, MindSporePool(MindSporeSettings()))
-    assert compare(work, result).address > 0
-    assert compare(work, result).used == 0  # what is in use does not depend on the settings
+    result = replay_workload(work, MindSporePool(MindSporeSettings()))
+    assert compare_with_trace(work, result).address > 0
+    assert compare_with_trace(work, result).used == 0  # what is in use does not depend on the settings
 
 
 def test_a_planted_error_is_counted_in_its_column() -> None:
     _, work = recorded("packed/large_requests_set")
     settings = MindSporeSettings(init=2 * GIB, increase=3 * GIB // 2)
-    result = replay(work, MindSporePool(settings))
+    result = replay_workload(work, MindSporePool(settings))
     rows = list(work.recorded)
     rows[4] = rows[4]._replace(address=rows[4].address + 512)
     rows[5] = rows[5]._replace(used=1)
     rows[6] = rows[6]._replace(actual=None)  # an older layout does not tell
     rows[7] = rows[7]._replace(actual=1)
-    assert compare(work._replace(recorded=tuple(rows)), result) == Mismatches(1, 1, 1)
-    assert divergence(work._replace(recorded=tuple(rows)), MindSporePool(settings)).row == 4
+    assert compare_with_trace(work._replace(recorded=tuple(rows)), result) == Mismatches(1, 1, 1)
+    assert find_divergence(work._replace(recorded=tuple(rows)), MindSporePool(settings)).row == 4
 
 
 def test_divergence_stops_where_it_is_told() -> None:
     _, work = recorded("packed/large_requests")
-    assert divergence(work, MindSporePool(MindSporeSettings()), until=3).row == 3
-    assert divergence(work, MindSporePool(MindSporeSettings())).row == len(work.requests)
+    assert find_divergence(work, MindSporePool(MindSporeSettings()), until=3).row == 3
+    assert find_divergence(work, MindSporePool(MindSporeSettings())).row == len(work.requests)
 
 
 def test_what_is_freed_at_a_tick_is_free_for_what_is_allocated_at_it() -> None:
-    work = workload([Request(MIB, 1, 5), Request(MIB, 5, None)])
+    work = make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)])
     assert work.schedule == (0, ~0, 1)
-    result = replay(work, MindSporePool(MindSporeSettings()))
+    result = replay_workload(work, MindSporePool(MindSporeSettings()))
     assert result.addresses[0] == result.addresses[1]
     assert result.used_peak == result.actual_peak == MIB
 
 
 def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its_tick() -> None:
-    work = released_at(workload([Request(MIB, 1, 5), Request(MIB, 5, None)]), 5)
+    work = released_at(make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)]), 5)
     assert work.schedule == (0, ~0, RELEASE, 1)
     assert released_at(work, 5) == work
-    result = replay(work, MindSporePool(MindSporeSettings()))
+    result = replay_workload(work, MindSporePool(MindSporeSettings()))
     assert result.addresses[0] - result.addresses[1] == GIB
     assert [unit.released for unit in result.units] == [0, None]
 
 
 def test_nothing_is_replayed_of_nothing() -> None:
-    result = replay(workload([]), MindSporePool(MindSporeSettings()))
+    result = replay_workload(make_workload([]), MindSporePool(MindSporeSettings()))
     assert (result.used_peak, result.actual_peak, result.reserved_peak, result.units) == (0, 0, 0, ())
 
 
 def test_a_divergence_is_told_with_its_shift_and_address() -> None:
     """All addresses may differ by one number; the first that differs by another is told, by how much more."""
-    work = workload([Request(MIB, 1, None), Request(MIB, 2, None), Request(MIB, 3, None)])
-    result = replay(work, MindSporePool(MindSporeSettings()))
+    work = make_workload([Request(MIB, 1, None), Request(MIB, 2, None), Request(MIB, 3, None)])
+    result = replay_workload(work, MindSporePool(MindSporeSettings()))
     rows = [
         Recorded(address + 100, used, actual)
         for address, used, actual in zip(result.addresses, result.used, result.actual, strict=True)
     ]
     same = work._replace(recorded=tuple(rows))
-    assert divergence(same, MindSporePool(MindSporeSettings())) == Divergence(3, 0, 0)
+    assert find_divergence(same, MindSporePool(MindSporeSettings())) == Divergence(3, 0, 0)
     for column, shift in (("address", -512), ("used", 0), ("actual", 0)):
         wrong = rows[1]._replace(**{column: getattr(rows[1], column) + 512})
         other = same._replace(recorded=(rows[0], wrong, rows[2]))
-        found = divergence(other, MindSporePool(MindSporeSettings()))
+        found = find_divergence(other, MindSporePool(MindSporeSettings()))
         assert found == Divergence(1, shift, result.addresses[1])
-        assert divergence(other, MindSporePool(MindSporeSettings()), until=1) == Divergence(1)
+        assert find_divergence(other, MindSporePool(MindSporeSettings()), until=1) == Divergence(1)
         unknown = other._replace(recorded=(rows[0], Recorded(rows[1].address, None, None), rows[2]))
-        assert divergence(unknown, MindSporePool(MindSporeSettings())).row == 3
+        assert find_divergence(unknown, MindSporePool(MindSporeSettings())).row == 3
     for until, row in ((0, 0), (2, 2), (3, 3), (9, 3)):
-        assert divergence(same, MindSporePool(MindSporeSettings()), until=until).row == row
+        assert find_divergence(same, MindSporePool(MindSporeSettings()), until=until).row == row
 
 
 def test_a_batch_is_served_at_once() -> None:
     requests = [Request(MIB, 1, None, batch=2), Request(3 * MIB, 2, None, batch=0), Request(MIB, 3, None)]
-    work = workload(requests)
-    result = replay(work, MindSporePool(MindSporeSettings()))
+    work = make_workload(requests)
+    result = replay_workload(work, MindSporePool(MindSporeSettings()))
     first = result.addresses[0]
     assert result.addresses == (first, first + MIB, first + 4 * MIB)
     assert result.used == (4 * MIB, 4 * MIB, 5 * MIB)
     rows = tuple(Recorded(*row) for row in zip(result.addresses, result.used, result.actual, strict=True))
-    assert divergence(work._replace(recorded=rows), MindSporePool(MindSporeSettings())).row == 3
+    assert find_divergence(work._replace(recorded=rows), MindSporePool(MindSporeSettings())).row == 3

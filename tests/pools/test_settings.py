@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm
-from ms_tune.pools.replay import Mismatches, Placing, replay
-from ms_tune.pools.settings import OLDER_POOL, infer, maps_pages, pool_for
-from ms_tune.pools.workload import Recorded, Request, Workload, released_at, workload
+from ms_tune.pools.replay import Mismatches, Placing, replay_workload
+from ms_tune.pools.settings import OLDER_POOL, infer_settings, maps_pages, pool_for
+from ms_tune.pools.workload import Recorded, Request, Workload, make_workload, released_at
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import PACKED_RUNS, recorded
 from tests.pools.strategies import as_recorded, workloads
@@ -26,7 +26,7 @@ def test_settings_are_found_again(work: Workload, sizes: tuple[float, float] | N
     init, increase = (None, None) if sizes is None else (int(size * GIB) for size in sizes)
     truth = MindSporeSettings(init=init, increase=increase, small_pool=small_pool)
     trace = as_recorded(work, MindSporePool(truth), shift=12345)._replace(small_pool=small_pool)
-    assert infer(trace, NEWER_POOL).mismatches.total == 0
+    assert infer_settings(trace, NEWER_POOL).mismatches.total == 0
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
@@ -36,7 +36,7 @@ def test_settings_of_real_requests_are_found_again(run: str, sizes: tuple[int, i
     init, increase = (None, None) if sizes is None else (size * GIB for size in sizes)
     truth = pool_for(MindSporeSettings(init=init, increase=increase), older=older)
     trace = as_recorded(recorded(f"packed/{run}")[1], truth)
-    found = infer(trace, OLDER_POOL if older else NEWER_POOL)
+    found = infer_settings(trace, OLDER_POOL if older else NEWER_POOL)
     assert (found.mismatches.total, found.older) == (0, older)
 
 
@@ -44,21 +44,21 @@ def test_settings_of_real_requests_are_found_again(run: str, sizes: tuple[int, i
 def test_a_limit_is_found_or_taken_from_the_log(total: float) -> None:
     truth = MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=int(total * GIB))
     trace = as_recorded(recorded("packed/limit_6gb")[1], MindSporePool(truth))
-    assert infer(trace, NEWER_POOL, truth.total).mismatches.total == 0
-    assert infer(trace, NEWER_POOL).mismatches.total == 0
+    assert infer_settings(trace, NEWER_POOL, truth.total).mismatches.total == 0
+    assert infer_settings(trace, NEWER_POOL).mismatches.total == 0
 
 
 def test_calls_of_empty_cache_are_found() -> None:
     requests = [
         Request(GIB // 4 * (1 + number % 3), 10 * number, 10 * (number - number % 8 + 8) + 3) for number in range(1, 80)
     ]
-    work = workload(requests, (85, 244, 246, 565))
+    work = make_workload(requests, (85, 244, 246, 565))
     trace = as_recorded(work, MindSporePool(MindSporeSettings()))
-    found = infer(trace, NEWER_POOL)
+    found = infer_settings(trace, NEWER_POOL)
     assert found.mismatches.total == 0
     assert len(found.work.releases) == 3  # one that gave nothing back leaves no mark
     pool, real = recorded("packed/streams_empty_cache")
-    assert len(infer(real, pool).work.releases) == 1
+    assert len(infer_settings(real, pool).work.releases) == 1
 
 
 @pytest.mark.parametrize("after", [1, 9])
@@ -74,9 +74,9 @@ def test_a_call_of_empty_cache_is_found_before_and_behind_what_is_freed_around_i
             )
             for number in range(1, 40)
         ]
-        work = workload(requests, (10 * random.randrange(5, 35) + after,))
+        work = make_workload(requests, (10 * random.randrange(5, 35) + after,))
         trace = as_recorded(work, MindSporePool(MindSporeSettings()))
-        assert infer(trace, NEWER_POOL).mismatches.total == 0, work
+        assert infer_settings(trace, NEWER_POOL).mismatches.total == 0, work
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_call_of_empty_cache_is_found_before_and_behind_what_is_freed_around_i
 def test_what_was_written_comes_back_as_written(run: str, init: float | None, increase: float | None) -> None:
     assert run in PACKED_RUNS
     pool, work = recorded(f"packed/{run}")
-    found = infer(work, pool).settings
+    found = infer_settings(work, pool).settings
     assert found.increase == (None if increase is None else int(increase * GIB))
     if init is not None:
         assert found.init == int(init * GIB)
@@ -100,33 +100,33 @@ def test_what_was_written_comes_back_as_written(run: str, init: float | None, in
 
 def test_the_limit_of_a_run_that_needed_more_comes_back() -> None:
     pool, work = recorded("packed/limit_6gb")
-    assert infer(work, pool).settings == MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=6 * GIB)
+    assert infer_settings(work, pool).settings == MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=6 * GIB)
 
 
 def test_what_made_no_difference_is_told() -> None:
-    few = workload([Request(MIB, 1, None), Request(MIB, 2, None)])
-    never = infer(as_recorded(few, MindSporePool(MindSporeSettings())), NEWER_POOL)
-    assert never.open == ("set_memory",)
+    few = make_workload([Request(MIB, 1, None), Request(MIB, 2, None)])
+    never = infer_settings(as_recorded(few, MindSporePool(MindSporeSettings())), NEWER_POOL)
+    assert never.undecided == ("set_memory",)
     pool, work = recorded("packed/graph_set_memory")
-    assert "increase_size" not in infer(work, pool).open
+    assert "increase_size" not in infer_settings(work, pool).undecided
     pool, work = recorded("packed/limit_6gb")
-    assert infer(work, pool).open == ()
+    assert infer_settings(work, pool).undecided == ()
 
 
 def anywhere(requests: list[Request], truth: MindSporeSettings) -> Workload:
     """A run whose units lie at addresses that tell nothing."""
-    result = replay(workload(requests), MindSporePool(truth))
+    result = replay_workload(make_workload(requests), MindSporePool(truth))
     bases = sorted(unit.base for unit in result.units)
     rows = []
     for address, used, actual in zip(result.addresses, result.used, result.actual, strict=True):
         unit = max(number for number, base in enumerate(bases) if base <= address)
         rows.append(Recorded(address - bases[unit] + (unit << 42), used, actual))
-    return workload(requests)._replace(recorded=tuple(rows))
+    return make_workload(requests)._replace(recorded=tuple(rows))
 
 
 def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
     requests = [Request(GIB // 3 // 512 * 512, number, number + 40) for number in range(1, 60)]
-    found = infer(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=4 * GIB)), NEWER_POOL)
+    found = infer_settings(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=4 * GIB)), NEWER_POOL)
     assert found.placing is Placing.ANYWHERE
     assert found.mismatches == Mismatches(0, 0, 0)
 
@@ -135,7 +135,7 @@ def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
 def test_sizes_that_people_write_are_found_where_addresses_tell_nothing(size: int) -> None:
     small = [Request(GIB // 2 - 512, number, 100) for number in range(2 * size)]  # the first unit; no whole pages
     requests = [*small, Request(GIB, 90, None), Request(size * GIB, 101, None)]  # the second, and the first again
-    found = infer(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=size * GIB)), NEWER_POOL)
+    found = infer_settings(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=size * GIB)), NEWER_POOL)
     assert (found.mismatches.total, found.settings.increase) == (0, size * GIB)
 
 
@@ -147,13 +147,13 @@ class TestVmm:
             Request((number * 37 % 11 + 1) * MIB, number, number + number % 13 + 1, persistent=number % 5 == 0)
             for number in range(1, 200)
         ]
-        work = workload(requests)
-        result = replay(work, MindSporePool(self.SETTINGS))
+        work = make_workload(requests)
+        result = replay_workload(work, MindSporePool(self.SETTINGS))
         told = zip(result.addresses, result.used, result.reserved, strict=True)
         return work._replace(recorded=tuple(Recorded(*row) for row in told))
 
     def test_a_trace_with_room_is_explained(self) -> None:
-        found = infer(self.trace(), NEWER_POOL)
+        found = infer_settings(self.trace(), NEWER_POOL)
         assert (found.placing, found.settings.vmm, found.mismatches.total) == (Placing.MAPPED, Vmm.ON, 0)
 
     def test_one_whose_pages_were_moved_is_told_apart_and_not_explained(self) -> None:
@@ -163,7 +163,7 @@ class TestVmm:
             row if number < 100 else row._replace(address=row.address + 64 * MIB * (number % 7))
             for number, row in enumerate(trace.recorded)
         ]
-        found = infer(trace._replace(recorded=tuple(rows)), NEWER_POOL)
+        found = infer_settings(trace._replace(recorded=tuple(rows)), NEWER_POOL)
         assert found.settings.vmm is Vmm.ON
         assert found.mismatches.address > 0
         assert found.mismatches.used == 0
@@ -172,20 +172,20 @@ class TestVmm:
     def test_whole_pages_give_it_away(self) -> None:
         assert maps_pages(self.trace())
         assert not maps_pages(recorded("packed/graph_set_memory")[1])
-        assert not maps_pages(workload([]))
+        assert not maps_pages(make_workload([]))
 
 
 def test_what_no_pool_of_mindspore_did_is_not_explained() -> None:
     requests = [Request(MIB + 512, number, number + 3) for number in range(1, 300)]
     rows = tuple(Recorded(number * 7919 % 1000 * MIB, number, number * 3 + 1) for number in range(1, 300))
-    found = infer(workload(requests)._replace(recorded=rows), NEWER_POOL)
+    found = infer_settings(make_workload(requests)._replace(recorded=rows), NEWER_POOL)
     assert found.mismatches.total > 0
     assert found.settings.vmm is Vmm.OFF
-    assert found.open == ()
+    assert found.undecided == ()
     assert found.first_difference == 0
 
 
 def test_releases_of_an_inferred_run_stay_in_its_workload() -> None:
     pool, work = recorded("packed/streams_empty_cache")
-    found = infer(work, pool)
+    found = infer_settings(work, pool)
     assert found.work == released_at(work, found.work.releases[0])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.pools.replay import replay
+from ms_tune.pools.replay import replay_workload
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
-from ms_tune.pools.workload import Request, Workload, workload
+from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import KIB, MIB
 from tests.packing.problems import live_sum, training
 from tests.pools.strategies import check_invariants, workloads
@@ -34,8 +34,8 @@ def segments(pool: TorchPool) -> list[int]:
     [(1, 512, 512), (480, 512, 512), (481, 512, 1024), (512, 512, 1024), (513, 1024, 1024), (MIB, MIB, MIB + 512)],
 )
 def test_sizes_are_rounded_to_512_and_an_npu_pads_first(size: int, rounded: int, on_npu: int) -> None:
-    assert TorchPool(PLAIN).rounded(size) == rounded
-    assert TorchPool(TorchSettings(padding=NPU_PADDING)).rounded(size) == on_npu
+    assert PLAIN.round_request(size) == rounded
+    assert TorchSettings(padding=NPU_PADDING).round_request(size) == on_npu
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_cached_segments_are_released_before_it_gives_up() -> None:
     pool = TorchPool(TorchSettings(total=60 * MIB))
     pool.free(pool.allocate(ask(40 * MIB)))
     pool.allocate(ask(50 * MIB))
-    assert (pool.state.reserved, pool.state.over) == (50 * MIB, False)
+    assert (pool.state.reserved, pool.state.is_over) == (50 * MIB, False)
     pool.allocate(ask(20 * MIB))
-    assert pool.state.over
+    assert pool.state.is_over
 
 
 def test_empty_cache_keeps_segments_in_use() -> None:
@@ -143,8 +143,8 @@ def test_the_blocks_of_a_real_npu_need_the_segments_that_it_took() -> None:
     with NPU_BLOCKS.open(encoding="utf-8") as file:
         rows = sorted((int(row["lower"]), int(row["upper"]), int(row["size"])) for row in csv.DictReader(file))
     last = max(end for _, end, _ in rows)
-    work = workload(Request(size, start, None if end == last else end) for start, end, size in rows)
-    result = replay(work, TorchPool(PLAIN))
+    work = make_workload(Request(size, start, None if end == last else end) for start, end, size in rows)
+    result = replay_workload(work, TorchPool(PLAIN))
     assert len(result.addresses) == 3216
     assert (len(result.units), result.reserved_peak) == (52, 551_550_976)
     assert result.used_peak == 494_000_128
@@ -165,7 +165,7 @@ CHOICES = st.sampled_from(
 @given(work=workloads(releases=True), chosen=CHOICES)
 def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, chosen: TorchSettings) -> None:
     if not chosen.expandable:  # what is mapped of one grows under the check
-        check_invariants(work, replay(work, TorchPool(chosen)))
+        check_invariants(work, replay_workload(work, TorchPool(chosen)))
 
 
 class BruteForce:
@@ -216,8 +216,8 @@ class BruteForce:
 def test_the_blocks_of_a_training_run_lie_where_a_plain_search_puts_them() -> None:
     """2,602 blocks: the same addresses, and as many segments of as many bytes."""
     rows = sorted(training(260, 3, seed=7)[0])
-    work = workload(Request(size, start, end) for start, end, size, _ in rows)
-    result, plain = replay(work, TorchPool(PLAIN)), BruteForce()
+    work = make_workload(Request(size, start, end) for start, end, size, _ in rows)
+    result, plain = replay_workload(work, TorchPool(PLAIN)), BruteForce()
     addresses: dict[int, int] = {}
     for event in work.schedule:
         if event >= 0:
@@ -273,7 +273,7 @@ def test_what_was_free_for_longest_is_collected_above_the_threshold() -> None:
     assert pool.state.reserved == 92 * MIB
     pool.allocate(ask(50 * MIB))
     assert pool.state.reserved == (92 - 30 + 50) * MIB
-    assert {size for size, live in pool.layout().values() if not live} >= {20 * MIB, 40 * MIB}
+    assert {size for size, live in pool.mapped_blocks().values() if not live} >= {20 * MIB, 40 * MIB}
 
 
 def test_below_the_threshold_and_without_a_limit_nothing_is_collected() -> None:
@@ -290,7 +290,7 @@ def test_a_second_pass_takes_the_younger_ones() -> None:
     pool = aged(0.2)  # 52 MiB are wanted, and the first pass takes 30
     pool.allocate(ask(60 * MIB))
     assert pool.state.reserved == 62 * MIB
-    assert not pool.state.over
+    assert not pool.state.is_over
 
 
 def test_too_large_to_split_is_given_back_first_and_alone() -> None:
@@ -312,4 +312,4 @@ def test_too_large_to_split_is_given_back_first_and_alone() -> None:
     ],
 )
 def test_each_power_of_two_has_divisions_of_its_own(size: int, rounded: int) -> None:
-    assert TorchSettings(roundup=(1, 4, 2)).rounded(size) == rounded
+    assert TorchSettings(roundup=(1, 4, 2)).round_request(size) == rounded

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.pools.torch_replay import _tried, replay_recording
+from ms_tune.pools.initial_state import Ranges
+from ms_tune.pools.torch_replay import _try_settings, replay_recording
 from ms_tune.pools.torch_settings import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
-from ms_tune.pools.torch_start import Ranges
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.torch_recordings import Program, Recording
@@ -59,9 +59,9 @@ def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: in
     for first in starts[:: max(1, len(starts) // 6)]:
         found = replayed(program.snapshot(first=first + 1), tmp_path)
         # A block of before that was freed later tells only what was asked for, not what was not split off.
-        assert found.exact or not settings.expandable
-        exact += found.exact
-        if found.exact and len(found.reserved):
+        assert found.is_exact or not settings.expandable
+        exact += found.is_exact
+        if found.is_exact and len(found.reserved):
             assert found.reserved[-1] == program.pool.state.reserved
     assert exact > 0
 
@@ -89,7 +89,8 @@ def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
 
 
 def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
-    from ms_tune.pools.torch_what_if import TorchWhatIfRequest, torch_what_if  # noqa: PLC0415 - beside its use
+    from ms_tune.memory.request import TorchWhatIfRequest  # noqa: PLC0415 - beside its use
+    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - beside its use
 
     programs = {}
     for name, settings in (("classic", NPU), ("expandable", NPU_EXPANDABLE)):
@@ -97,7 +98,7 @@ def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pickle.dumps(programs[name].snapshot(), protocol=4))
     for name, other in (("classic", "expandable"), ("expandable", "classic")):
         asked = TorchWhatIfRequest(expandable=other == "expandable")
-        result = torch_what_if(tmp_path / name, asked, lambda _what, _share: None)
+        result = replay_snapshot(tmp_path / name, asked, lambda _what, _share: None)
         recorded, foretold = result.outcomes
         assert result.error_bytes == 0
         assert recorded.peak_bytes == result.report.reserved_peak_bytes
@@ -153,9 +154,9 @@ def test_ranges_are_a_set(seed: int) -> None:
         else:
             ranges.remove(start, end)
             plain -= set(range(start, end))
-        inside = [at for low, high in ranges.between(start, end + 9) for at in range(low, high)]
+        inside = [at for low, high in ranges.ranges_between(start, end + 9) for at in range(low, high)]
         assert inside == [at for at in range(start, end + 9) if at in plain]
-        outside = [at for low, high in ranges.missing(start, end + 9) for at in range(low, high)]
+        outside = [at for low, high in ranges.missing_between(start, end + 9) for at in range(low, high)]
         assert outside == [at for at in range(start, end + 9) if at not in plain]
 
 
@@ -164,5 +165,5 @@ def test_how_far_a_replay_is_is_told_now_and_then(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(Program(SETTINGS[0], seed=5).run(emptied=False).snapshot(), protocol=4))
     device = read_torch_snapshot(path).devices[0]
     assert 1 < len(device.events) < 4096
-    _tried(device, TorchSettings(), told.append, stop=False)
+    _try_settings(device, TorchSettings(), told.append, stop=False)
     assert told == [0.0]

@@ -37,7 +37,7 @@ PLAIN = TorchSettings()
     ],
 )
 def test_what_a_request_takes(settings: TorchSettings, size: int, rounded: int) -> None:
-    assert settings.rounded(size) == rounded
+    assert settings.round_request(size) == rounded
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_what_a_miss_takes(size: int, small: bool, segment: int) -> None:  # noq
     ],
 )
 def test_which_free_blocks_are_kept_whole(size: int, found: int, refused: bool) -> None:  # noqa: FBT001 - a column
-    assert TorchSettings(max_split=100 * MIB).refuses(size, found) is refused
-    assert not PLAIN.refuses(size, found)
+    assert TorchSettings(max_split=100 * MIB).keeps_whole(size, found) is refused
+    assert not PLAIN.keeps_whole(size, found)
 
 
 @pytest.mark.parametrize("size", [99 * MIB, 100 * MIB])
 def test_what_becomes_a_block_of_its_own(size: int) -> None:
     limited = TorchSettings(max_split=100 * MIB)
     for small, expandable in ((True, False), (False, True), (True, True)):
-        assert limited.splits(512, size, small=small, expandable=expandable)
-        assert not limited.splits(0, size, small=small, expandable=expandable)
-    assert not PLAIN.splits(MIB, size, small=False, expandable=False)
-    assert PLAIN.splits(MIB + 512, size, small=False, expandable=False)
-    assert limited.splits(MIB + 512, size, small=False, expandable=False) is (size < 100 * MIB)
+        assert limited.should_split(512, size, small=small, expandable=expandable)
+        assert not limited.should_split(0, size, small=small, expandable=expandable)
+    assert not PLAIN.should_split(MIB, size, small=False, expandable=False)
+    assert PLAIN.should_split(MIB + 512, size, small=False, expandable=False)
+    assert limited.should_split(MIB + 512, size, small=False, expandable=False) is (size < 100 * MIB)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.pools.workload import Recorded, Request, _batches, _cut, _likely_batches, pools_of, schedule_of
+from ms_tune.pools.workload import (
+    Recorded,
+    Request,
+    _cut_batches,
+    _find_batches,
+    _likely_batches,
+    pools_of,
+    schedule_of,
+)
 from ms_tune.readers.block_table import read_block_table
 from tests.pools.recorded import PACKED
 
@@ -33,23 +41,25 @@ def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:
 def test_a_continuous_allocation_has_the_sizes_of_its_rows_again() -> None:
     for parts in ([512, 1024], [512, 1024, 1536], [512, 1024, 1536, 2048], [512] * 5):
         requests, recorded = written([[4096], parts, [512]])
-        assert [request.size for request in _cut(tuple(requests), recorded)] == [4096, *parts, 512]
+        assert [request.size for request in _cut_batches(tuple(requests), recorded)] == [4096, *parts, 512]
 
 
 @given(st.lists(st.lists(st.integers(1, 9).map(lambda size: 512 * size), min_size=1, max_size=5), max_size=6))
 def test_every_row_has_its_own_size(blocks: list[Block]) -> None:
     requests, recorded = written(blocks)
-    assert [request.size for request in _cut(tuple(requests), recorded)] == [size for parts in blocks for size in parts]
+    assert [request.size for request in _cut_batches(tuple(requests), recorded)] == [
+        size for parts in blocks for size in parts
+    ]
 
 
 def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
     requests, recorded = written([[512, 1024, 1536]])
     short = (requests[0]._replace(size=requests[0].size - 512), *requests[1:])
-    assert _cut(short, recorded) == short
+    assert _cut_batches(short, recorded) == short
     gap = [recorded[0], recorded[1], recorded[2]._replace(address=recorded[2].address + 512)]
-    assert _cut(tuple(requests), gap) == tuple(requests)
+    assert _cut_batches(tuple(requests), gap) == tuple(requests)
     later = [recorded[0], recorded[1]._replace(used=recorded[0].used + 512 if recorded[0].used else 0), recorded[2]]
-    assert _cut(tuple(requests), later) == tuple(requests)
+    assert _cut_batches(tuple(requests), later) == tuple(requests)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +103,6 @@ def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) 
     used = [512 * (place + 1) for place in range(len(sizes))]
     used[before : before + 3] = [512 * (before + 3)] * 3
     recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _batches(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
+    assert _find_batches(requests, recorded, schedule_of(requests)) == {before: 3, before + 1: 0, before + 2: 0}
     apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _batches(requests, apart, schedule_of(requests)) == {}
+    assert _find_batches(requests, apart, schedule_of(requests)) == {}

@@ -80,7 +80,7 @@ class Program:
 
     def ranges(self) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
-        for address, (size, _) in sorted(self.pool.layout().items()):
+        for address, (size, _) in sorted(self.pool.mapped_blocks().items()):
             if found and found[-1][1] == address and self.settings.expandable:
                 found[-1] = (found[-1][0], address + size)
             else:
@@ -107,7 +107,7 @@ class Program:
     def snapshot(self, *, first: int = 0) -> Recording:
         """What is written at the end; the recording begins with an event."""
         segments: list[Recording] = []
-        layout = sorted(self.pool.layout().items())
+        layout = sorted(self.pool.mapped_blocks().items())
         starts = {unit.base: unit for unit in self.pool.state.units if unit.released is None and unit.size}
         parts = {address: unit.part for address, unit in starts.items()}
         current: Recording | None = None

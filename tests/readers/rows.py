@@ -89,4 +89,4 @@ def table_from(
     """Blocks as columns."""
     builder = TableBuilder()
     builder.add_blocks(blocks)
-    return builder.table(dropped=dropped, dropped_count=dropped_count, columns=columns, truncated=truncated)
+    return builder.build_table(dropped=dropped, dropped_count=dropped_count, columns=columns, truncated=truncated)

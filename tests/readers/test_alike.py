@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import kept_events, log_lines, training_log
+from ms_tune.readers import log_lines, trace_events, training_log
 from ms_tune.readers.log_lines import chosen
-from ms_tune.readers.profile_events import read_events
+from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.step_lines import layout_of, rank_before, steps_in
 from ms_tune.readers.training_log import read_training_log
 from tests.metrics.profiles import host_bound
@@ -81,7 +81,7 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
                 except TraceError as error:
                     found.add(error.message.id)
         assert len(found) == 1
-        read += "LoggedRun" in str(found)
+        read += "LoggedTraining" in str(found)
     assert read > 25
 
 
@@ -136,7 +136,7 @@ def test_events_are_read_alike_in_any_form(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(json.dumps(events, separators=separators, ensure_ascii=False), "utf-8")
         found.add(repr(read_events(path)))
         with monkeypatch.context() as patch:
-            patch.setattr(kept_events.KeptEvents, "take_together", lambda *_: False)
+            patch.setattr(trace_events.KeptEvents, "take_together", lambda *_: False)
             found.add(repr(read_events(path)))
     assert len(found) == 1
     assert "a}, {b" in found.pop()

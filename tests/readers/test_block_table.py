@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import columns, parts
+from ms_tune.readers import columns, reading
 from ms_tune.readers.block_table import read_block_table
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NUMBERS, TEXTS, Table
@@ -25,7 +25,9 @@ def assert_same(one: Table, other: Table) -> None:
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     for name in (*TEXTS, "stack"):
         mine, theirs = getattr(one, name), getattr(other, name)
-        assert [mine.at(row) for row in range(len(one))] == [theirs.at(row) for row in range(len(one))], name
+        assert [mine.value_at(row) for row in range(len(one))] == [theirs.value_at(row) for row in range(len(one))], (
+            name
+        )
     assert one.users == other.users
     assert (one.dropped, one.dropped_count, one.columns, one.truncated) == (
         other.dropped,
@@ -49,20 +51,20 @@ def test_columns_hold_what_the_row_reader_reads(run: str) -> None:
 
 @pytest.mark.parametrize("run", SMALL_RUNS)
 def test_without_polars(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "polars", lambda: None)
+    monkeypatch.setattr(columns, "load_polars", lambda: None)
     assert_same(read_block_table(folder(run) / "memory_block.csv"), table_of(trace_of(run)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_parts_end_at_any_place(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", size)
+    monkeypatch.setattr(reading, "PART", size)
     path = folder("nn_cnn_pynative") / "memory_block.csv"
     assert_same(read_block_table(path), table_of(read_memory_block(path)))
 
 
 def test_progress_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 1000)
+    monkeypatch.setattr(reading, "PART", 1000)
     path = folder("asc2") / "memory_block.csv"
     told: list[int] = []
     read_block_table(path, told.append)
@@ -126,9 +128,9 @@ def test_what_is_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 2048)
-    monkeypatch.setattr(parts, "LONGEST_LINE", 4096)
-    monkeypatch.setattr(parts, "_LOOK_AHEAD", 1)  # its end is out of sight
+    monkeypatch.setattr(reading, "PART", 2048)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 4096)
+    monkeypatch.setattr(reading, "_LOOK_AHEAD", 1)  # its end is out of sight
     told: list[int] = []
     path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
     table = read_block_table(path, told.append)

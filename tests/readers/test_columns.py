@@ -8,9 +8,9 @@ import pytest
 
 from ms_tune.readers import task, tracker_graph
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.columns import split
+from ms_tune.readers.columns import split_lines
 from ms_tune.readers.memory_block import RowReader
-from ms_tune.readers.parts import FilePart
+from ms_tune.readers.reading import FilePart
 from ms_tune.readers.task import read_tasks
 from ms_tune.readers.tracker_graph import read_tracker_graph
 from tests.pools.recorded import PACKED
@@ -29,10 +29,10 @@ def part_of(data: bytes, *, complete: bool = True) -> FilePart:
 
 
 def test_plain_lines_are_columns() -> None:
-    columns = split(part_of(PLAIN), NAMES, ["c", "a"])
+    columns = split_lines(part_of(PLAIN), NAMES, ["c", "a"])
     assert columns is not None
     assert columns.height == 3
-    assert split(part_of(b"1,2,3,\n"), NAMES, ["a"]) is not None
+    assert split_lines(part_of(b"1,2,3,\n"), NAMES, ["a"]) is not None
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_plain_lines_are_columns() -> None:
 )
 def test_one_line_that_is_not_plain_is_enough(data: bytes) -> None:
     for text in (PLAIN + data, data + PLAIN if data.endswith(b"\n") else PLAIN + data):
-        assert split(part_of(text), NAMES, ["a"]) is None
+        assert split_lines(part_of(text), NAMES, ["a"]) is None
 
 
 def test_lines_that_are_cut_off_are_no_columns() -> None:
-    assert split(part_of(PLAIN, complete=False), NAMES, ["a"]) is None
-    assert split(FilePart(1, None, 3, complete=True), NAMES, ["a"]) is None
+    assert split_lines(part_of(PLAIN, complete=False), NAMES, ["a"]) is None
+    assert split_lines(FilePart(1, None, 3, complete=True), NAMES, ["a"]) is None
 
 
 def alone(*_: object, **__: object) -> None:

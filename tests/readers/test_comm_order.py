@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.comm_order import CollectiveLaunch, read_communication_order
+from ms_tune.readers.communicators import CollectiveLaunch, read_communication_order
 from ms_tune.readers.memory_block import DROPPED_KEPT
 from tests.readers.samples import folder
 
@@ -23,7 +23,7 @@ def test_backslash_escapes(tmp_path: Path) -> None:
     path = tmp_path / "comm_execute_order.csv"
     path.write_text(COMMUNICATION + ROW + '"2","cut\n' + ROW.replace('"4096"', '"many"'))
     order = read_communication_order(path)
-    assert order.collectives == (CollectiveLaunch('a"b\\c', (0, 1), "AllReduce"),)
+    assert order.collectives == (CollectiveLaunch('a"b\\c', (0, 1)),)
     assert [row.line for row in order.dropped] == [3, 4]
     with pytest.raises(TraceError):
         read_communication_order(tmp_path / "absent")
@@ -33,7 +33,7 @@ def test_real_files() -> None:
     place = folder("asc_dp8/rank_3") / "execute_order"
     order = read_communication_order(place / "comm_execute_order.csv")
     assert (len(order.collectives), order.dropped_count) == (16, 0)
-    assert order.collectives[0] == CollectiveLaunch("hccl_world_group", tuple(range(8)), "AllReduce")
+    assert order.collectives[0] == CollectiveLaunch("hccl_world_group", tuple(range(8)))
 
 
 @settings(max_examples=200, deadline=None)

@@ -61,15 +61,15 @@ def test_a_rank_is_found_wherever_it_stands(tmp_path: Path, count: int) -> None:
     """Larger groups are written with their places, which are no ranks."""
     every = range(1, 2 * count, 2)
     for rank in (every[0], every[-1]):
-        assert groups(tmp_path, begun(2000, rank), made("odd", every))[0].own == {WORLD: 2000, "odd": count}
-    assert groups(tmp_path, begun(2000, 0), made("odd", every))[0].own == {WORLD: 2000}
-    assert groups(tmp_path, begun(2000, 2), made("odd", every))[0].own == {WORLD: 2000}
+        assert groups(tmp_path, begun(2000, rank), made("odd", every))[0].ranks_by_group == {WORLD: 2000, "odd": count}
+    assert groups(tmp_path, begun(2000, 0), made("odd", every))[0].ranks_by_group == {WORLD: 2000}
+    assert groups(tmp_path, begun(2000, 2), made("odd", every))[0].ranks_by_group == {WORLD: 2000}
 
 
 def test_of_a_line_that_was_cut_nobody_is_left_out(tmp_path: Path) -> None:
     """MindSpore ends lines at 30,000 characters; who is not among the ranks that are left may be among the others."""
     cut = made("large", range(0, 20000, 2))[:30000] + "\n"
-    own = groups(tmp_path, begun(20000, 19998), cut)[0].own
+    own = groups(tmp_path, begun(20000, 19998), cut)[0].ranks_by_group
     assert list(own) == [WORLD, "large"]
     assert 2000 < own["large"] < 10000
 
@@ -80,7 +80,7 @@ def test_a_group_of_one_has_nobody_to_exchange_with(tmp_path: Path) -> None:
 
 def test_groups_of_the_cpu_take_nothing_of_the_device(tmp_path: Path) -> None:
     lines = begun(4, 0), made("mccl_2_30879612a0f2eb969a8b57e5bc857347e88fdf07", [0, 1]), made("hccl_2_308796", [0, 1])
-    assert list(groups(tmp_path, *lines)[0].own) == [WORLD, "hccl_2_308796"]
+    assert list(groups(tmp_path, *lines)[0].ranks_by_group) == [WORLD, "hccl_2_308796"]
 
 
 def test_processes_that_share_a_log_are_told_apart(tmp_path: Path) -> None:
@@ -90,5 +90,5 @@ def test_processes_that_share_a_log_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_without_end_is_read_without_growing(tmp_path: Path) -> None:
-    own = groups(tmp_path, begun(2, 0), *(made(f"g{number}", [0, 1]) for number in range(10_010)))[0].own
+    own = groups(tmp_path, begun(2, 0), *(made(f"g{number}", [0, 1]) for number in range(10_010)))[0].ranks_by_group
     assert len(own) == 10_000

@@ -93,12 +93,12 @@ def test_the_files_of_a_rank_and_their_bytes(tmp_path: Path) -> None:
     touch(outer / "rank_3" / "execute_order" / "comm_execute_order.csv")
     touch(outer / "log")
     (files,) = find_trace(tmp_path).ranks
-    assert (files.bytes, files.graph) == (9, None)
+    assert (files.total_bytes, files.graph) == (9, None)
     assert files.collectives == inner / "execute_order" / "comm_execute_order.csv"
     touch(inner / "tracker_graph.ir").write_text("123")
     touch(outer / "log.txt")
     touch(inner / "log")
     (files,) = find_trace(tmp_path).ranks
-    assert (files.bytes, files.log) == (12, inner / "log")
+    assert (files.total_bytes, files.log) == (12, inner / "log")
     touch(tmp_path / "job" / "memory_block.csv")
     assert [files.rank for files in find_trace(tmp_path).ranks] == [None, 3]

@@ -63,7 +63,7 @@ def test_every_layout(tmp_path: Path, header: str, row: str, columns: int) -> No
         "PyNative",
         "Dense",
     )
-    assert block.users == (7, 14)
+    assert block.user_tasks == (7, 14)
     assert block.last_user_task == (14 if columns > 16 else None)
     assert block.used_after == (724992 if columns == 20 else None)
     assert block.footprint_after == 724992
@@ -82,7 +82,13 @@ def test_never_freed_and_static_rows(tmp_path: Path) -> None:
 def test_unbound_row(tmp_path: Path) -> None:
     trace = read(tmp_path, f"{HEADER_20}\n10,11,0x12c080050600,0,Pool,16384,872960,1774080,,,,,,,,,,,0,0,\n")
     (block,) = trace.blocks
-    assert (block.kind, block.stack, block.users, block.producer_task, block.last_user_task) == ("", (), (), None, None)
+    assert (block.kind, block.stack, block.user_tasks, block.producer_task, block.last_user_task) == (
+        "",
+        (),
+        (),
+        None,
+        None,
+    )
 
 
 def test_header_only_is_a_run_on_the_cpu(tmp_path: Path) -> None:
@@ -113,7 +119,7 @@ def test_commas_in_names(tmp_path: Path) -> None:
         "Default/a,b/MatMul-op0",
     ]
     assert trace.blocks[2].task_name == "3_Default/a,b/MatMul-op0"
-    assert [block.users for block in trace.blocks] == [(7, 14)] * 4
+    assert [block.user_tasks for block in trace.blocks] == [(7, 14)] * 4
     assert trace.blocks[3].stack[1].file == "/x,y.py"
 
 
@@ -263,7 +269,7 @@ def test_real_small_files(run: str, rows: int, endless: int | None) -> None:
 
 def test_simple_tracker_keeps_the_last_user_only() -> None:
     blocks = trace_of("v_simple").blocks
-    assert all(block.users == () for block in blocks)
+    assert all(block.user_tasks == () for block in blocks)
     assert any(block.last_user_task for block in blocks)
 
 
@@ -273,7 +279,7 @@ def test_real_large_files(run: str) -> None:
     lines = (folder(run) / "memory_block.csv").read_bytes().count(b"\n")
     assert (len(trace.blocks), trace.dropped_count, trace.truncated) == (lines - 1, 0, False)
     for block in trace.blocks:
-        users = block.users
+        users = block.user_tasks
         assert block.last_user_task == (users[-1] if users else None)
 
 
@@ -309,7 +315,7 @@ def test_mutated_files_are_read_or_refused(content: bytes) -> None:
         assert block.start == block.end == STATIC or (
             block.start >= 0 and (block.end is None or block.end > block.start)
         )
-        assert all(user >= 0 for user in block.users)
+        assert all(user >= 0 for user in block.user_tasks)
     for row in trace.dropped:
         assert render(row.reason, Language.ZH)
 
@@ -328,7 +334,7 @@ def test_users_are_time_stamps(tmp_path: Path) -> None:
     """What is more than INT64_MAX is none."""
     users = f"{{0-0-112-{2**63 - 1}-{2**63}-{10**19}-}}"
     (block,) = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('{7-14}', users)}\n").blocks
-    assert block.users == (0, 0, 112, 2**63 - 1)
+    assert block.user_tasks == (0, 0, 112, 2**63 - 1)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import placement_csv
-from ms_tune.readers.placement_csv import PlacementRow, capacity_in_name, is_placement_csv, read_placement_csv
+from ms_tune.memory import plan
+from ms_tune.memory.plan import PlacementRow, capacity_in_name, is_placement_csv, read_placement_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ def test_other_files_are_no_problems(tmp_path: Path) -> None:
 def test_either_bound_ends_a_file(bound: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "lower,upper,size\n0,1,3\n1,2,3\n2,3,3\n")
     assert len(read_placement_csv(path)) == 3
-    monkeypatch.setattr(placement_csv, bound, value)
+    monkeypatch.setattr(plan, bound, value)
     with pytest.raises(TraceError) as caught:
         read_placement_csv(path)
     assert (caught.value.message.id, caught.value.line) == ("placement.too-large", 4)
@@ -117,7 +117,7 @@ def test_what_a_row_has_and_what_it_should_have_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lower", "upper", "size", "alignment"])
 def test_the_largest_number_of_each_column(tmp_path: Path, name: str) -> None:
-    most = placement_csv._MOST[name]
+    most = plan._MOST[name]
     values = {"lower": 0, "upper": most if name == "lower" else 1, "size": 0, "alignment": 1, name: most}
     values["upper"] = max(values["upper"], values["lower"])
     text = "lower,upper,size,alignment\n{lower},{upper},{size},{alignment}\n"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import kept_events, profile_events
-from ms_tune.readers.profile_events import read_events
+from ms_tune.readers import profile_export, trace_events
+from ms_tune.readers.profile_export import read_events
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.readers.time_line import Moments, ProfileEvents
+    from ms_tune.readers.trace_events import Moments, ProfileEvents
 
 
 def read(folder: Path, *events: object, text: str | None = None) -> ProfileEvents:
@@ -37,13 +37,13 @@ def process(pid: object, name: object) -> dict[str, Any]:
 
 def rows(found: ProfileEvents, kind: str) -> list[tuple[float, float]]:
     one = found.overlap[kind]
-    assert one.total == sum(one.length)
+    assert one.total_length == sum(one.length)
     assert len(one) == len(one.length)
     return list(zip(one.start, one.length, strict=True))
 
 
 def told(moments: Moments[Any]) -> dict[int, Any]:
-    return dict(zip(moments.at, moments.told, strict=True))
+    return dict(zip(moments.times, moments.values, strict=True))
 
 
 def test_what_the_device_did_is_in_order_of_time(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_time_stamps(tmp_path: Path, stamp: object, read_as: object) -> None:
 
 
 def test_what_is_beyond_the_most_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_events, "_MOST", 1)
+    monkeypatch.setattr(trace_events, "_MOST", 1)
     kinds = [event("Free", 1), event("hcom_x", 1), event("host", 1, 99), flow("s", 1, 1), flow("f", 1, 1)]
     kinds.append(event("MatMul", 2, args={"Task Type": "x"}))
     kinds.append(process(1, "Python"))
@@ -192,7 +192,7 @@ def test_blocks_and_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     text = json.dumps([event("Free", 1), event("Free", 2)])
     path = tmp_path / "trace_view.json"
     path.write_text(text, "utf-8")
-    monkeypatch.setattr(profile_events, "_BLOCK", 32)
+    monkeypatch.setattr(profile_export, "_BLOCK", 32)
     assert read_events(path, told.append).events == 2
     assert (sum(told), max(told)) == (len(text), 32)
     path.write_text(" " * 8 + text, "utf-8")  # so much may stand before the list, a quarter of a block
@@ -202,7 +202,7 @@ def test_blocks_and_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_events(path)
     longest = max(len(json.dumps(event("Free", 1))), 32)
     for most, refused in ((longest, False), (10, True)):
-        monkeypatch.setattr(profile_events, "_MOST_REST", most)
+        monkeypatch.setattr(profile_export, "_MOST_REST", most)
         path.write_text(text, "utf-8")
         if refused:
             with pytest.raises(TraceError):

@@ -31,11 +31,11 @@ def test_real_files(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = path.read_bytes().count(b"\n")
     assert (len(tasks), tasks.dropped_count) == (lines - 1, 0)
     assert (tasks.stamp[1:] >= tasks.stamp[:-1]).all()
-    monkeypatch.setattr(columns, "polars", lambda: None)
+    monkeypatch.setattr(columns, "load_polars", lambda: None)
     again = read_tasks(path)
     assert again.stamp.tolist() == tasks.stamp.tolist()
-    assert [again.name.at(row) for row in range(0, len(again), 97)] == [
-        tasks.name.at(row) for row in range(0, len(tasks), 97)
+    assert [again.name.value_at(row) for row in range(0, len(again), 97)] == [
+        tasks.name.value_at(row) for row in range(0, len(tasks), 97)
     ]
 
 
@@ -43,7 +43,7 @@ def test_rows_are_sorted(tmp_path: Path) -> None:
     tasks = read(tmp_path, f"{HEADER}\n{ROW}\n{ROW.replace('7,', '3,', 1)}\n{ROW.replace('7,', '5,', 1)}\n")
     assert tasks.stamp.tolist() == [3, 5, 7]
     assert tasks.line.tolist() == [3, 4, 2]
-    assert tasks.node.at(0) == "Dense"
+    assert tasks.node.value_at(0) == "Dense"
 
 
 def test_the_layout_without_stacks(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_commas(tmp_path: Path) -> None:
     in_names = "8,3_Default/a,b/MatMul-op0,Default/a,b/MatMul-op0,kernel_graph0,a.cc,12,File:/x;Line:1;Function:f|,"
     nowhere = "9,a,b,c,d,e,f,g,h,"
     tasks = read(tmp_path, f"{HEADER}\n{in_stack}\n{in_names}\n{nowhere}\n")
-    assert [tasks.node.at(row) for row in range(2)] == ["Dense", "Default/a,b/MatMul-op0"]
-    assert tasks.name.at(1) == "3_Default/a,b/MatMul-op0"
+    assert [tasks.node.value_at(row) for row in range(2)] == ["Dense", "Default/a,b/MatMul-op0"]
+    assert tasks.name.value_at(1) == "3_Default/a,b/MatMul-op0"
     assert [row.line for row in tasks.dropped] == [4]
 
 
@@ -105,13 +105,13 @@ def test_stamps_of_18_digits_and_rows_without_a_line(tmp_path: Path, ending: str
     tasks = read(tmp_path, "\n".join([HEADER, *rows, ending]))
     assert tasks.stamp.tolist() == [7, 7, 10**18 - 1]
     assert tasks.line.tolist() == [3, 4, 2]
-    assert [tasks.node.at(row) for row in range(3)] == ["Dense"] * 3
+    assert [tasks.node.value_at(row) for row in range(3)] == ["Dense"] * 3
     assert tasks.dropped_count == bool(ending)
 
 
 def test_commas_in_names_and_no_line(tmp_path: Path) -> None:
     row = "8,3_Default/a,b/MatMul-op0,Default/a,b/MatMul-op0,kernel_graph0,a.cc,,File:/x;Line:1;Function:f|,"
-    assert read(tmp_path, f"{HEADER}\n{row}\n").node.at(0) == "Default/a,b/MatMul-op0"
+    assert read(tmp_path, f"{HEADER}\n{row}\n").node.value_at(0) == "Default/a,b/MatMul-op0"
 
 
 def test_of_very_many_refusals_some_are_kept_and_all_are_counted(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_turns_by_address(tmp_path: Path) -> None:
     names = [("alloc", 64), ("alloc", 32), ("free_completed", 64), ("alloc", 64), ("free_completed", 32)]
     content = {"segments": [segment()], "device_traces": [[event(name, addr=address) for name, address in names]]}
     events = read_torch_snapshot(written(content, tmp_path)).devices[0].events
-    turns = events.turns
+    turns = events.turns_by_address
     assert turns.place.tolist() == [1, 4, 0, 2, 3]
     assert turns.first.tolist() == [True, False, True, False, False]
     assert turns.last.tolist() == [False, True, False, False, True]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
+from ms_tune.memory.plan import read_placement_csv
 from ms_tune.readers.block_table import read_block_table
-from ms_tune.readers.comm_order import read_communication_order
+from ms_tune.readers.communicators import read_communication_order
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.memlog import read_memlog
-from ms_tune.readers.placement_csv import read_placement_csv
 from ms_tune.readers.plain_pickle import is_snapshot
 from ms_tune.readers.recompute_log import read_recompute_log
 from ms_tune.readers.runtime_log import read_runtime_log

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import ContextMethod, Experts, Parallelism, TrainingConfig
-from ms_tune.reference.ranks import rank_groups
+from ms_tune.reference.job import rank_groups
 from tests.dryrun.configs import SHAPE, TRAINING
 
 SIZES = st.sampled_from([1, 2, 4])

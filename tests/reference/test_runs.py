@@ -160,18 +160,17 @@ import json, os, sys
 import mindspore
 from mindspore.communication import init
 from ms_tune.training_process import make_initialisation_cheap
-from ms_tune.reference.job import reference_job_from_json
-from ms_tune.reference.ranks import rank_groups
+from ms_tune.reference.job import rank_groups, reference_job_from_json
 from ms_tune.reference.transformer.network import TransformerLayer
 from ms_tune.reference.transformer.parallel import make_groups
-from ms_tune.reference.transformer.settings import Settings
+from ms_tune.reference.transformer.settings import NetworkSettings
 mindspore.set_device("Ascend", 0)
 make_initialisation_cheap()
 init()
 found = []
 for text in json.load(open("jobs.json")):
     job = reference_job_from_json(text)
-    settings = Settings(job.config, make_groups(rank_groups(job.config, job.data_parallel, 0)))
+    settings = NetworkSettings(job.config, make_groups(rank_groups(job.config, job.data_parallel, 0)))
     layer = TransformerLayer(job.stage.chunks[-1].layers[-1], settings)
     found.append([name for name, _ in layer.cells_and_names() if name])
 json.dump(found, open("names.json", "w"))
@@ -204,12 +203,12 @@ import json
 from inspect import signature
 from unittest.mock import Mock
 from mindspore import nn
-from ms_tune.reference.transformer.network import _recompute
+from ms_tune.reference.transformer.network import _recompute_cell
 found = [list(signature(nn.Cell.recompute).parameters)]
 for legacy in (False, True):
     cell = Mock()
     for stops in (False, True):
-        _recompute(cell, Mock(shape=Mock(legacy=legacy)), stops=stops)
+        _recompute_cell(cell, Mock(shape=Mock(legacy=legacy)), stops=stops)
         found.append(cell.recompute.call_args.kwargs)
 json.dump(found, open("found.json", "w"))
 """

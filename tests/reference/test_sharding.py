@@ -15,7 +15,7 @@ import pytest
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
-from ms_tune.planning.schedule import Schedule, passes
+from ms_tune.planning.schedule import Schedule, stage_passes
 from ms_tune.reference.job import ReferenceJob
 from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
@@ -135,7 +135,7 @@ def test_a_pipeline_keeps_weights_and_float32_gradients_whole(stage: int, tmp_pa
     count = job.config.batch.micro_batch_num
     order = [
         (one.forward, one.micro_batch == count - 1)
-        for one in passes(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 2, 1, count)
+        for one in stage_passes(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 2, 1, count)
     ]
     expected = sharding.pipeline_step(units, 2, order)
     # While a hook runs, MindSpore has the gradient that it was given: of a unit with one weight only, it is let go later.

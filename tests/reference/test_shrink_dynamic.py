@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-from ms_tune.dryrun.theory import beside_theory, unlike_theory
+from ms_tune.dryrun.result import beside_theory, unlike_theory
 from ms_tune.enums import Dialect, MemoryCategory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.query import data_folder

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ms_tune.memory.comparison import compare
+from ms_tune.memory.diff import compare_reports
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.report import memory_html_blocks
-from ms_tune.report.memory_bands import bands_of
-from ms_tune.report.memory_curve import block_graph, thinned
-from ms_tune.report.memory_html import report_html
-from ms_tune.report.memory_html_blocks import packed_blocks
+from ms_tune.report import memory_html
+from ms_tune.report.memory_curve import bands_of, block_graph, thin_curve
+from ms_tune.report.memory_html import pack_rank_blocks, report_html
 from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 
@@ -69,7 +67,9 @@ def test_the_page_of_the_large_trace_is_small() -> None:
 
 
 def test_texts_are_there_in_both_languages() -> None:
-    data = data_of(report_html(report_of(QWEN_TINY), compare(report_of(QWEN_TINY), report_of(QWEN_TINY)), Language.ZH))
+    data = data_of(
+        report_html(report_of(QWEN_TINY), compare_reports(report_of(QWEN_TINY), report_of(QWEN_TINY)), Language.ZH)
+    )
     assert data["language"] == "zh"
     assert all(text["en"] and text["zh"] for text in data["texts"].values())
     script = "".join(
@@ -91,7 +91,7 @@ def test_texts_are_there_in_both_languages() -> None:
 @pytest.mark.parametrize("run", ["asc2", "gpt", LLAMA, QWEN_TINY, QWEN_8B])
 def test_packed_blocks_are_the_blocks(run: str) -> None:
     rank = rank_of(run)
-    packed, count = packed_blocks(rank)
+    packed, count = pack_rank_blocks(rank)
     columns = unpacked(packed)
     assert count == len(rank.curve.rows)
     start = np.cumsum(columns["start"])
@@ -108,14 +108,14 @@ def test_packed_blocks_are_the_blocks(run: str) -> None:
         while at >= 0:
             at, part = columns["tree"][at]
             parts.insert(0, part)
-        assert "/".join(parts) == rank.table.node.at(int(rows[place]))
+        assert "/".join(parts) == rank.table.node.value_at(int(rows[place]))
         assert columns["tensors"][columns["tensor"][place]] == rank.tensor_of(int(rows[place]))
 
 
 def test_of_very_many_blocks_those_at_the_peak_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_html_blocks, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(memory_html, "MOST_BLOCKS", 500)
     rank = rank_of(LLAMA)
-    packed, count = packed_blocks(rank)
+    packed, count = pack_rank_blocks(rank)
     assert count == 500
     columns = unpacked(packed)
     start, life = np.cumsum(columns["start"]), np.array(columns["life"])
@@ -127,12 +127,12 @@ def test_of_very_many_blocks_those_at_the_peak_stay(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("run", [LLAMA, QWEN_8B])
 def test_thinned_curves_keep_their_extremes(run: str) -> None:
     rank = rank_of(run)
-    ticks, used, _ = thinned(rank.curve, 1000)
+    ticks, used, _ = thin_curve(rank.curve, 1000)
     assert len(ticks) <= 1100
     assert max(used) == rank.curve.peak_bytes
     bands = bands_of(rank, 1000)
     totals = np.array(list(bands.used.values())).sum(axis=0)
-    assert totals.tolist() == [rank.curve.at(tick) for tick in bands.tick]
+    assert totals.tolist() == [rank.curve.bytes_at(tick) for tick in bands.tick]
     assert totals.max() == rank.curve.peak_bytes
 
 

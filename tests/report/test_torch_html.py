@@ -14,8 +14,8 @@ from ms_tune.footprint.torch_lives import BEFORE, lives_of_snapshot
 from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots
 from ms_tune.pools.torch_settings import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html
-from ms_tune.report.torch_perfetto import write_perfetto
 from ms_tune.text import Language
 from tests.memory.test_torch_report import saved
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
@@ -41,10 +41,10 @@ def report(tmp_path: Path) -> TorchReport:
 def test_the_blocks_add_up_to_the_allocators_own_curve(settings: TorchSettings, tmp_path: Path) -> None:
     report = report_of(saved(Program(settings, seed=3).run(), tmp_path / "s.pickle"))
     lives = lives_of_snapshot(report)
-    assert report.replay.exact
+    assert report.replay.is_exact
     for event in range(-1, len(report.device.events), 37):
         used = report.replay.used[event] if event >= 0 else sum(report.replay.start.live.values())
-        assert int(lives.size[lives.live(event)].sum()) == used
+        assert int(lives.size[lives.live_after(event)].sum()) == used
     assert lives.curve.peak_bytes == report.peak_bytes
     assert lives.curve.footprint_bytes == report.reserved_peak_bytes
 
@@ -119,13 +119,13 @@ def test_two_snapshots_on_a_page(report: TorchReport, tmp_path: Path) -> None:
 
 def test_perfetto_has_the_peak_and_every_growth(report: TorchReport) -> None:
     file = io.StringIO()
-    write_perfetto(file, lives_of_snapshot(report))
+    write_torch_perfetto(file, lives_of_snapshot(report))
     events = json.loads(file.getvalue())["traceEvents"]
     used = [sum(event["args"].values()) for event in events if event["name"] == "memory in use"]
     held = [event["args"]["bytes"] for event in events if event["name"] == "held of the device" and event["ph"] == "C"]
     assert (max(used), max(held)) == (report.peak_bytes, report.reserved_peak_bytes)
     grown = [event["args"]["taken"] for event in events if "taken" in event.get("args", {})]
-    assert grown == [cause.taken for cause in report.causes]
+    assert grown == [cause.taken_bytes for cause in report.causes]
     blocks = [event for event in events if "address" in event.get("args", {})]
     assert len(blocks) == len(lives_of_snapshot(report).start)
     busy: dict[int, int] = {}

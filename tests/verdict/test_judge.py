@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from ms_tune.text import Language, msg, render
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
-from ms_tune.verdict.outcome import Fit, Need, Outside, Verdict, judge, no_verdict, reserve_of
+from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds, Verdict, judge, no_verdict, reserve_of
 
 LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB beside it
-NOTHING = Outside(simulated=False)
+NOTHING = UntracedNeeds(simulated=False)
 GAP = 454 * MIB
 
 
-def judged(peak: int, footprint: int, outside: Outside = NOTHING, limit: Limit = LIMIT) -> Verdict:
-    return judge(Need.simulated(peak, footprint), limit, outside)
+def judged(peak: int, footprint: int, outside: UntracedNeeds = NOTHING, limit: Limit = LIMIT) -> Verdict:
+    return judge(Need.of_trace(peak, footprint), limit, outside)
 
 
 class TestOutcomes:
@@ -33,7 +33,7 @@ class TestOutcomes:
         ],
     )
     def test_what_decides(self, peak: int, footprint: int, reserve: int, fit: Fit, sentence: str) -> None:
-        verdict = judged(peak * MIB, footprint * MIB, Outside(simulated=False, reserve_bytes=reserve * MIB))
+        verdict = judged(peak * MIB, footprint * MIB, UntracedNeeds(simulated=False, reserve_bytes=reserve * MIB))
         assert (verdict.outcome, verdict.sentence.id) == (fit, sentence)
         assert verdict.spare_bytes == (58166 - footprint - reserve) * MIB
         for language in Language:
@@ -41,22 +41,22 @@ class TestOutcomes:
 
     def test_the_packaged_model_does_not_fit_on_a_64_gb_card(self) -> None:
         """Peak 59.66 GiB, footprint 60.48 GiB: it was told to fit the simulator's 59.99 GiB."""
-        verdict = judged(64_054_444_544, int(60.48 * GIB), Outside(communicators=2))
+        verdict = judged(64_054_444_544, int(60.48 * GIB), UntracedNeeds(communicators=2))
         assert verdict.outcome is Fit.DOES_NOT_FIT
 
     def test_a_trace_without_its_footprint_is_judged_by_its_peak(self) -> None:
-        assert judged(10 * GIB, 0).need == Need.simulated(10 * GIB, 10 * GIB)
+        assert judged(10 * GIB, 0).need == Need.of_trace(10 * GIB, 10 * GIB)
 
     @given(st.integers(0, 80 * GIB), st.integers(0, 8 * GIB), st.integers(0, 12), st.integers(0, 4 * GIB))
     def test_more_memory_never_makes_a_verdict_better(
         self, peak: int, fragments: int, communicators: int, reserve: int
     ) -> None:
-        outside = Outside(communicators=communicators, reserve_bytes=reserve)
+        outside = UntracedNeeds(communicators=communicators, reserve_bytes=reserve)
         less = judged(peak, peak + fragments, outside)
         for more in (
             judged(peak + GIB, peak + GIB + fragments, outside),
             judged(peak, peak + fragments + GIB, outside),
-            judged(peak, peak + fragments, Outside(communicators=communicators + 9, reserve_bytes=reserve)),
+            judged(peak, peak + fragments, UntracedNeeds(communicators=communicators + 9, reserve_bytes=reserve)),
         ):
             assert more.severity >= less.severity
 
@@ -68,37 +68,37 @@ class TestOutcomes:
         assert sorted((full, none, tight, fits), key=lambda one: one.severity) == [fits, tight, none, full]
 
     def test_a_doubt_takes_the_verdict_away_and_leaves_the_figures(self) -> None:
-        verdict = judge(Need.simulated(GIB, GIB), LIMIT, NOTHING, [msg("verdict.none.cut")])
-        assert (verdict.outcome, verdict.need) == (None, Need.simulated(GIB, GIB))
+        verdict = judge(Need.of_trace(GIB, GIB), LIMIT, NOTHING, [msg("verdict.none.cut")])
+        assert (verdict.outcome, verdict.need) == (None, Need.of_trace(GIB, GIB))
         assert "cut off" in render(verdict.sentence, Language.EN)
 
 
 class TestReserve:
-    def items(self, outside: Outside, limit: Limit = LIMIT) -> dict[str, int]:
+    def items(self, outside: UntracedNeeds, limit: Limit = LIMIT) -> dict[str, int]:
         return {item.name: item.bytes // MIB for item in reserve_of(outside, limit)}
 
     def test_communicators_take_what_is_beside_the_pool_first(self) -> None:
         # 3,889 MiB are beside it: nine communicators of 400 MiB, and 289 MiB of a tenth.
-        assert self.items(Outside(communicators=9))["communication"] == 0
-        assert self.items(Outside(communicators=10))["communication"] == 4000 - 3889
+        assert self.items(UntracedNeeds(communicators=9))["communication"] == 0
+        assert self.items(UntracedNeeds(communicators=10))["communication"] == 4000 - 3889
 
     def test_a_larger_pool_leaves_less_beside_it(self) -> None:
         limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)
-        assert self.items(Outside(communicators=7), limit)["communication"] == 2800 - (62055 - 59392)
+        assert self.items(UntracedNeeds(communicators=7), limit)["communication"] == 2800 - (62055 - 59392)
 
     def test_hccl_buffsize_counts_twice_for_each(self) -> None:
-        assert self.items(Outside(communicators=7, buffer_mib=400))["communication"] == 7 * 800 - 3889
+        assert self.items(UntracedNeeds(communicators=7, buffer_mib=400))["communication"] == 7 * 800 - 3889
 
     def test_what_nothing_tells_is_said_and_not_invented(self) -> None:
-        first = reserve_of(Outside(communicators=None), LIMIT)[0]
+        first = reserve_of(UntracedNeeds(communicators=None), LIMIT)[0]
         assert (first.bytes, first.why.id) == (0, "verdict.reserve.communication.unknown")
 
     def test_the_line_says_which_groups_were_counted(self) -> None:
-        few = Outside().with_groups({"world": 8, "tp-0-1": 2, "by no file": 0})
+        few = UntracedNeeds().with_groups({"world": 8, "tp-0-1": 2, "by no file": 0})
         why = str(reserve_of(few, LIMIT)[0].why)
         assert why.endswith("with their ranks: world (8), tp-0-1 (2), by no file")
         assert "3 communicator(s) of the run" in why
-        many = Outside().with_groups(
+        many = UntracedNeeds().with_groups(
             {f"389f7fbc8e058d61efa91d591e1dc5c5ad418fec3fb2{number:02}": 2 for number in range(14)}
         )
         item = reserve_of(many, LIMIT)[0]
@@ -106,20 +106,22 @@ class TestReserve:
         assert str(item.why).endswith("389f7fbc8e05…ec3fb210 (2), 389f7fbc8e05…ec3fb211 (2), … +2")
 
     def test_groups_that_nothing_tells_are_not_counted(self) -> None:
-        assert Outside(communicators=3, groups=("a", "b", "c")).with_groups(None) == Outside(communicators=None)
-        assert Outside().with_groups({}) == Outside(communicators=0)
+        assert UntracedNeeds(communicators=3, groups=("a", "b", "c")).with_groups(None) == UntracedNeeds(
+            communicators=None
+        )
+        assert UntracedNeeds().with_groups({}) == UntracedNeeds(communicators=0)
 
     def test_the_published_gap_stands_for_workspaces_in_simulation_only(self) -> None:
-        assert self.items(Outside())["workspaces"] == 454
-        assert "workspaces" not in self.items(Outside(workspaces_traced=True))
-        assert self.items(Outside(simulated=False)) == {}
+        assert self.items(UntracedNeeds())["workspaces"] == 454
+        assert "workspaces" not in self.items(UntracedNeeds(workspaces_traced=True))
+        assert self.items(UntracedNeeds(simulated=False)) == {}
 
     def test_the_users_own_is_an_item(self) -> None:
-        assert self.items(Outside(reserve_bytes=GIB))["user"] == 1024
-        assert self.items(Outside(simulated=False, reserve_bytes=GIB)) == {"user": 1024}
+        assert self.items(UntracedNeeds(reserve_bytes=GIB))["user"] == 1024
+        assert self.items(UntracedNeeds(simulated=False, reserve_bytes=GIB)) == {"user": 1024}
 
     def test_every_item_is_among_the_grounds(self) -> None:
-        verdict = judged(GIB, GIB, Outside(communicators=3, reserve_bytes=GIB))
+        verdict = judged(GIB, GIB, UntracedNeeds(communicators=3, reserve_bytes=GIB))
         for language in Language:
             told = "\n".join(render(ground, language) for ground in verdict.grounds)
             for text in ("1.00 GiB", "454.0 MiB", "1,024.0 MiB", "56.80 GiB", "400.0 MiB"):
@@ -128,10 +130,10 @@ class TestReserve:
 
 class TestDerived:
     def test_fragments_of_the_whole_are_a_range_and_the_upper_end_decides(self) -> None:
-        need = Need.derived(50 * GIB, [(10 * GIB, 11 * GIB), (20 * GIB, 21 * GIB)])
+        need = Need.of_derived_stage(50 * GIB, [(10 * GIB, 11 * GIB), (20 * GIB, 21 * GIB)])
         # 1 GiB in both runs, 5 % of the larger one
         assert (need.least_footprint_bytes, need.footprint_bytes) == (50 * GIB, int(52.5 * GIB))
         assert "5.0%" in render(need.source, Language.EN)
 
     def test_runs_that_tell_no_footprint_add_nothing(self) -> None:
-        assert Need.derived(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB
+        assert Need.of_derived_stage(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, programs, unregistered
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.state import FROM_OUTSIDE
 from ms_tune.source.shell.values import Argument, Reason
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Unknown
 
-UNKNOWN = object()  # a value that nobody can tell without running the script
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse takes these for values
 
 
@@ -61,7 +61,10 @@ class ProgramArguments:
 
     def last(self, dest: str) -> GivenArgument | None:
         """The argument that decides about a destination; None if none is written."""
-        names = names_by_dest(self.release).get(dest, ())
+        return self.last_named(*names_by_dest(self.release).get(dest, ()))
+
+    def last_named(self, *names: str) -> GivenArgument | None:
+        """The last argument of one of some names."""
         return next((one for one in reversed(self.given) if one.name in names), None)
 
     def value(self, dest: str) -> object:

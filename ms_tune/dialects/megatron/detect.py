@@ -1,19 +1,34 @@
-"""Which release of MindSpeed-LLM a script is written for, as far as its arguments tell."""
+"""Which program a script starts, MindSpeed-LLM's or another one, and which release it is written for, as far as its words tell."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.arguments import command_of, refused
 from ms_tune.enums import Dialect
-from ms_tune.facts.megatron import unregistered
+from ms_tune.errors import closest
+from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.facts.releases import release_for, served
+from ms_tune.source.shell.once import launches_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
+
+# What only stands in scripts around MindSpore, and what only stands in those around PyTorch.
+_MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
+_PYTORCH = re.compile(
+    r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
+)
+# What stands in scripts for Ascend, and what in those for other devices (Transformer Engine, NCCL).
+_ASCEND = re.compile(r"mindspeed|ascend|(?<![a-z])npu(?![a-z])|hccl|\bcann\b", re.IGNORECASE)
+_OTHER_DEVICES = re.compile(r"nvidia|\bNVTE_|\bNCCL_|\btransformer_engine\b|\bCUDA_VISIBLE_DEVICES\b", re.IGNORECASE)
+_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 def release_taking(found: Launches, among: Sequence[str] | None = None) -> str:
@@ -61,3 +76,46 @@ def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
         oldest = next(one for one in served(Dialect.MEGATRON) if unregistered(one))
         return sum(one.name in unregistered(oldest) for one in command.given)
     return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.given)
+
+
+def is_pytorch(path: Path, text: str) -> bool:
+    """Whether a script starts PyTorch programs and nothing in it is about MindSpore."""
+    words = _COMMENT.sub("", text)
+    if _MINDSPORE.search(words) or not _PYTORCH.search(words):
+        return False
+    return bool(launches_in(path, text).launches)
+
+
+def has_another_parser(text: str, command: ProgramArguments) -> bool:
+    """Whether a program is Megatron-LM's own, or has MindSpeed without MindSpeed-LLM: their parsers are others, and the names the same."""
+    return _is_of_megatron_alone(text, command) or _is_of_mindspeed_alone(text, command)
+
+
+def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
+    """Whether a program is Megatron-LM's with MindSpeed, but without MindSpeed-LLM, whose parser leaves arguments of MindSpeed out.
+
+    An argument of MindSpeed is given that the parser of MindSpeed-LLM does not take, none that is MindSpeed-LLM's own, and nothing is
+    of MindSpore, for which there is nothing else.
+    """
+    given = [one.name for one in command.given]
+    if _MINDSPORE.search(_COMMENT.sub("", text)) or any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
+        return False
+    left_out = (name for name, framework in unregistered(command.release).items() if not framework)
+    return not set(given).isdisjoint(left_out)
+
+
+def _is_of_megatron_alone(text: str, command: ProgramArguments) -> bool:
+    """Whether a program is Megatron-LM's own, whose parser is another: MindSpeed-LLM's have the same names.
+
+    Nothing in the script is about Ascend or MindSpore, no argument is one that only MindSpeed has, and something is of
+    other devices, or is an argument that no release of MindSpeed-LLM has.
+    """
+    words = _COMMENT.sub("", text)
+    if _ASCEND.search(words) or _MINDSPORE.search(words):
+        return False
+    parts = {one.name: parts_of(one.name) for one in command.given}
+    if any(found and "Megatron-LM" not in found for found in parts.values()):
+        return False
+    known = names(command.release)
+    strange = (name for name, found in parts.items() if not found)
+    return bool(_OTHER_DEVICES.search(words)) or any(not closest(name, known, _SIMILAR) for name in strange)

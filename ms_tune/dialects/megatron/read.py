@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
 from ms_tune.dialects.layer_plan import MEGATRON, Failure, LayerPlan
-from ms_tune.dialects.megatron.arguments import UNKNOWN, ParserFault, refused
+from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

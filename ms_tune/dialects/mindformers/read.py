@@ -114,7 +114,16 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
 
 
 def parallel_degree(job: JobView, kind: str) -> int:
-    """In how many ways something is split; every size is set back to 1 where the run or the network is not split."""
+    """In how many ways something is split; every size is set back to 1 where the run or the network is not split.
+
+    Heads are split by ``ulysses`` as well, the ranks of context parallelism, or as many of them as the hybrid method is told.
+    """
+    if kind == "ulysses":
+        ranks, algorithm = parallel_degree(job, "context"), job.source.get((*_PARALLEL, "context_parallel_algo"))
+        within = job.source.get((*_PARALLEL, "ulysses_degree_in_cp"))
+        if algorithm == "hybrid_cp" and ranks > 1:
+            return within if isinstance(within, int) and not isinstance(within, bool) and within else 1
+        return ranks if algorithm == "ulysses_cp" else 1
     written = job.source.get(("parallel_config", f"{'model' if kind == 'tensor' else kind}_parallel"))
     split = bool(job.source.get(("use_parallel",), default=True)) and splits_network(job.source)
     return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1

@@ -1,22 +1,29 @@
 """What the dynamic graph of MindFormers 2.0 and 2.1 accepts without a word although its author hardly meant it.
 
 The sources are those of :mod:`ms_tune.dialects.mindformers_pynative.plan`; that a cell may name layers which the model does not have is
-found where the layers are built (``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``).
+found where the layers are built (``TransformerBlock`` in ``mindformers/pynative/transformers/transformer_block.py``). What of it a check
+tells without the plan is ``apply_recompute`` in ``mindformers/pynative/distributed/activation_checkpoint.py`` (2.0 and 2.1).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import unmatched_cells, write_specs
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
+from ms_tune.dialects.mindformers_pynative.refusals_trainer import is_distributed
 from ms_tune.dialects.patterns import is_risky
+from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # where paths start that go by the whole model
@@ -138,3 +145,114 @@ def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[
 
 def _problem(trap: str, severity: Severity, /, **params: object) -> Diagnostic:
     return Diagnostic(trap, severity, msg(f"plans.{trap}", **params))
+
+
+_MODULES: KeyPath = ("recompute", "select_module")
+_EXCLUDED: KeyPath = ("recompute", "exclude_op")
+
+
+def find_unused_swap(context: CheckContext) -> Iterator[Violation]:
+    """What swap does not look at: entries behind the first of ``layer_swap``, and ``backward_prefetch``."""
+    if context.get("swap.enable") is not True:
+        return
+    layers = context.get("swap.layer_swap")
+    for index in range(1, len(layers) if isinstance(layers, list) else 0):
+        yield Violation(("swap", "layer_swap", index), "entry")
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict) and "backward_prefetch" in item:
+                yield Violation(("swap", key, index, "backward_prefetch"), "prefetch", at_key=True)
+
+
+def find_modules_from_outside(context: CheckContext) -> Iterator[Violation]:
+    """A pattern that starts above the layer: paths are those inside one layer, so it never matches."""
+    for section in ("recompute", "recompute_comm"):
+        value = context.get(f"{section}.select_module")
+        for pattern in value if isinstance(value, dict) else ():
+            match = re.match(
+                r"(?:(?:model|decoder|transformer|backbone)\\?\.)*layers(?:\\?\.(?:\*|\\d\+|\d+|\.\*))?\\?\.",
+                str(pattern),
+            )
+            if match:
+                rest = str(pattern)[match.end() :] or ".*"
+                yield Violation((section, "select_module", str(pattern)), params={"rest": rest}, at_key=True)
+
+
+def find_settings_of_stages(context: CheckContext) -> Iterator[Violation]:
+    """Chunks and ranges that nobody looks at, because there is one stage."""
+    if context.integer("parallelism.pipeline_parallel_interleave_num", 1) != 1:
+        yield Violation(("parallelism", "pipeline_parallel_interleave_num"))
+    ranges = context.get("parallelism.pipeline_parallel_layers_per_stage")
+    if isinstance(ranges, list) and all(isinstance(item, str) for item in ranges):
+        yield Violation(("parallelism", "pipeline_parallel_layers_per_stage"))
+
+
+def find_switched_off(context: CheckContext) -> Iterator[Violation]:
+    """Layers beside a switch that is off; those beside ``recompute.mode`` have a check of their own."""
+    comm, swap = context.get("recompute_comm.enable") is True, context.get("swap.enable") is True
+    off = [("recompute_comm", "select_module", "recompute_comm.enable")] * (not comm)
+    off += [("swap", key, "swap.enable") for key in ("layer_swap", "op_swap") if not swap]
+    if context.get("recompute.mode", "None") == "None":
+        off.append(("recompute", "exclude_op", "recompute.mode"))
+    for section, key, switch in off:
+        value = context.get(f"{section}.{key}")
+        if value and isinstance(value, (list, dict)):
+            yield Violation((section, key), "switched-off", {"switch": switch})
+
+
+def find_settings_of_one_card(context: CheckContext) -> Iterator[Violation]:
+    """Recompute and swap are set up together with parallelism, and never on one card."""
+    if is_distributed(context):
+        return
+    if context.get("recompute.mode") in ("full", "select"):
+        yield Violation(("recompute", "mode"))
+    if context.get("swap.enable") is True:
+        yield Violation(("swap", "enable"))
+
+
+def find_unmatched_modules(context: CheckContext) -> Iterator[Violation]:
+    """A pattern that matches no module of the model, if its modules are known, and that does not start above the layer."""
+    told = {told.path for check in (find_modules_from_outside, find_modules_behind_full) for told in check(context)}
+    traps = dict.fromkeys(("no-match", "cell-unmatched"), "recompute.select_module")
+    asked = context._replace(options={"traps": traps})
+    yield from (violation for violation in accepted(asked) if violation.path not in told)
+
+
+def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:
+    """Modules of layers that are recomputed in full: the layer wins, and nothing says so.
+
+    Beside ``full_recompute_layer`` the layers of modules are not checked either: those that no layer has are dropped.
+    """
+    if context.get("recompute.mode") != "select" or not passes(context):
+        return
+    full = set(parse_specs(context.get("recompute.full_recompute_layer")))
+    last, ahead = context.model.number("num_layers"), context.model.number("mtp_num_layers") or 0
+    for path, layers in _read_layers(context, _MODULES):
+        if full and layers and layers <= full:
+            yield Violation(path, at_key=True, related=((("recompute", "full_recompute_layer"), "full"),))
+        elif full and last is not None and max(layers, default=0) >= last + ahead:
+            yield Violation(path, "beyond", {"last": last + ahead - 1})
+
+
+def find_idle_exclusions(context: CheckContext) -> Iterator[Violation]:
+    """An exclusion (2.1) that leaves nothing of a module's recompute, or of layers that are not recomputed at all."""
+    if context.get("recompute.mode") not in ("full", "select") or not passes(context):
+        return
+    full = set(parse_specs(context.get("recompute.full_recompute_layer")))
+    chosen = dict(_read_layers(context, _MODULES)) if context.get("recompute.mode") == "select" else {}
+    recomputed = full.union(*chosen.values())
+    for path, layers in _read_layers(context, _EXCLUDED):
+        own = chosen.get((*_MODULES, path[-1]), set()) - full
+        if own and own <= layers:
+            yield Violation(path, "itself", {"pattern": path[-1]}, at_key=True)
+        elif layers and not layers & recomputed:
+            yield Violation(path, "elsewhere", {"pattern": path[-1]}, at_key=True)
+
+
+def _read_layers(context: CheckContext, section: KeyPath) -> Iterator[tuple[KeyPath, set[int]]]:
+    """The patterns of a section, each with its layers; the framework has gone through them without a complaint."""
+    value = context.source.get(section)
+    for pattern, specs in value.items() if isinstance(value, dict) else ():
+        if isinstance(specs, list):
+            yield (*section, str(pattern)), set(parse_specs(specs))

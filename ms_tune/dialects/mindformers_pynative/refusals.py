@@ -1,4 +1,4 @@
-"""What the dynamic graph of MindFormers 2.0 and 2.1 refuses, in its order and its words.
+"""What the dynamic graph of MindFormers 2.0 and 2.1 refuses of recompute and swap: in its order and its words, and all at once.
 
 The rules are those of ``_validate_recompute_config`` and ``_validate_swap_config`` in
 ``mindformers/pynative/distributed/activation_checkpoint.py``. They run inside ``parallelize_model`` only, that is with
@@ -7,11 +7,17 @@ more than one device.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import check_specs, stop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 
 _RECOMPUTE = "TrainConfig.recompute"
@@ -161,3 +167,153 @@ def check_schedule(schedule: str, chunks: int) -> None:
             "ValueError",
             f"Unsupported pipeline_parallel_schedule '{name}'. Supported values: 1f1b, gpipe, interleaved_1f1b",
         )
+
+
+_LAYER = re.compile(r"(\d{1,4000})(?:-(\d{1,4000}))?")  # Python takes no number of more than 4,300 digits
+
+
+def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
+    """A mode without what it needs, or layers and modules of another form than it takes."""
+    mode = context.get("recompute.mode", "None")
+    if mode == "full" and not context.get("recompute.full_recompute_layer"):
+        yield Violation(("recompute", "mode"), "missing", {"missing": "full_recompute_layer"})
+    if mode == "select" and not context.get("recompute.select_module"):
+        yield Violation(("recompute", "mode"), "missing", {"missing": "select_module"})
+    sections = [("recompute",)] * (mode in ("full", "select")) + [("recompute_comm",)] * bool(
+        context.get("recompute_comm.enable") is True
+    )
+    for (section,) in sections:
+        value = context.get(f"{section}.select_module")
+        if section == "recompute_comm" and not value:
+            yield Violation((section, "enable"), "missing", {"missing": "select_module"})
+        elif value is not None:
+            yield from _check_mapping((section, "select_module"), value)
+    if (
+        sections
+        and context.get("recompute.exclude_op") is not None
+        and isinstance(context.get("recompute.exclude_op"), dict)
+    ):
+        yield from _check_mapping(("recompute", "exclude_op"), context.get("recompute.exclude_op"))
+
+
+def _check_mapping(path: KeyPath, value: object) -> Iterator[Violation]:
+    """What is wrong with a mapping of patterns to lists of layers."""
+    if not isinstance(value, dict):
+        yield Violation(path, "not-mapping")
+        return
+    for pattern, layers in value.items():
+        here = (*path, pattern if isinstance(pattern, int) else str(pattern))
+        if not isinstance(pattern, str) or not pattern.strip():
+            yield Violation(here, "pattern", at_key=True)
+        elif not isinstance(layers, list):
+            yield Violation(here, "not-list")
+
+
+def find_bad_exclusions(context: CheckContext) -> Iterator[Violation]:
+    """``exclude_op`` of another form than the version takes (option ``type``); only looked at if recompute is on."""
+    value = context.get("recompute.exclude_op")
+    on = context.get("recompute.mode") in ("full", "select") or context.get("recompute_comm.enable") is True
+    if on and value is not None and not isinstance(value, dict if context.options["type"] == "dict" else list):
+        yield Violation(("recompute", "exclude_op"))
+
+
+def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
+    """Layers that are no layer ids or ranges, too large, or not in ascending order."""
+    count = _count_layers(context)
+    full = context.get("recompute.full_recompute_layer")
+    if context.get("recompute.mode") in ("full", "select") and full and not isinstance(full, list):
+        yield Violation(("recompute", "full_recompute_layer"), "list")
+    for path, specs in _spec_lists(context):
+        last = -1
+        for index, spec in enumerate(specs):
+            match = _LAYER.fullmatch(str(spec).strip())
+            if match is None:
+                yield Violation((*path, index), "form")
+                break
+            low, high = int(match[1]), int(match[2] or match[1])
+            if low > high:
+                yield Violation((*path, index), "backwards")
+                break
+            if count is not None and high >= count:
+                yield Violation((*path, index), "range", {"most": count - 1})
+                break
+            if low <= last:
+                yield Violation((*path, index), "order", {"last": last})
+                break
+            last = high
+
+
+def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
+    """The last swapped layer plus the prefetch has to stay below the number of layers."""
+    count = _count_layers(context)
+    ahead = context.integer("swap.default_prefetch", 1)
+    if context.get("swap.enable") is not True or count is None or ahead is None:
+        return
+    if not 1 <= ahead < count:
+        yield Violation(("swap", "default_prefetch"), "prefetch", {"most": count - 1})
+        return
+    for path, specs in _swap_lists(context):
+        matches = [_LAYER.fullmatch(str(spec).strip()) for spec in specs]
+        highs = [int(match[2] or match[1]) for match in matches if match]
+        if highs and len(highs) == len(specs) and max(highs) < count <= max(highs) + ahead:
+            yield Violation(path, params={"most": count - ahead - 1, "ahead": ahead})
+
+
+def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
+    """Entries of another form than swap takes."""
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        if value is None:
+            continue
+        if not isinstance(value, list):
+            yield Violation(("swap", key), "not-list")
+            continue
+        for index, item in enumerate(value):
+            path = ("swap", key, index)
+            if not isinstance(item, dict):
+                yield Violation(path, "not-entry")
+            elif "layers" not in item or (key == "op_swap" and "op_name" not in item):
+                yield Violation(path, "missing", {"missing": "layers" if "layers" not in item else "op_name"})
+            elif not isinstance(item["layers"], list):
+                yield Violation((*path, "layers"), "layers")
+            elif key == "op_swap" and not (isinstance(item["op_name"], str) and item["op_name"].strip()):
+                yield Violation((*path, "op_name"), "op-name")
+
+
+def _spec_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
+    """Every list of layers that is checked: full recompute hides the modules of ``recompute`` from the check."""
+    mode = context.get("recompute.mode", "None")
+    full = context.get("recompute.full_recompute_layer")
+    if mode in ("full", "select") and isinstance(full, list) and full:
+        yield ("recompute", "full_recompute_layer"), full
+    elif mode == "select":
+        yield from _modules(context, "recompute", "select_module")
+    if context.get("recompute_comm.enable") is True:
+        yield from _modules(context, "recompute_comm", "select_module")
+    if mode in ("full", "select") or context.get("recompute_comm.enable") is True:
+        yield from _modules(context, "recompute", "exclude_op")
+    if context.get("swap.enable") is True:
+        yield from _swap_lists(context)
+
+
+def _modules(context: CheckContext, section: str, key: str) -> Iterator[tuple[KeyPath, list[object]]]:
+    value = context.get(f"{section}.{key}")
+    for pattern, layers in value.items() if isinstance(value, dict) else ():
+        if isinstance(layers, list):
+            yield (section, key, str(pattern)), layers
+
+
+def _swap_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]:
+    for key in ("layer_swap", "op_swap"):
+        value = context.get(f"swap.{key}")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            layers = item.get("layers") if isinstance(item, dict) else None
+            if isinstance(layers, list):
+                yield ("swap", key, index, "layers"), layers
+
+
+def _count_layers(context: CheckContext) -> int | None:
+    """Layers with those of multi-token prediction, which are the last ids."""
+    count = context.model.number("num_layers")
+    same = all(one.value == count for one in context.model.written("num_layers"))
+    return count + (context.model.number("mtp_num_layers") or 0) if count is not None and same else None

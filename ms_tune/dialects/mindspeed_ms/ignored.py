@@ -2,6 +2,9 @@
 
 The sources are those of :mod:`ms_tune.dialects.mindspeed_ms.plan`, and ``mindspeed_ms/core/tensor_parallel/layers.py`` for
 communication recompute and ``mindspeed_ms/legacy/model/activation.py`` for activations.
+
+``mindspeed_ms/training/yaml_arguments.py`` reads the form of the command line (``--yaml-cfg``), with Megatron's names;
+``init_configs_from_yaml`` in ``mindspeed_ms/core/config.py``, which reads the YAML of r0.1.0, keeps its sections and looks at none of them.
 """
 
 from __future__ import annotations
@@ -10,11 +13,15 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.arrays import leaves
+from ms_tune.dialects.check_context import Violation
+from ms_tune.facts.keys import names
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
 # Activations that are cells: only a cell can be told to recompute.
@@ -67,3 +74,80 @@ def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellP
 
 def _warning(trap: str, /, **params: object) -> Diagnostic:
     return Diagnostic(trap, Severity.WARNING, msg(f"plans.{trap}", **params))
+
+
+_FORM = ("model_parallel", "language_model")
+_SHOWN = 24  # keys that are told one by one
+
+
+def find_select_without_effect(context: CheckContext) -> Iterator[Violation]:
+    """Selective recompute with FlashAttention recomputes the activation, and only if it is a cell."""
+    value = context.get("parallel_config.recompute_config.select_recompute")
+    on = isinstance(value, list) and any(any(item) if isinstance(item, list) else item for item in value)
+    activation = context.get("model_config.hidden_act", "gelu")
+    if on and activation not in ("gelu", "fast_gelu"):
+        path = ("parallel_config", "recompute_config", "select_recompute")
+        yield Violation(
+            path, params={"activation": activation}, related=((("model_config", "hidden_act"), "activation"),)
+        )
+
+
+def find_replaced_types(context: CheckContext) -> Iterator[Violation]:
+    """Data types that the library sets itself when it has read the config (``_check_arguments``, ``core/config.py``)."""
+    model = context.get("model_config")
+    if not isinstance(model, dict):
+        return
+    switch = next((name for name in ("bf16", "fp16") if context.get(f"training_config.{name}") is True), None)
+    winner = {"bf16": "bfloat16", "fp16": "float16"}.get(switch or "")
+    for key in ("params_dtype", "compute_dtype"):
+        if winner and context.get(f"model_config.{key}", winner) != winner:
+            yield Violation(("model_config", key), params={"winner": winner, "switch": switch})
+    computed = winner or context.get("model_config.compute_dtype", "float32")
+    if context.get("parallel_config.recv_dtype", computed) != computed:
+        yield Violation(("parallel_config", "recv_dtype"), "received", {"winner": computed})
+
+
+def find_unused_loss_scale(context: CheckContext) -> Iterator[Violation]:
+    """Dynamic loss scaling that is not used: a fixed scale wins, and in other types there is none."""
+    if context.get("training_config.loss_scale_value") is None:
+        return
+    path = ("training_config", "loss_scale_value")
+    if context.get("training_config.loss_scale") is not None:
+        yield Violation(path, "fixed", at_key=True, related=((("training_config", "loss_scale"), "wins"),))
+    elif not trains_in_half(context):
+        yield Violation(path, at_key=True)
+
+
+def find_form_of_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Sections of the other form, with the place of each key in the sections of r0.1.0."""
+    data = context.source.data
+    found = [name for name in _FORM if isinstance(data.get(name), dict)]
+    if len(found) < len(_FORM) or any(name in data for name in _table(context, "homes")):
+        return
+    keys = [(*section, key) for section in ((), *((name,) for name in found)) for key in _keys(context, section)]
+    moved = [(path, text) for path in keys if (text := _text(context, path))]
+    yield Violation((found[0],), at_key=True, related=tuple(moved[:_SHOWN]))
+
+
+def _keys(context: CheckContext, section: KeyPath) -> list[str]:
+    values = context.source.get(section) if section else context.source.data
+    return [key for key in values if isinstance(key, str)] if isinstance(values, dict) else []
+
+
+def _text(context: CheckContext, path: KeyPath) -> str | None:
+    """The message that says what became of a key."""
+    name = str(path[-1])
+    homes = (text for home, text in _table(context, "homes").items() if name in names(context.dialect, (home,)))
+    return _table(context, "renamed").get(name) or next(homes, None)
+
+
+def _table(context: CheckContext, option: str) -> dict[str, str]:
+    found = context.options[option]
+    return found if isinstance(found, dict) else {}
+
+
+def trains_in_half(context: CheckContext) -> bool:
+    """Whether a training computes in float16, where alone losses are scaled."""
+    if context.get("training_config.bf16") is True:
+        return False
+    return context.get("training_config.fp16") is True or context.get("model_config.compute_dtype") == "float16"

@@ -16,13 +16,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.cann_sim.inventory import take_inventory
-from ms_tune.dryrun.cann_sim.source import SOC_NAME, header_text, source_text, watching_text
+from ms_tune import native as native_compiler
+from ms_tune.dryrun.cann_sim.inventory import SOC_NAME, header_text, source_text, take_inventory, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
-from ms_tune.native import compiler as native_compiler
-from ms_tune.native.cache import cache_root, cached_folder, is_complete
-from ms_tune.native.compiler import compile_library
+from ms_tune.native import cache_root, cached_folder, compile_library, is_complete
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -155,7 +153,7 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
         on_progress(msg("dryrun.build.start", version=mindspore.version))
     try:
         cached_folder(
-            folder, lambda fresh: _build(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait"))
+            folder, lambda fresh: _build_cann(mindspore, fresh), on_wait=lambda: on_progress(msg("dryrun.build.wait"))
         )
     except OSError as error:
         raise StandInBuildError(
@@ -180,10 +178,10 @@ def simulated_by() -> str:
     mindspore = find_mindspore()
     real = find_real_cann()
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
-    return " ".join([mindspore.version, cann, *filter(None, map(_release, _FRAMEWORKS))])
+    return " ".join([mindspore.version, cann, *filter(None, map(_release_of, _FRAMEWORKS))])
 
 
-def _release(package: str) -> str:
+def _release_of(package: str) -> str:
     try:
         return f"{package}-{importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -218,7 +216,7 @@ def _stand_in_folder(mindspore: MindSpore) -> Path:
     return cache_root() / "stand-in" / f"{mindspore.version}-{digest}"
 
 
-def _build(mindspore: MindSpore, folder: Path) -> None:
+def _build_cann(mindspore: MindSpore, folder: Path) -> None:
     """Fill an empty folder with a ``cann`` that has every library, Python package and file MindSpore looks for."""
     try:
         inventory = take_inventory(mindspore.folder)

@@ -1,16 +1,16 @@
-"""Finds what the installed Ascend plug-in asks of CANN: libraries, link-time names, names looked up at run time."""
+"""Finds what the installed Ascend plug-in asks of CANN, and writes stand-ins of it: libraries, names linked or looked up at run time."""
 
 from __future__ import annotations
 
 import ctypes
 import re
+import struct
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.cann_sim.elf import SharedLibrary, names_in_data, read_shared_library
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 # How the names of CANN's C interfaces begin. MindSpore looks them up with dlsym, so they stand among its strings.
@@ -75,10 +75,12 @@ def take_inventory(mindspore: Path) -> Inventory:
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")
-    askers = _read([*plugin.glob("libmindspore_*ascend.so*"), *(mindspore / "lib").glob("libmindspore_ge_backend.so")])
-    askers |= _read((plugin / "ascend").rglob("*.so"))
-    others = _read([*(mindspore / "lib").glob("*.so*"), *plugin.glob("libmindspore_ops_cpu.so")])
-    others |= _read(mindspore.glob("_c_*.so"))
+    askers = _read_libraries(
+        [*plugin.glob("libmindspore_*ascend.so*"), *(mindspore / "lib").glob("libmindspore_ge_backend.so")]
+    )
+    askers |= _read_libraries((plugin / "ascend").rglob("*.so"))
+    others = _read_libraries([*(mindspore / "lib").glob("*.so*"), *plugin.glob("libmindspore_ops_cpu.so")])
+    others |= _read_libraries(mindspore.glob("_c_*.so"))
     shipped = {path.name for path in (askers | others)}
     defined = {name for library in (askers | others).values() for name in library.defined}
 
@@ -92,7 +94,7 @@ def take_inventory(mindspore: Path) -> Inventory:
     return Inventory(tuple(sorted(libraries)), tuple(sorted(symbols - _names_of_the_system(symbols))))
 
 
-def _read(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
+def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
     libraries = {path: read_shared_library(path) for path in paths if path.is_file()}
     return {path: library for path, library in libraries.items() if library is not None}
 
@@ -113,3 +115,158 @@ def _names_of_the_system(names: Iterable[str]) -> set[str]:
         except OSError:  # not on this machine; MindSpore will tell if it needs it
             continue
     return {name for name in names if any(hasattr(handle, name) for handle in handles)}
+
+
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section index, value, size
+_UNDEFINED_SECTION = 0
+_GLOBAL_VERSION = 1  # VER_NDX_LOCAL is 0, VER_NDX_GLOBAL is 1: neither names a versioned library
+_VERSION_MASK = 0x7FFF
+
+_C_NAME = re.compile(rb"(\w+)\0")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLibrary:
+    """The dynamic symbols of one shared library."""
+
+    needed: frozenset[str]  # names of the libraries that it links to (`DT_NEEDED`)
+    defined: frozenset[str]  # names of the symbols that it defines
+    # Names that another library must define. Symbols bound to a versioned library (glibc, libstdc++) are left out:
+    # CANN's libraries carry no symbol versions.
+    undefined: frozenset[str]
+
+
+def read_shared_library(path: Path) -> SharedLibrary | None:
+    """The dynamic symbols of an x86-64 shared library, or None if the file is something else.
+
+    pyelftools finds the sections; the symbol table itself (a hundred thousand entries in MindSpore's libraries) is
+    decoded here in one sweep, fifty times as fast as one object a symbol.
+    """
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - only with the dryrun extra
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    with path.open("rb") as file:
+        try:
+            elf = ELFFile(file)
+            if elf["e_machine"] != "EM_X86_64":
+                return None
+            dynamic = elf.get_section_by_name(".dynamic")
+            symbols = elf.get_section_by_name(".dynsym")
+            names = elf.get_section_by_name(".dynstr")
+        except ELFError:
+            return None
+        if dynamic is None or symbols is None or names is None:
+            return None
+        versions = elf.get_section_by_name(".gnu.version")
+        defined, undefined = _split_symbols(symbols.data(), names.data(), versions.data() if versions else b"")
+        needed = frozenset(str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED"))
+    return SharedLibrary(needed, defined, undefined)
+
+
+def _split_symbols(table: bytes, names: bytes, versions: bytes) -> tuple[frozenset[str], frozenset[str]]:
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    version_of = struct.unpack(f"<{len(versions) // 2}H", versions)
+    for index, (offset, _info, _other, section, _value, _size) in enumerate(_SYMBOL.iter_unpack(table)):
+        if not offset:
+            continue
+        name = names[offset : names.index(b"\0", offset)].decode("ascii", errors="replace")
+        if section != _UNDEFINED_SECTION:
+            defined.add(name)
+        elif not version_of or version_of[index] & _VERSION_MASK <= _GLOBAL_VERSION:
+            undefined.add(name)
+    return frozenset(defined), frozenset(undefined)
+
+
+def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
+    """Zero-terminated strings of the library's read-only data that are C names and begin with one of the prefixes."""
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - only with the dryrun extra
+
+    with path.open("rb") as file:
+        section = ELFFile(file).get_section_by_name(".rodata")
+        data = section.data() if section is not None else b""
+    return {name for prefix in prefixes for name in _names_beginning_with(prefix.encode("ascii"), data)}
+
+
+def _names_beginning_with(prefix: bytes, data: bytes) -> Iterator[str]:
+    start = data.find(prefix)
+    while start >= 0:
+        match = _C_NAME.match(data, start)
+        if match and (start == 0 or data[start - 1] == 0):
+            yield match[1].decode("ascii")
+        start = data.find(prefix, start + len(prefix))
+
+
+# Which functions must do more than return 0, by their (mangled) names; the first match counts. That is all that
+# MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
+# or returned by reference, and handles that are tested for null.
+SOC_NAME = "Ascend910B2"
+# MindSpore's own stand-ins, 2.7 to 2.10: of the threads that ask for news, and of what a process does when it first uses the device
+_REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
+_SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
+_PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
+_FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), macro)
+    for pattern, macro in (
+        # Constructors; C1 builds a whole object, C2 a base class.
+        (rf"_ZN2ge{_PIMPL}C[12]E\w*", "MAKES_EMPTY({name}, 2)"),
+        (r"_ZN2ge8OperatorC[12]E\w*", "MAKES_OPERATOR({name})"),
+        # Assignment and setters that return *this.
+        (rf"_ZN2ge(?:{_PIMPL}|8Operator)aSE\w*", "RETURNS_SELF({name})"),
+        (r"_ZN2ge8Operator(?:7SetAttr|8SetInput|15AddControlInput)E\w*", "RETURNS_SELF({name})"),
+        (r"_ZN2ge5Graph(?:9SetInputs|10SetOutputs)E\w*", "RETURNS_SELF({name})"),
+        # Look-ups with a status that fill a reference; their names look like those of the next group.
+        (r"_ZNK2ge\d+\w*?Desc\w*?E\w*RNS_10TensorDescE", "RETURNS_FAILURE({name})"),
+        # Objects returned by value.
+        (r"_ZN2ge15OperatorFactory14CreateOperatorE\w*", "MAKES_OPERATOR({name})"),
+        (r"_ZNK2ge(?:8Operator(?:7GetName|9GetOpType)|5Graph7GetName)Ev", "MAKES_EMPTY_STRING({name})"),
+        (r"_ZNK2ge\d+\w*?(?:GetShape|GetOriginShape|GetTensorDesc|Desc|DescByName)E\w*", "MAKES_EMPTY({name}, 2)"),
+        (r"_ZNK2ge8Operator19GetInferenceContextEv", "MAKES_EMPTY({name}, 2)"),
+        (r"_ZN2ge7Session23GetCompiledGraphSummaryEj", "MAKES_EMPTY({name}, 2)"),
+        (r"_ZNK2ge5Shape7GetDimsEv", "MAKES_EMPTY({name}, 3)"),
+        (r"_ZNK2ge5Graph13GetDirectNodeEv", "MAKES_EMPTY({name}, 3)"),
+        (r"_ZNK2ge5GNode\d+Get(?:In|Out)(?:ControlNodes|DataNodesAndPortIndexs)E\w*", "MAKES_EMPTY({name}, 3)"),
+        # Look-ups that must say "not found", and texts that are read at once.
+        (r"_ZNK2ge8Operator7GetAttrE\w*", "RETURNS_FAILURE({name})"),
+        (r"_ZNK2ge12AscendString9GetStringEv", "RETURNS_EMPTY_TEXT({name})"),
+        (r"_ZN2ge13StatusFactory8InstanceEv", "RETURNS_REGISTRY({name})"),
+        # C handles. MindSpore itself asks nobody for the chip's name in simulation, but its compiler of fused operators
+        # (jit_level O1) does, and stops at names that it does not know.
+        (r"acl\w*Create\w*", "RETURNS_HANDLE({name})"),
+        (r"aclrtGetSocName", f'RETURNS_TEXT({{name}}, "{SOC_NAME}")'),
+        # What PyTorch's programs ask to know whether there is a device at all.
+        (r"aclrtGetDeviceCount", "COUNTS_DEVICES({name})"),
+        (r"aclGetRecentErrMsg", "RETURNS_EMPTY_TEXT({name})"),
+    )
+)
+# `int aclrtCreateX(X **out, ...)` and `aclnn` operators return a status, not a handle.
+_RETURNS_STATUS = re.compile(r"aclrt\w+|aclnn\w+|acltdt(?!Create)\w+|aclprof(?!Create)\w+")
+
+
+def stand_in_for(symbol: str) -> str:
+    """The macro call that defines one function."""
+    for pattern, macro in _FAMILIES:
+        is_status = macro.startswith("RETURNS_HANDLE") and _RETURNS_STATUS.fullmatch(symbol)
+        if pattern.fullmatch(symbol) and not is_status:
+            return macro.format(name=symbol)
+    return f"RETURNS_ZERO({symbol})"
+
+
+def header_text() -> str:
+    """The hand-written part, ``marks.h`` and ``stand_in.h``."""
+    return _packaged_text("marks.h") + _packaged_text("stand_in.h")
+
+
+def _packaged_text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def source_text(symbols: Iterable[str]) -> str:
+    """The whole C file for these function names."""
+    return header_text() + "\n" + "\n".join(stand_in_for(symbol) for symbol in symbols) + "\n"
+
+
+def watching_text() -> str:
+    """C source of the library whose functions take the place of MindSpore's own, beside ``watching.h``."""
+    names = f"#define REPORTS {_REPORTS}\n#define SET_DEVICE {_SET_DEVICE}\n"
+    return _packaged_text("marks.h") + names + _packaged_text("watching.h")

@@ -6,31 +6,25 @@ The same calls as a training script of r0.1.0 makes: ``init_configs_from_yaml``,
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor
+from mindspore import Parameter, Tensor, mint
 from mindspore.communication import init
+from mindspore.mint import distributed
 
-from ms_tune.dryrun.child.hook import known
-from ms_tune.dryrun.child.mindspeed_compat import (
-    initialise_at_once,
-    receive_by_the_public_function,
-    start_without_gradients,
-)
+from ms_tune.dryrun.child.hook import finite_checks
 from ms_tune.dryrun.job import mindspeed_job_from_json
-from ms_tune.training_process import (
-    begin_dynamic_graph,
-    lies_in,
-    report,
-    write_tensor_list,
-)
+from ms_tune.training_process import begin_dynamic_graph, lies_in, report, write_tensor_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
+
+    from mindspore import Type
 
 # Where the modules lie: of MindSpeed-Core-MS r0.1.0, and of the MindFormers that it came from.
 _PLACES = {
@@ -70,25 +64,26 @@ def run(job_data: Mapping[str, object]) -> None:
     job = mindspeed_job_from_json(job_data)
     report("build")
     begin_dynamic_graph()
-    known.install(mindspore, None)  # every step's gradients are finite; otherwise the optimizer would be left out
+    # Every step's gradients are finite; otherwise the optimizer would be left out.
+    finite_checks.install(mindspore, None)
     initialise_at_once()
     start_without_gradients()
     init()
     library: Any = _Library(job.package)
     receive_by_the_public_function(library.p2p)
     config = library.config.init_configs_from_yaml(job.config_file)
-    _split(library, config.parallel_config)
-    model, optimizer, step = _build(library, config)
-    data = _data(config)
+    _split_layers(library, config.parallel_config)
+    model, optimizer, step = _build_model(library, config)
+    data = _make_data(config)
     for number in range(1, job.steps + 1):
         report("step", number, job.steps)
         step(**data)
     mindspore.runtime.synchronize()
-    write_tensor_list(_tensors(model, optimizer))
+    write_tensor_list(_persistent_tensors(model, optimizer))
     report("write")
 
 
-def _split(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of the framework, which has no types
+def _split_layers(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of the framework, which has no types
     chunks = parallel.virtual_pipeline_model_parallel_size
     library.state.initialize_model_parallel(
         tensor_model_parallel_size=parallel.tensor_model_parallel_size,
@@ -99,7 +94,7 @@ def _split(library: Any, parallel: Any) -> None:  # noqa: ANN401 - objects of th
     )
 
 
-def _build(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
+def _build_model(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - as above
     """The model, its optimizer, and the cell that trains one step."""
     training, model_config = config.training_config, config.model_config
 
@@ -116,7 +111,7 @@ def _build(library: Any, config: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 -
     return model, optimizer, step
 
 
-def _data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
+def _make_data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
     """All micro-batches of a step. Nothing is computed, only shapes and number formats count."""
     samples = config.dataset_config.batch_size * config.dataset_config.micro_batch_num
     words = config.model_config.seq_length
@@ -130,7 +125,7 @@ def _data(config: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as above
     }
 
 
-def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
+def _persistent_tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - as above
     """The tensors that live for the whole run, by category. With DDP, weights and gradients are parts of buffers."""
     kinds = [getattr(chunk, kind, None) for chunk in model for kind in ("buffers", "expert_parallel_buffers")]
     # Without DDP there are none, and `buffers` is a method that every Cell has.
@@ -141,11 +136,11 @@ def _tensors(model: Any, optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: AN
     weights += [weight for weight in named if not lies_in(weight, weights)]
     gradients = [buffer.grad_data for buffer in buffers]
     buffered = [*weights, *gradients]
-    state = [tensor for tensor in _held(optimizer, set()) if not lies_in(tensor, buffered)]
+    state = [tensor for tensor in _optimizer_tensors(optimizer, set()) if not lies_in(tensor, buffered)]
     return {"weights": weights, "optimizer_state": state, "gradients": gradients}
 
 
-def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:
+def _optimizer_tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
     """All tensors that an optimizer holds, in lists, dictionaries and the optimizers inside it."""
     if id(thing) in seen:
         return
@@ -155,9 +150,60 @@ def _held(thing: object, seen: set[int]) -> Iterator[Tensor]:
             yield thing
     elif isinstance(thing, list | tuple):
         for item in thing:
-            yield from _held(item, seen)
+            yield from _optimizer_tensors(item, seen)
     elif isinstance(thing, dict):
         for item in thing.values():
-            yield from _held(item, seen)
+            yield from _optimizer_tensors(item, seen)
     elif "ptimizer" in type(thing).__name__ or "Adam" in type(thing).__name__:
-        yield from _held(vars(thing), seen)
+        yield from _optimizer_tensors(vars(thing), seen)
+
+
+_MOST_ON_THE_HOST = 1 << 28  # elements
+
+
+def initialise_at_once() -> None:
+    """Give tensors their memory when they are made.
+
+    ``RMSNorm`` multiplies, and the gradient buffers slice, tensors that MindSpore 2.7 and later leave without data until
+    ``init_data`` is called, and then refuse ("is uninitialized").
+    """
+    make = Tensor.__init__
+
+    def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
+        if named.get("init") is not None and not arguments and _count_elements(named["shape"]) > _MOST_ON_THE_HOST:
+            # A buffer: as an array it would be larger than many hosts' memory.
+            make(self, mint.empty(named["shape"], dtype=named["dtype"]))
+            return
+        make(self, *arguments, **named)
+        if self.has_init:
+            self.init_data()
+
+    Tensor.__init__ = made
+
+
+def _count_elements(shape: int | Sequence[int]) -> int:
+    return shape if isinstance(shape, int) else math.prod(shape)
+
+
+def start_without_gradients() -> None:
+    """Give every parameter the gradient None until it has one.
+
+    The optimizer for mixed precision without DDP asks for ``parameter.grad`` before it sets it; Parameter has no such
+    attribute in MindSpore 2.7 and 2.9.
+    """
+    if not hasattr(Parameter, "grad"):
+        Parameter.grad = None
+
+
+def receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types
+    """Receive from other stages through ``mint.distributed``.
+
+    The inner operator that the pipeline's ``IRecv`` calls ends the simulated process with a segmentation fault (MindSpore
+    2.7 and 2.9); the public function makes the same tensor and works.
+    """
+
+    def receive(tag: int, source: int, shape: Sequence[int], group: str, dtype: Type) -> tuple[Tensor, Any]:
+        buffer = mint.empty(tuple(shape), dtype=dtype)
+        return buffer, distributed.irecv(buffer, distributed.get_global_rank(group, source), group=group, tag=tag)
+
+    communication.inner_comm_irecv_op = receive

@@ -68,7 +68,7 @@ def run(job_data: Mapping[str, object]) -> None:
             f"mindformers.pynative.trainer.utils has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
         )
         raise RuntimeError(message)
-    setattr(trainer_utils, PYNATIVE_LOADER, _loader(job))
+    setattr(trainer_utils, PYNATIVE_LOADER, _make_loader(job))
     config = yaml.safe_load(Path(job.config_file).read_text(encoding="utf-8"))
     trainer = Trainer(config=config, callbacks=[_DynamicStepReport(job.steps)])
     try:
@@ -77,7 +77,7 @@ def run(job_data: Mapping[str, object]) -> None:
         # All that ``training_step`` says is "Error in training step 0."; what went wrong is the exception's cause.
         raise error.__cause__ or error from None
     mindspore.runtime.synchronize()
-    write_tensor_list(_tensors(trainer.model, trainer.optimizer))
+    write_tensor_list(_persistent_tensors(trainer.model, trainer.optimizer))
     report("write")
 
 
@@ -90,9 +90,9 @@ def _answer_for_the_others(job: PynativeJob) -> None:
         take_what_the_stage_before_hands_over(job.handed, job.handed_dtype)
 
 
-def _loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
+def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
     """What the trainer takes for the config's loader. It makes batches of the samples by its own rules."""
-    sample = tuple(_content(column, job.length) for column in job.columns)
+    sample = tuple(_make_sample(column, job.length) for column in job.columns)
     names = [column.name for column in job.columns]
 
     def samples() -> Iterator[tuple[NDArray[Any], ...]]:
@@ -105,13 +105,13 @@ def _loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
     return load
 
 
-def _content(column: Column, length: int) -> NDArray[Any]:
+def _make_sample(column: Column, length: int) -> NDArray[Any]:
     """One sample: a single sequence. FlashAttention looks at where sequences end, and at no other value, on the host."""
     filled = {"actual_seq_len": length, "loss_mask": 1}.get(column.name, 0)
     return np.full(column.shape, filled, column.dtype)
 
 
-def _tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - MindFormers has no types
+def _persistent_tensors(models: Iterable[Any], optimizer: Any) -> dict[str, list[Tensor]]:  # noqa: ANN401 - MindFormers has no types
     """The tensors that live for the whole run, by category: this rank's parts of those that are distributed."""
     parameters = [parameter for model in models for parameter in model.get_parameters()]
     weights = _on_the_device(parameters)

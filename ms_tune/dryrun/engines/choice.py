@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _RAY = "ray"
 
 
-def reach(engine: str, observer: Observer) -> None:
+def connect_engine(engine: str, observer: Observer) -> None:
     """Reach what an engine needs before the long work begins.
 
     Raises:
@@ -28,7 +28,7 @@ def reach(engine: str, observer: Observer) -> None:
         from ms_tune.dryrun.engines import ray  # noqa: PLC0415 - seldom needed
 
         observer.say(msg("stages.ray.connecting"))
-        ray.connect()
+        ray.connect_ray()
 
 
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> TaskEngine:
@@ -44,4 +44,4 @@ def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None)
         from ms_tune.dryrun.engines.ray import RayEngine  # noqa: PLC0415 - seldom needed
 
         return RayEngine(jobs)
-    return LocalEngine(cann, machine.jobs([task.host_bytes for task in tasks], jobs))
+    return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

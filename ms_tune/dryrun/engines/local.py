@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import select
+import socket
+import subprocess
+import tempfile
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from ms_tune.dryrun.fork_server import ForkServer, shared_imports
-from ms_tune.dryrun.launcher import Running, start, watched
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import state_of, write_files
+from ms_tune.dryrun.launcher import LOG, RunningProcess, start_program, watch_programs
+from ms_tune.dryrun.parent import as_parent
+from ms_tune.dryrun.task import child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
 from ms_tune.text import msg
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import Child, ProcessEnd, Watch
+    from ms_tune.dryrun.launcher import ChildProcess, ProcessEnd, ProcessWatch
     from ms_tune.dryrun.task import Task, TaskState
 
 _TELL_SECONDS = 0.1
@@ -44,10 +48,10 @@ class LocalEngine:
         """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
         # What needs most starts first: the last one to end should be a small one.
         waiting = deque(sorted(tasks, key=lambda task: -task.host_bytes))
-        running: dict[str, tuple[Task, Running]] = {}
+        running: dict[str, tuple[Task, RunningProcess]] = {}
         told = 0.0
-        with contextlib.ExitStack() as last, watched() as watch:
-            processes = _Processes(self._children(tasks, folder), folder, watch, last)
+        with contextlib.ExitStack() as last, watch_programs() as watch:
+            processes = _TaskProcesses(self._children(tasks, folder), folder, watch, last)
             while waiting or running:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
@@ -56,40 +60,40 @@ class LocalEngine:
                     told = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
-                watch.rest()
+                watch.wait_briefly()
                 for task, process in list(running.values()):
-                    ended = process.ended()
+                    ended = process.end_if_over()
                     if ended is not None:
                         watch.remove(process)
                         del running[task.folder]
                         on_end(task, ended)
 
-    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, Child]:
+    def _children(self, tasks: Sequence[Task], folder: Path) -> dict[str, ChildProcess]:
         return {task.folder: child_of(task, folder / task.folder, self.cann) for task in tasks}
 
 
 @dataclass(slots=True)
-class _Processes:
+class _TaskProcesses:
     """Starts the processes of tasks, those that share their imports from one server."""
 
-    children: Mapping[str, Child]  # what each task starts, by its folder
+    children: Mapping[str, ChildProcess]  # what each task starts, by its folder
     folder: Path  # the run folder
-    watch: Watch  # ends whatever is left
+    watch: ProcessWatch  # ends whatever is left
     last: contextlib.ExitStack  # what is to be done when all is over
     servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by what they have imported
 
-    def start(self, task: Task) -> Running:
+    def start(self, task: Task) -> RunningProcess:
         """Start the process of a task."""
         child = self.children[task.folder]
         try:
             write_files(task, child.folder)
-            running = self._forked(child) or start(child)
+            running = self._forked(child) or start_program(child)
         except OSError as error:
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
         self.watch.add(running)
         return running
 
-    def _forked(self, child: Child) -> Running | None:
+    def _forked(self, child: ChildProcess) -> RunningProcess | None:
         """A process of the server for such children; None where it would be its only one."""
         imports = shared_imports(child)
         if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:
@@ -98,5 +102,135 @@ class _Processes:
             server = ForkServer.start(child, self.folder)
             self.servers[imports] = server
             self.last.callback(server.close)
-            self.watch.add(Running(server.process, math.inf))
+            self.watch.add(RunningProcess(server.process, math.inf))
         return self.servers[imports].fork(child)
+
+
+# What tells one rank from another; neither MindSpore nor MindFormers looks at it before a job begins.
+_OF_ONE_RANK = ("RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF")
+_MESSAGE = 1 << 16
+_MOST_LOG = 1 << 20
+
+
+def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
+    """What children have in common that one server can fork; None for a program that is none of ours."""
+    if not child.own:
+        return None
+    common = sorted(f"{name}={value}" for name, value in child.environment.items() if name not in _OF_ONE_RANK)
+    return (*child.command[:-1], *common)
+
+
+@dataclass(slots=True, eq=False)
+class ForkedProcess:
+    """A forked process, with what :class:`subprocess.Popen` has for one of its own."""
+
+    server: ForkServer
+    folder: Path
+    own_pid: int | None = None
+    returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number; until it has one that of the server, with which it ends."""
+        return self.own_pid or self.server.process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code, as Popen gives it; None while it runs."""
+        self.server.read_messages()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ends.
+
+        Raises:
+            subprocess.TimeoutExpired: It did not.
+        """
+        while self.poll() is None:
+            ready, _, _ = select.select([self.server.socket], [], [], timeout)
+            if not ready:
+                raise subprocess.TimeoutExpired(str(self.folder), timeout or 0)
+        return self.returncode or 0
+
+
+@dataclass(slots=True)
+class ForkServer:
+    """A process that has made the imports of others, and is forked for each (``child/__main__.py``)."""
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket  # our end of what goes between us
+    said: IO[bytes]  # what it has printed
+    # Its processes, in the order in which they were asked for.
+    forked: list[ForkedProcess] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, like: ChildProcess, folder: Path) -> ForkServer:
+        """Start one for processes like this.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        said = tempfile.TemporaryFile("w+b", dir=folder)  # noqa: SIM115 - it lives as long as the server
+        ours.settimeout(0)
+        environment = {name: value for name, value in like.environment.items() if name not in _OF_ONE_RANK}
+        with theirs:
+            process = subprocess.Popen(
+                [*like.command[:-1], f"--fork={theirs.fileno()}"],
+                env=environment | as_parent(),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        return cls(process, ours, said)
+
+    def fork(self, child: ChildProcess) -> RunningProcess:
+        """Ask for one more process."""
+        forked = ForkedProcess(self, child.folder)
+        message = {
+            "id": len(self.forked),
+            "folder": str(child.folder),
+            "log": LOG,
+            "environment": {name: child.environment[name] for name in _OF_ONE_RANK},
+            "job": child.command[-1],
+        }
+        self.forked.append(forked)
+        try:
+            self.socket.send(json.dumps(message).encode())
+        except OSError:
+            self._lost()
+        return RunningProcess(forked, child.timeout, simulated=True)
+
+    def read_messages(self) -> None:
+        """Take what it has told of its processes."""
+        while True:
+            try:
+                message = self.socket.recv(_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self._lost()
+                return
+            told = json.loads(message)
+            one = self.forked[told["id"]]
+            one.own_pid, one.returncode = told.get("pid", one.own_pid), told.get("code", one.returncode)
+
+    def close(self) -> None:
+        """Let it end."""
+        self.socket.close()
+        self.said.close()
+
+    def _lost(self) -> None:
+        """It is gone, and with it its processes. Those that never began get the log that says why."""
+        code = self.process.wait()
+        for one in self.forked:
+            if one.returncode is not None:
+                continue
+            one.returncode = code or 1
+            if one.own_pid is None:
+                self.said.seek(0)
+                (one.folder / LOG).write_bytes(self.said.read(_MOST_LOG))

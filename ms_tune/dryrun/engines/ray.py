@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
-from ms_tune.dryrun.launcher import ProcessEnd, start, watched
-from ms_tune.dryrun.start import child_of
-from ms_tune.dryrun.task import Task, TaskState, write_files
+from ms_tune.dryrun.launcher import ProcessEnd, start_program, watch_programs
+from ms_tune.dryrun.task import Task, TaskState, child_of, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
 from ms_tune.text import msg
@@ -42,7 +41,7 @@ _SCRATCH = re.compile(r"ms-tune-ray-(\d{1,10})-.+")
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class BroughtFiles:
     """What comes back from a worker."""
 
     ended: ProcessEnd | None  # how the process ended
@@ -51,34 +50,33 @@ class Brought:
     error: MsTuneError | None  # why it could not be run at all, if so
 
 
-def run_here(described: dict[str, Any]) -> Brought:
+def run_here(described: dict[str, Any]) -> BroughtFiles:
     """Run a task in a folder of its own on this machine; this is what a Ray worker does."""
     task = Task(**described)
     host = os.uname().nodename
-    _sweep()
+    _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=f"ms-tune-ray-{os.getpid()}-") as scratch:
         folder = Path(scratch) / task.folder
         try:
             _check_folder(task, host)
             cann = prepare_cann(find_mindspore(), lambda _: None)
             write_files(task, folder)
-            with watched() as watch:
-                running = start(child_of(task, folder, cann))
+            with watch_programs() as watch:
+                running = start_program(child_of(task, folder, cann))
                 watch.add(running)
-                while (ended := running.ended()) is None:
-                    watch.rest()
+                while (ended := running.end_if_over()) is None:
+                    watch.wait_briefly()
         except MsTuneError as error:
-            return Brought(None, {}, host, error)
+            return BroughtFiles(None, {}, host, error)
         files = {
             str(path.relative_to(folder)): zlib.compress(path.read_bytes(), 1)
             for path in sorted(folder.rglob("*"))
             if path.is_file() and str(path.relative_to(folder)) not in task.files
         }
-        return Brought(ended, files, host, None)
+        return BroughtFiles(ended, files, host, None)
 
 
-def _sweep() -> None:
-    """Remove what workers left here that were killed."""
+def _remove_leftovers() -> None:
     for folder in Path(tempfile.gettempdir()).iterdir():
         match = _SCRATCH.fullmatch(folder.name)
         if match and not Path(f"/proc/{match[1]}").exists() and folder.lstat().st_uid == os.getuid():
@@ -106,7 +104,7 @@ class RayEngine:
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         """Run all tasks; see :class:`~ms_tune.dryrun.task.TaskEngine`."""
-        ray = connect()
+        ray = connect_ray()
         remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_here)
         waiting, begin = list(tasks), time.monotonic()
         pending: dict[Any, Task] = {}
@@ -121,13 +119,13 @@ class RayEngine:
                     on_state(task, TaskState("remote", 0, 0, None, time.monotonic() - begin))
                 for reference in done:
                     task = pending.pop(reference)
-                    on_end(task, _take(ray, reference, task, folder / task.folder))
+                    on_end(task, _take_result(ray, reference, task, folder / task.folder))
         finally:
             for reference in pending:
                 ray.cancel(reference, force=False)
 
 
-def connect() -> Any:  # noqa: ANN401 - the module of an optional package
+def connect_ray() -> Any:  # noqa: ANN401 - the module of an optional package
     """Ray, connected.
 
     Raises:
@@ -144,7 +142,7 @@ def connect() -> Any:  # noqa: ANN401 - the module of an optional package
     if not own and address not in {None, "auto"}:
         _check_address(str(address))
     try:
-        with _loopback() if own else contextlib.nullcontext():
+        with _loopback_only() if own else contextlib.nullcontext():
             ray.init(
                 address="local" if own else address, log_to_driver=False, logging_level="ERROR", **_OWN if own else {}
             )
@@ -154,7 +152,7 @@ def connect() -> Any:  # noqa: ANN401 - the module of an optional package
 
 
 @contextlib.contextmanager
-def _loopback() -> Iterator[None]:
+def _loopback_only() -> Iterator[None]:
     """Keep Ray from listening on every interface: it takes this machine's public address even if told the loopback one.
 
     ``ray.init`` hands ``_node_ip_address`` to ``services.resolve_ip_for_localhost`` (Ray 2.9 to 2.60, _private/worker.py).
@@ -178,11 +176,11 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
         raise RunError(msg("stages.ray.unreachable", address=address, detail=str(error))) from error
-    if "://" not in address and not _answers(address):
+    if "://" not in address and not _is_ray(address):
         raise RunError(msg("stages.ray.unreachable", address=address, detail=msg("stages.ray.silent")))
 
 
-def _answers(address: str) -> bool:
+def _is_ray(address: str) -> bool:
     """Whether what listens there is a Ray; true where this Ray cannot be asked."""
     try:
         from ray._raylet import GcsClient  # noqa: PLC0415 - as in connect()
@@ -199,16 +197,16 @@ def _answers(address: str) -> bool:
     return answered.wait(_ANSWER_SECONDS)
 
 
-def _take(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
+def _take_result(ray: Any, reference: Any, task: Task, folder: Path) -> ProcessEnd:  # noqa: ANN401 - as above
     """How a task ended, when what it left is in its folder here."""
     try:
-        brought: Brought = ray.get(reference)
+        brought: BroughtFiles = ray.get(reference)
     except ray.exceptions.RayError as error:
         raise RunError(msg("stages.ray.lost", task=task.folder, detail=type(error).__name__)) from error
-    return unpacked(brought, task, folder)
+    return unpack_result(brought, task, folder)
 
 
-def unpacked(brought: Brought, task: Task, folder: Path) -> ProcessEnd:
+def unpack_result(brought: BroughtFiles, task: Task, folder: Path) -> ProcessEnd:
     """Put what a worker brought into the task's folder.
 
     Raises:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dryrun.launchers.stages import Parallel
-from ms_tune.dryrun.launchers.words import OptionChange
+from ms_tune.dialects.stage import kinds_from_json
+from ms_tune.dryrun.launchers.arguments import OptionChange, ProgramSplit
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB
@@ -16,6 +16,8 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from ms_tune.dialects.stage import StageLayerKind
 
 _RECORD, _LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")
@@ -34,7 +36,7 @@ class JobRank:
     seconds: float  # how long it ran
     run: int = 0  # 0 for the first run of its stage; others have more layers, so that the whole stage can be derived
     layers: int = 0  # layers of its stage as it ran; 0 where that is not known
-    kinds: Mapping[str, int] = field(default_factory=dict)  # how many of each kind
+    kinds: Mapping[StageLayerKind, int] = field(default_factory=dict)  # how many of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class LaunchedJob:
     launcher: str  # the launcher's name
     program: str  # the program that its ranks run; empty where it did not come to that
     world: int | None  # ranks of the job; None where that could not be told
-    split: Parallel | None  # how the program's arguments split the job; None if they name no pipeline
+    split: ProgramSplit | None  # how the program's arguments split the job; None if they name no pipeline
     changes: tuple[OptionChange, ...]  # arguments that the program was given otherwise than the script says
     ranks: tuple[JobRank, ...]  # those that were simulated
     problem: Message | None  # why none were
@@ -91,11 +93,11 @@ def folder_of(job: Path, rank: int, run: int) -> Path:
 
 def jobs_in(folder: Path) -> tuple[LaunchedJob, ...]:
     """The jobs that a command launched, in the order in which they began."""
-    found = (_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
+    found = (_read_job(record) for record in folder.glob(f"job_*/{_RECORD}"))
     return tuple(sorted((job for job in found if job is not None), key=lambda job: job.number))
 
 
-def _job(record: Path) -> LaunchedJob | None:
+def _read_job(record: Path) -> LaunchedJob | None:
     """What a record tells; None if it tells nothing, since the program could have written it itself."""
     try:
         if record.stat().st_size > _LARGEST:
@@ -107,20 +109,20 @@ def _job(record: Path) -> LaunchedJob | None:
             launcher=str(told["launcher"]),
             program=str(told.get("program", "")),
             world=int(told["world"]) if "world" in told else None,
-            split=Parallel(**split) if split is not None else None,
-            changes=tuple(_change(one) for one in told.get("changes", ())),
-            ranks=tuple(_rank(record.parent, one) for one in told["ranks"][:_MOST]),
-            problem=_message(told, "problem"),
-            hint=_message(told, "hint"),
+            split=ProgramSplit(**split) if split is not None else None,
+            changes=tuple(_read_change(one) for one in told.get("changes", ())),
+            ranks=tuple(_read_rank(record.parent, one) for one in told["ranks"][:_MOST]),
+            problem=_read_message(told, "problem"),
+            hint=_read_message(told, "hint"),
             arguments=tuple(map(str, told.get("arguments", ()))),
-            look=_look(record.with_name(_LOOKED)),
-            stages=tuple(map(_stage, told.get("stages", [])[:_MOST])),
+            look=_read_look(record.with_name(_LOOKED)),
+            stages=tuple(map(_read_stage, told.get("stages", [])[:_MOST])),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
 
 
-def _look(answer: Path) -> LauncherLook | None:
+def _read_look(answer: Path) -> LauncherLook | None:
     try:
         if answer.stat().st_size > _LARGEST:
             return None
@@ -131,12 +133,12 @@ def _look(answer: Path) -> LauncherLook | None:
         return None
 
 
-def _change(told: Mapping[str, Any]) -> OptionChange:
+def _read_change(told: Mapping[str, Any]) -> OptionChange:
     before, after = (None if told[name] is None else str(told[name]) for name in ("before", "after"))
     return OptionChange(str(told["key"]), before, after)
 
 
-def _message(told: Mapping[str, Any], name: str) -> Message | None:
+def _read_message(told: Mapping[str, Any], name: str) -> Message | None:
     """A text of this room; a program's own record could name any."""
     found = told.get(name)
     if found is None or not str(found["text"]).startswith(_TEXTS):
@@ -146,17 +148,17 @@ def _message(told: Mapping[str, Any], name: str) -> Message | None:
     return message
 
 
-def _stage(told: Mapping[str, Any]) -> JobStage:
+def _read_stage(told: Mapping[str, Any]) -> JobStage:
     layers = told["layers"]
     return JobStage(
         rank=int(told["rank"]),
         layers=None if layers is None else int(layers),
         factors=tuple(Fraction(str(one)) for one in told["factors"][:_MOST]),
-        reason=_message(told, "reason"),
+        reason=_read_message(told, "reason"),
     )
 
 
-def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
+def _read_rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
     rank, run = int(told["rank"]), int(told.get("run", 0))
     return JobRank(
         rank=rank,
@@ -166,5 +168,5 @@ def _rank(folder: Path, told: Mapping[str, Any]) -> JobRank:
         seconds=float(told["seconds"]),
         run=run,
         layers=int(told.get("layers", 0)),
-        kinds={str(kind): int(count) for kind, count in told.get("kinds", {}).items()},
+        kinds=kinds_from_json(told.get("kinds", [])),
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import struct
+from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
-from ms_tune.dryrun.launchers.stages import Parallel, parallel_of
-from ms_tune.dryrun.launchers.words import OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionWords, ProgramSplit, parallel_of
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 STEPS = 2  # the second one starts with optimizer state in place, as every later one does
@@ -21,7 +22,7 @@ EACH_RANK = "rank_N"  # in an argument: the folder of the rank that gets it
 _DATA, _TOKENIZER = "data", "tokenizer"  # in the job's folder
 
 
-def simulated(
+def simulation_arguments(
     arguments: Sequence[str], world: int, folder: Path, settings: Sequence[tuple[str, str | None]] = ()
 ) -> OptionWords:
     """The arguments with which a program is simulated, and what of them the script says otherwise.
@@ -48,7 +49,7 @@ def simulated(
     words.drop(names["out"])
     _few_steps(words, names)
     if names["global_batch"] not in dict(settings):
-        _few_micro_batches(words, names, world, parallel_of(words.arguments()) or Parallel())
+        _few_micro_batches(words, names, world, parallel_of(words.arguments()) or ProgramSplit())
     _made_up(words, names, folder)
     words.put(names["no_initialisation"])
     return words
@@ -66,7 +67,7 @@ def _few_steps(words: OptionWords, names: Mapping[str, Any]) -> None:
     words.put(names["evaluation"], "0")
 
 
-def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: Parallel) -> None:
+def _few_micro_batches(words: OptionWords, names: Mapping[str, Any], world: int, parallel: ProgramSplit) -> None:
     """Twice as many micro-batches as there are stages, with several chunks three times: further ones only repeat them.
 
     1F1B has at most as many in flight as there are stages (Megatron-LM core_v0.12.1, ``megatron/core/pipeline_parallel/schedules.py``);
@@ -116,3 +117,80 @@ def _made_up(words: OptionWords, names: Mapping[str, Any], folder: Path) -> None
         words.put(names["data"][0], str(folder / _DATA))
         words.put(names["split"], "100,0,0")
         words.put(names["data_cache"], str(folder / EACH_RANK))
+
+
+_MAGIC = b"MMIDIDX\x00\x00"  # megatron/core/datasets/indexed_dataset.py, Megatron-LM core_v0.12.1
+_VERSION, _INT32 = 1, 4
+_DOCUMENTS = 16
+_WORDS = 100  # of the tokenizer, and so token numbers
+_NO_LABEL = -100  # IGNORE_INDEX of mindspeed_llm/tasks/preprocess, MindSpeed-LLM v2.2.0
+_ANSWERS = ("chosen_labels", "rejected_labels")
+_SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+
+
+def write_data(prefix: Path, length: int) -> None:
+    """Write ``PREFIX.bin`` and ``PREFIX.idx``: few documents of low token numbers, since memory depends on lengths alone.
+
+    Args:
+        prefix: The path without its ending.
+        length: Tokens of a sample; every document has one more.
+    """
+    _write_tokens(prefix, array("i", (number % _WORDS for number in range(length + 1))))
+
+
+def write_packed(prefix: Path, length: int, fields: Iterable[str]) -> None:
+    """Write the data of a tuning, ``PREFIX_packed_FIELD_document.bin`` and ``.idx`` for each field.
+
+    Args:
+        prefix: What all paths begin with.
+        length: Tokens of a sample.
+        fields: What a sample consists of; of two answers to compare each is the second half of what it stands in.
+    """
+    for field in fields:
+        tokens = array("i", (1 + number % (_WORDS - 1) for number in range(length)))
+        if field.endswith("attention_mask"):
+            tokens = array("i", [1] * length)
+        elif field in _ANSWERS:
+            tokens = array("i", [_NO_LABEL] * (length // 2)) + tokens[length // 2 :]
+        _write_tokens(prefix.with_name(f"{prefix.name}_packed_{field}_document"), tokens)
+
+
+def _write_tokens(prefix: Path, tokens: array[int]) -> None:
+    with prefix.with_suffix(".bin").open("wb") as file:
+        for _ in range(_DOCUMENTS):
+            tokens.tofile(file)
+    size = len(tokens) * tokens.itemsize
+    with prefix.with_suffix(".idx").open("wb") as file:
+        file.write(_MAGIC + struct.pack("<QBQQ", _VERSION, _INT32, _DOCUMENTS, _DOCUMENTS + 1))
+        array("i", [len(tokens)] * _DOCUMENTS).tofile(file)
+        array("q", (number * size for number in range(_DOCUMENTS))).tofile(file)
+        array("q", range(_DOCUMENTS + 1)).tofile(file)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write the folder of a tokenizer that knows a hundred words, as Hugging Face's ``AutoTokenizer`` reads it."""
+    folder.mkdir(exist_ok=True)
+    words = [*_SPECIAL.values(), *(f"word{number}" for number in range(_WORDS - len(_SPECIAL)))]
+    added = [
+        {
+            "id": number,
+            "content": word,
+            "special": True,
+            **dict.fromkeys(("normalized", "single_word", "lstrip", "rstrip"), False),
+        }
+        for number, word in enumerate(_SPECIAL.values())
+    ]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": added,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(words)},
+            "unk_token": _SPECIAL["unk_token"],
+        },
+        **dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder")),
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 1 << 30, **_SPECIAL}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

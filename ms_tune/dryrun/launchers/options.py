@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NoReturn
 
-from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
@@ -46,7 +46,7 @@ class _OptionParser(ArgumentParser):
         raise UsageError(msg("launch.own-words", words=message))
 
 
-def parse(
+def parse_launcher(
     launcher: str, words: Sequence[str], environment: Mapping[str, str], devices: int | None = None
 ) -> LauncherCall:
     """Read a launcher's command line.
@@ -60,7 +60,7 @@ def parse(
     Raises:
         UsageError: The launcher would refuse this, or leaves open how many ranks there are.
     """
-    parser = _parser(launcher, environment if launcher != MSRUN else {})
+    parser = _make_parser(launcher, environment if launcher != MSRUN else {})
     found = parser.parse_args(list(words))
     changes: tuple[OptionChange, ...] = ()
     if not found.program.endswith(_PYTHON) and not Path(found.program).exists() and not which(found.program):
@@ -89,7 +89,7 @@ def _without_sentences(words: Sequence[str]) -> tuple[list[str], tuple[OptionCha
     return [*kept, *words[end:]], changes
 
 
-def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
+def _make_parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
     parser = _OptionParser(prog=launcher, add_help=False)
     for option in load("launchers")["launchers"][launcher]["options"]:
         long = next(name for name in option["names"] if name.startswith("--"))
@@ -105,8 +105,8 @@ def _parser(launcher: str, environment: Mapping[str, str]) -> ArgumentParser:
 
 def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
     """MindSpore's ``parallel/cluster/run.py`` and ``process_entity/_api.py``."""
-    world = devices or _number("--worker_num", found.worker_num)
-    local = min(_number("--local_worker_num", found.local_worker_num), world)
+    world = devices or _parse_number("--worker_num", found.worker_num)
+    local = min(_parse_number("--local_worker_num", found.local_worker_num), world)
     if found.join not in {"True", "False"}:
         raise UsageError(msg("launch.number", option="--join", value=found.join, wanted="True, False"))
     bare = found.program in _PYTHONS
@@ -124,7 +124,7 @@ def _of_msrun(launcher: str, found: Namespace, devices: int | None) -> LauncherC
 
 def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherCall:
     """PyTorch's ``torch/distributed/run.py``, and ``launch.py`` where it differs."""
-    nodes = _number("--nnodes", found.nnodes.rpartition(":")[2])
+    nodes = _parse_number("--nnodes", found.nnodes.rpartition(":")[2])
     local = _each_node(found.nproc_per_node, devices, nodes)
     bare, module = found.no_python, found.module
     if bare and module:
@@ -144,14 +144,14 @@ def _of_torch(launcher: str, found: Namespace, devices: int | None) -> LauncherC
 
 def _each_node(text: str, devices: int | None, nodes: int) -> int:
     if text.isdecimal():
-        local = _number("--nproc-per-node", text)
+        local = _parse_number("--nproc-per-node", text)
         return min(local, devices) if devices else local
     if devices:
         return max(1, devices // nodes)
     raise UsageError(msg("launch.each-node", value=text), msg("launch.each-node.hint"))
 
 
-def _number(option: str, text: str) -> int:
+def _parse_number(option: str, text: str) -> int:
     try:
         number = int(text)
     except ValueError:

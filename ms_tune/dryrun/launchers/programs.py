@@ -49,7 +49,7 @@ exit 127
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LaunchPlan:
     """What is to be simulated of the jobs that a command launches."""
 
     # Only these pipeline stages; `worst` for those that no other outdoes; None for all.
@@ -65,7 +65,7 @@ class Wanted:
     look: bool = False  # nothing is to be simulated: a rank of each job only looks what it would find, and imports it
 
 
-def programs() -> dict[str, str]:
+def stand_in_programs() -> dict[str, str]:
     """Shell scripts by name: launchers become ms-tune's stand-in, and ``python`` the next one of PATH."""
     restores = "".join(_RESTORES.format(name=name) for name in _KEPT)
     names = (MSRUN, TORCHRUN, _TEE, *load("launchers")["others"])
@@ -76,7 +76,7 @@ def programs() -> dict[str, str]:
 
 
 def launch_environment(  # noqa: PLR0913, PLR0917 - what a command's process and its launchers need
-    environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: Wanted
+    environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: LaunchPlan
 ) -> dict[str, str]:
     """Variables of a command whose launchers are to be met.
 

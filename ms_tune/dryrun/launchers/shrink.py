@@ -1,15 +1,26 @@
-"""A stage of a Megatron program with fewer layers: by which arguments, and how the whole stage follows from such runs."""
+"""Which layers a stage of a Megatron program builds, by the program's arguments, and which arguments give it fewer.
+
+The rules are those of :mod:`ms_tune.dialects.megatron`; here they are asked about words whose parser is not known.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.extrapolate import weights, worst
-from ms_tune.dryrun.launchers.layout import ProgramLayout, kinds_of, layout_of
-from ms_tune.dryrun.launchers.words import OptionWords
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.megatron.inputs import MOST_LAYERS, MegatronInputs
+from ms_tune.dialects.megatron.placement import has_experts, place
+from ms_tune.dialects.megatron.recompute import check_ends, in_full
+from ms_tune.dialects.megatron.refusals import validated
+from ms_tune.dialects.stage import StageLayerKind
+from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
+from ms_tune.dryrun.launchers.arguments import OptionWords, parallel_of
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
+from ms_tune.facts.megatron import releases_on
 from ms_tune.facts.query import load
 from ms_tune.text import msg
 
@@ -17,7 +28,154 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
+    from ms_tune.dialects.megatron.inputs import Settled
+    from ms_tune.dialects.megatron.placement import StageChunk
     from ms_tune.text import Message
+
+# The release that refuses least; what another one refuses besides, its run tells.
+_RELEASE = releases_on("core_v0.12.1")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLayout:
+    """How a job's layers lie."""
+
+    inputs: MegatronInputs  # what the arguments say
+    settled: Settled  # what the frameworks make of them
+    cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, those included that do nothing
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return self.inputs.stages
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a stage: 1 without virtual pipeline."""
+        return self.settled.chunks or 1
+
+    @property
+    def longest(self) -> int:
+        """Layers of the longest chunk."""
+        return max(cell.count for cell in self.cells)
+
+    def of_stage(self, stage: int) -> tuple[StageChunk, ...]:
+        """The chunks of a stage, in their order."""
+        return tuple(cell for cell in self.cells if cell.stage == stage)
+
+    def idle(self, cell: StageChunk) -> int:
+        """How many layers of a chunk do nothing."""
+        return sum(cell.looked_up + index in self.settled.noop for index in range(cell.count))
+
+    def layers(self, stage: int) -> int:
+        """The layers of a stage that do something."""
+        return sum(cell.count - self.idle(cell) for cell in self.of_stage(stage))
+
+
+def layout_of(words: OptionWords) -> ProgramLayout:
+    """How the layers lie.
+
+    Raises:
+        UsageError: The arguments do not say it in a way that is followed, or the frameworks refuse them; the text tells.
+    """
+    inputs = _read_inputs(words)
+    try:
+        settled = validated(inputs)
+        return ProgramLayout(inputs, settled, place(inputs, settled))
+    except FrameworkStop as stop:
+        raise _refusal_error(stop) from stop
+
+
+def _refusal_error(stop: FrameworkStop) -> UsageError:
+    return UsageError(msg("launch.layers.refused", error=f"{stop.exception}: {stop.text}"))
+
+
+def _read_inputs(words: OptionWords) -> MegatronInputs:
+    names = load("launchers")["layers"]
+    for option in names["unfollowed"]:
+        if option in words:
+            raise UsageError(msg("launch.layers.unfollowed", option=option))
+    count = _read_count(words, names["count"])
+    parallel = parallel_of(words.arguments())
+    stages = parallel.pipeline if parallel is not None else 1
+    chunks, of_chunk = (
+        _read_count(words, names[one]) if names[one] in words else None for one in ("chunks", "of_chunk")
+    )
+    if stages * (chunks or 1) > count:
+        raise UsageError(msg("launch.layers.uneven", count=count, stages=stages, chunks=chunks or 1))
+    if names["experts"] in words and names["dense"] in words and names["frequency"] not in words:
+        # Left out it is 1 in MindSpeed-LLM 2.2 and later, and nothing in those before, where all layers have experts then.
+        raise UsageError(msg("launch.layers.unfollowed", option=names["frequency"]))
+    experts = names["experts"] in words
+    return MegatronInputs(
+        release=_RELEASE,
+        layers=count,
+        stages=stages,
+        chunks=chunks,
+        layers_of_chunk=of_chunk,
+        layer_list=_read_text(words, names["list"]),
+        noop=_read_text(words, names["noop"]),
+        experts=1 if experts else None,
+        dense=_read_whole(words.get(names["dense"]), names["dense"]) if experts else None,
+        frequency=_read_whole(words.get(names["frequency"]), names["frequency"]) if experts else 1,
+        granularity=_read_text(words, names["granularity"]),
+        method=_read_text(words, names["method"]),
+        number=words.number(names["number"]),
+        by_rank=names["by_rank"] in words,
+    )
+
+
+def _read_count(words: OptionWords, option: str) -> int:
+    number = words.number(option)
+    if number is None or number > MOST_LAYERS:
+        raise UsageError(msg("launch.layers.unfollowed", option=option))
+    return number
+
+
+def _read_text(words: OptionWords, option: str) -> str | None:
+    given = words.get(option)
+    return " ".join(given) if given else None
+
+
+def kinds_of(layout: ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]:
+    """How many layers of each kind a stage has: layers of one kind need the same memory.
+
+    Chunks are kinds of their own, since they have different numbers of micro-batches in flight; layers that are
+    recomputed together are one.
+
+    Raises:
+        UsageError: The frameworks refuse what is to be recomputed.
+    """
+    return dict(Counter(kind for cell in layout.of_stage(stage) for kind in _of_cell(layout, cell)))
+
+
+def _of_cell(layout: ProgramLayout, cell: StageChunk) -> Iterator[StageLayerKind]:
+    chunk = cell.chunk if layout.chunks > 1 else None
+    try:
+        check_ends(layout.inputs, layout.settled, cell)
+        groups = in_full(layout.inputs, layout.settled, cell)
+    except FrameworkStop as stop:
+        raise _refusal_error(stop) from stop
+    together: dict[int, list[LayerKind]] = {}
+    for index, group in enumerate(groups):
+        number = cell.looked_up + index
+        if number in layout.settled.noop:
+            continue
+        make = LayerKind.EXPERTS if has_experts(layout.inputs, number) else LayerKind.DENSE
+        if group is None:
+            yield StageLayerKind(make, chunk=chunk)
+        else:
+            together.setdefault(group, []).append(make)
+    for first, *others in together.values():
+        yield StageLayerKind(first, RecomputeMode.FULL, chunk=chunk, together=tuple(others))
+
+
+def _read_whole(given: Sequence[str] | None, option: str) -> int:
+    text = " ".join(given or ("0",))
+    if not text.removeprefix("-").isdecimal() or len(text) > len(str(MOST_LAYERS)):
+        raise UsageError(msg("launch.layers.unfollowed", option=option))
+    return int(text)
+
 
 AUTO = "auto"
 _FEWEST = 2  # one layer is the first and the last at once
@@ -26,11 +184,11 @@ _MOST_TRIED = 4000  # sets of arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class SmallStage:
     """A run of a stage."""
 
     layers: int  # layers of the stage that do something
-    kinds: Mapping[str, int]  # how many of each kind
+    kinds: Mapping[StageLayerKind, int]  # how many of each kind
     arguments: tuple[str, ...]  # what the program is given
 
 
@@ -39,7 +197,7 @@ class StageSizes:
     """What is run of a stage."""
 
     layers: int | None  # layers of the whole stage; None if its arguments are not followed
-    runs: tuple[Small, ...]  # what is run, that with fewest layers first; one run where nothing is derived
+    runs: tuple[SmallStage, ...]  # what is run, that with fewest layers first; one run where nothing is derived
     factors: tuple[Fraction, ...] = ()  # their weights in the whole stage; empty where nothing is derived
     reason: Message | None = None  # why the whole stage is not derived, where it was asked for
 
@@ -58,16 +216,16 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)
-        full = Small(layout.layers(stage), kinds_of(layout, stage), tuple(arguments))
+        full = SmallStage(layout.layers(stage), kinds_of(layout, stage), tuple(arguments))
     except UsageError as error:
-        whole = Small(0, {}, tuple(arguments))
+        whole = SmallStage(0, {}, tuple(arguments))
         return StageSizes(None, (whole,), reason=None if wanted is None else error.message)
     if wanted is None:
         return StageSizes(full.layers, (full,))
     least = _FEWEST if wanted == AUTO else int(wanted)
     if least > full.layers and wanted != AUTO:
         raise UsageError(msg("stages.layers.many", layers=least, full=full.layers), msg("stages.layers.hint"))
-    found = _derived(words, layout, stage, full, least)
+    found = _choose_runs(words, layout, stage, full, least)
     if wanted == AUTO and (found is None or sum(run.layers for run in found.runs) >= full.layers):
         return StageSizes(full.layers, (full,))
     if found is None:
@@ -76,14 +234,16 @@ def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> 
     return found
 
 
-def _derived(words: OptionWords, layout: ProgramLayout, stage: int, full: Small, least: int) -> StageSizes | None:
+def _choose_runs(
+    words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage, least: int
+) -> StageSizes | None:
     """Runs with so many layers and more from which the whole stage follows; None if only the whole tells."""
-    chosen: list[Small] = []
-    for one in _smaller(words, layout, stage, full):
+    chosen: list[SmallStage] = []
+    for one in _list_smaller(words, layout, stage, full):
         if one.layers < least or any(one.kinds == other.kinds for other in chosen):
             continue
         chosen.append(one)
-        solved = weights(full.kinds, [run.kinds for run in chosen])
+        solved = solve_weights(full.kinds, [run.kinds for run in chosen])
         if solved is not None:
             used = [(run, factor) for run, factor in zip(chosen, solved, strict=True) if factor]
             return StageSizes(full.layers, tuple(run for run, _ in used), tuple(factor for _, factor in used))
@@ -92,7 +252,7 @@ def _derived(words: OptionWords, layout: ProgramLayout, stage: int, full: Small,
     return None
 
 
-def _smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: Small) -> Iterator[Small]:
+def _list_smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: SmallStage) -> Iterator[SmallStage]:
     """The stage with fewer layers of each of its kinds, the smallest first.
 
     Each kind is there at least once: without a layer that is not recomputed, for one, the peak is at another moment, when a
@@ -100,8 +260,8 @@ def _smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: Small)
     """
     tried = 0
     for size in range(1, layout.longest):
-        found: list[Small] = []
-        for changed in _changed(words, layout, stage, size):
+        found: list[SmallStage] = []
+        for changed in _list_changed(words, layout, stage, size):
             tried += 1
             if tried > _MOST_TRIED:
                 return
@@ -109,11 +269,11 @@ def _smaller(words: OptionWords, layout: ProgramLayout, stage: int, full: Small)
                 made = layout_of(changed)
                 kinds = kinds_of(made, stage)
                 if set(kinds) == set(full.kinds) and all(count <= full.kinds[kind] for kind, count in kinds.items()):
-                    found.append(Small(made.layers(stage), kinds, changed.arguments()))
+                    found.append(SmallStage(made.layers(stage), kinds, changed.arguments()))
         yield from sorted(found, key=lambda one: one.layers)
 
 
-def _changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
+def _list_changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -> Iterator[OptionWords]:
     """The arguments with so many layers in a chunk, with each number of dense and of recomputed layers that there may be."""
     names = load("launchers")["layers"]
     count = size * layout.stages * layout.chunks
@@ -121,7 +281,7 @@ def _changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -
         names["count"]: str(count),
         names["of_chunk"]: str(size),
         names["list"]: ",".join([str(size)] * layout.stages),
-        names["noop"]: ",".join(map(str, sorted(_noop(layout, size, stage)))),
+        names["noop"]: ",".join(map(str, sorted(_noop_layers(layout, size, stage)))),
     }
     dense, numbers = [words.number(names["dense"])], [words.number(names["number"])]
     if names["experts"] in words and dense[0]:
@@ -130,10 +290,10 @@ def _changed(words: OptionWords, layout: ProgramLayout, stage: int, size: int) -
         numbers = [*range(1, size * (layout.chunks if names["by_rank"] in words else 1) + 1)]
     for first in dense:
         for number in numbers:
-            yield _with(words, {**sized, names["dense"]: first, names["number"]: number})
+            yield _with_values(words, {**sized, names["dense"]: first, names["number"]: number})
 
 
-def _with(words: OptionWords, values: Mapping[str, object]) -> OptionWords:
+def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWords:
     """The arguments with these values of the options that are among them; an option without one is taken out."""
     made = OptionWords(words.arguments())
     for option, value in values.items():
@@ -144,7 +304,7 @@ def _with(words: OptionWords, values: Mapping[str, object]) -> OptionWords:
     return made
 
 
-def _noop(layout: ProgramLayout, size: int, stage: int) -> Iterator[int]:
+def _noop_layers(layout: ProgramLayout, size: int, stage: int) -> Iterator[int]:
     """As many layers that do nothing in each chunk of the stage, at its end; each chunk has so many layers."""
     for cell in layout.of_stage(stage):
         first = (cell.chunk * layout.stages + stage) * size
@@ -156,6 +316,6 @@ def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)
-        return worst([kinds_of(layout, stage) for stage in range(stages)])
+        return undominated_stages([kinds_of(layout, stage) for stage in range(stages)])
     except (UsageError, IndexError):
         return tuple(range(stages))

@@ -23,15 +23,16 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.environment import ALLOCATOR, allocator_settings, simulation_environment
+from ms_tune.dryrun.launchers.arguments import ProgramSplit, SimulatedRank, choose_ranks, parallel_of
 from ms_tune.dryrun.launchers.job import folder_of
-from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
-from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments
+from ms_tune.dryrun.launchers.options import LAUNCHERS, MSRUN, LauncherCall, parse_launcher
 from ms_tune.dryrun.launchers.programs import LOOK
-from ms_tune.dryrun.launchers.shrink import Small, StageSizes, sizes_of, worst_of
-from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, parallel_of
-from ms_tune.dryrun.stack import modules, parts_of, refusals
+from ms_tune.dryrun.launchers.shrink import SmallStage, StageSizes, sizes_of, worst_of
+from ms_tune.dryrun.stack import find_refusals, module_names, parts_of
 from ms_tune.errors import UsageError
 from ms_tune.text import msg
 
@@ -69,9 +70,9 @@ class _StandInJob:
 class _RankRun:
     """A rank with so many layers; the first of a stage's runs has the rank's own folder, further ones lie hidden."""
 
-    rank: Rank
+    rank: SimulatedRank
     launch: LauncherCall
-    size: Small
+    size: SmallStage
     number: int
 
     def told(self) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class _RankRun:
             "stage": self.rank.stage,
             "run": self.number,
             "layers": self.size.layers,
-            "kinds": dict(self.size.kinds),
+            "kinds": kinds_to_json(self.size.kinds),
             "code": None,
             "seconds": 0.0,
         }
@@ -100,21 +101,21 @@ class _Running:
 def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
     """Run a launcher's job in simulation; gives the exit code that the launcher would have."""
     if launcher == "tee":
-        return _tee(words, Path(plan["folder"]))
+        return _run_tee(words, Path(plan["folder"]))
     job = _StandInJob(
-        _claim(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []}
+        _claim_folder(Path(plan["folder"])), {"launcher": launcher, "arguments": list(words[:1000]), "ranks": []}
     )
     if launcher not in LAUNCHERS:
-        return _refuse(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
+        return _refuse_job(job, UsageError(msg("launch.other"), msg("launch.other.hint")))
     try:
-        launch = parse(launcher, words, os.environ, plan["devices"])
-        given = simulated(launch.arguments, launch.world, job.folder, plan["settings"])
+        launch = parse_launcher(launcher, words, os.environ, plan["devices"])
+        given = simulation_arguments(launch.arguments, launch.world, job.folder, plan["settings"])
         launch = replace(launch, arguments=given.arguments())
         parallel = parallel_of(launch.arguments)
-        ranks = chosen(launch.world, parallel, _stages(launch, parallel, plan["stages"]), plan["ranks"])
-        sizes = [_sizes(launch, rank, plan["layers"]) for rank in ranks]
+        ranks = choose_ranks(launch.world, parallel, _choose_stages(launch, parallel, plan["stages"]), plan["ranks"])
+        sizes = [_choose_sizes(launch, rank, plan["layers"]) for rank in ranks]
     except UsageError as error:
-        return _refuse(job, error)
+        return _refuse_job(job, error)
     job.facts |= {
         "world": launch.world,
         "program": launch.program,
@@ -127,19 +128,19 @@ def main(launcher: str, words: Sequence[str], plan: Mapping[str, Any]) -> int:
         for number, run in enumerate(stage.runs)
     ]
     if plan["look"]:
-        runs = [replace(runs[0], launch=_looking(launch, job.folder))]
+        runs = [replace(runs[0], launch=_look_only(launch, job.folder))]
     elif parallel is not None:
-        refused = _refused(launch, ranks[0].rank, job.folder, plan)
+        refused = _why_refused(launch, ranks[0].rank, job.folder, plan)
         if refused is not None:
-            return _refuse(job, refused)
+            return _refuse_job(job, refused)
     job.facts["ranks"] = [run.told() for run in runs]
     job.facts["stages"] = [_stage_told(rank, stage) for rank, stage in zip(ranks, sizes, strict=True)]
     job.write()
-    return _run(job, runs, plan, show=launch.waits)
+    return _run_ranks(job, runs, plan, show=launch.waits)
 
 
-def _stages(
-    launch: LauncherCall, parallel: Parallel | None, wanted: Sequence[int] | str | None
+def _choose_stages(
+    launch: LauncherCall, parallel: ProgramSplit | None, wanted: Sequence[int] | str | None
 ) -> Sequence[int] | None:
     """The stages to simulate: those that are named, or those that no other outdoes."""
     if not isinstance(wanted, str):
@@ -147,20 +148,20 @@ def _stages(
     return worst_of(launch.arguments, parallel.pipeline) if parallel is not None else None
 
 
-def _sizes(launch: LauncherCall, rank: Rank, layers: int | str | None) -> StageSizes:
+def _choose_sizes(launch: LauncherCall, rank: SimulatedRank, layers: int | str | None) -> StageSizes:
     """What is run of a rank's stage; of a rank that was chosen by its number the whole."""
     if rank.stage is None:
         reason = msg("launch.layers.ranks") if layers is not None else None
-        return StageSizes(None, (Small(0, {}, launch.arguments),), reason=reason)
+        return StageSizes(None, (SmallStage(0, {}, launch.arguments),), reason=reason)
     return sizes_of(launch.arguments, rank.stage, layers)
 
 
-def _stage_told(rank: Rank, stage: StageSizes) -> dict[str, Any]:
+def _stage_told(rank: SimulatedRank, stage: StageSizes) -> dict[str, Any]:
     reason = None if stage.reason is None else {"text": stage.reason.id, "params": stage.reason.params}
     return {"rank": rank.rank, "layers": stage.layers, "factors": list(map(str, stage.factors)), "reason": reason}
 
 
-def _looking(launch: LauncherCall, folder: Path) -> LauncherCall:
+def _look_only(launch: LauncherCall, folder: Path) -> LauncherCall:
     """The job with a program in its program's place that only looks what that would find, and imports it."""
     words = [launch.program, *launch.arguments]
     if not launch.prefix and Path(launch.program).name in _PYTHONS:
@@ -170,25 +171,25 @@ def _looking(launch: LauncherCall, folder: Path) -> LauncherCall:
     elif not launch.prefix and Path(launch.program).suffix != ".py":
         words = []  # a program that is not Python's: what Python would find is told all the same
     answer = str(folder / LOOKED)
-    words = [answer, ",".join(modules()), *words]
+    words = [answer, ",".join(module_names()), *words]
     return replace(launch, prefix=("python",), program=_LOOKS, arguments=tuple(words), names_local_rank=False)
 
 
-def _refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
+def _why_refused(launch: LauncherCall, rank: int, folder: Path, plan: Mapping[str, Any]) -> UsageError | None:
     """Why the parts of the stack that a rank would find cannot run together, as far as their metadata tell."""
     answer = folder / LOOKED
-    command = [_python(plan), _LOOKS, str(answer), ",".join(modules())]
+    command = [_choose_python(plan), _LOOKS, str(answer), ",".join(module_names())]
     environment = rank_environment(os.environ, launch, rank, folder, plan)
     try:
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, timeout=_ANSWER, check=False)
         folders = json.loads(answer.read_bytes())["folders"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
         return None  # whatever is wrong with its Python, the rank's own log tells it better
-    found = next(refusals(parts_of(folders, thorough=False), folders), None)
+    found = next(find_refusals(parts_of(folders, thorough=False), folders), None)
     return None if found is None else UsageError(*found)
 
 
-def _claim(folder: Path) -> Path:
+def _claim_folder(folder: Path) -> Path:
     """A folder that no other job has."""
     for number in range(1, _MOST_JOBS):
         with contextlib.suppress(FileExistsError):
@@ -198,7 +199,7 @@ def _claim(folder: Path) -> Path:
     raise SystemExit(REFUSED)
 
 
-def _refuse(job: _StandInJob, error: UsageError) -> int:
+def _refuse_job(job: _StandInJob, error: UsageError) -> int:
     for name, message in (("problem", error.message), ("hint", error.hint)):
         if message is not None:
             job.facts[name] = {"text": message.id, "params": message.params}
@@ -207,31 +208,31 @@ def _refuse(job: _StandInJob, error: UsageError) -> int:
     return REFUSED
 
 
-def _run(job: _StandInJob, runs: Sequence[_RankRun], plan: Mapping[str, Any], *, show: bool) -> int:
+def _run_ranks(job: _StandInJob, runs: Sequence[_RankRun], plan: Mapping[str, Any], *, show: bool) -> int:
     """All ranks of a job, as many at once as the command has room for; gives the launcher's exit code."""
     waiting = list(zip(runs, job.facts["ranks"], strict=True))
     running: list[_Running] = []
     with _ended_by_signals(running):
         while waiting or running:
-            slot = _slot(Path(plan["folder"]), plan["jobs"]) if waiting else None
+            slot = _take_slot(Path(plan["folder"]), plan["jobs"]) if waiting else None
             if slot is not None:
                 run, told = waiting.pop(0)
-                running.append(_start(job.folder, run, plan, told, slot))
+                running.append(_start_rank(job.folder, run, plan, told, slot))
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
-                _end(job, one, show=show)
+                _end_rank(job, one, show=show)
             time.sleep(_POLL)
     failed = any(told["code"] for told in job.facts["ranks"])
     return int(failed and show)
 
 
-def _command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> list[str]:
-    prefix = [_python(plan), *launch.prefix[1:]] if launch.prefix else []
+def _rank_command(launch: LauncherCall, rank: int, plan: Mapping[str, Any]) -> list[str]:
+    prefix = [_choose_python(plan), *launch.prefix[1:]] if launch.prefix else []
     local = [f"--local-rank={rank % launch.local}"] if launch.names_local_rank else []
     return [*prefix, launch.program, *local, *launch.arguments]
 
 
-def _python(plan: Mapping[str, Any]) -> str:
+def _choose_python(plan: Mapping[str, Any]) -> str:
     """The Python that runs the ranks: the one that was asked for, the launcher's own, or that of PATH."""
     own = str(Path(plan["folder"]) / "bin")
     path = os.pathsep.join(part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part != own)
@@ -239,7 +240,7 @@ def _python(plan: Mapping[str, Any]) -> str:
     return told or shutil.which("python", path=path) or shutil.which("python3", path=path) or "python"
 
 
-def _slot(folder: Path, count: int) -> int | None:
+def _take_slot(folder: Path, count: int) -> int | None:
     """A lock on one of the places in which ranks of this command may run; None while all are taken."""
     for number in range(count):
         place = os.open(folder / f".slot_{number}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -252,12 +253,12 @@ def _slot(folder: Path, count: int) -> int | None:
     return None
 
 
-def _start(job: Path, run: _RankRun, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
+def _start_rank(job: Path, run: _RankRun, plan: Mapping[str, Any], told: dict[str, Any], slot: int) -> _Running:
     launch, rank = run.launch, run.rank.rank
     folder = folder_of(job, rank, run.number)
     folder.mkdir(parents=True)
     common = str(job / EACH_RANK)
-    command = [str(folder) if word == common else word for word in _command(launch, rank, plan)]
+    command = [str(folder) if word == common else word for word in _rank_command(launch, rank, plan)]
     layers = f", {run.size.layers} layers" if run.number or (plan["layers"] is not None and run.size.layers) else ""
     sys.stdout.write(f"ms-tune: rank {rank} of {launch.world}{layers}, its log is {folder / LOG}\n")
     sys.stdout.flush()
@@ -310,7 +311,7 @@ def rank_environment(
     }
 
 
-def _end(job: _StandInJob, one: _Running, *, show: bool) -> None:
+def _end_rank(job: _StandInJob, one: _Running, *, show: bool) -> None:
     """Tell how a rank ended, and print what it printed if its launcher does."""
     os.close(one.slot)
     one.told |= {"code": one.process.returncode, "seconds": round(time.monotonic() - one.start, 3)}
@@ -343,7 +344,7 @@ def _ended_by_signals(running: Sequence[_Running]) -> Iterator[None]:
     yield
 
 
-def _tee(words: Sequence[str], folder: Path) -> int:
+def _run_tee(words: Sequence[str], folder: Path) -> int:
     """``tee``, whose logs go to the run folder: a script's folder of logs is often not there, and stays as it was."""
     files = [word for word in words if not word.startswith("-")]
     mode = "ab" if {"-a", "--append"} & set(words) else "wb"
@@ -352,7 +353,7 @@ def _tee(words: Sequence[str], folder: Path) -> int:
         outputs = [sys.stdout.buffer]
         for file in files:
             try:
-                outputs.append(stack.enter_context(_written(Path(file), folder).open(mode)))
+                outputs.append(stack.enter_context(_place_of_log(Path(file), folder).open(mode)))
             except OSError as error:
                 sys.stderr.write(f"tee: {file}: {error.strerror}\n")
                 code = 1
@@ -366,7 +367,7 @@ def _tee(words: Sequence[str], folder: Path) -> int:
     return code
 
 
-def _written(file: Path, folder: Path) -> Path:
+def _place_of_log(file: Path, folder: Path) -> Path:
     """Where a file goes: a log, or what could not be written anyhow, to the run folder."""
     if file.parent.is_dir() and ".log" not in file.suffixes:
         return file

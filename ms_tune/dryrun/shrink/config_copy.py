@@ -95,7 +95,7 @@ class ConfigCopy:
             raise ConfigError(msg("model.not-names", key=path, value=repr(value)), path=self.path)
         return tuple(value)
 
-    def twin(self) -> ConfigCopy:
+    def copy(self) -> ConfigCopy:
         """The same values and changes once more, to try something."""
         made = ConfigCopy(self.data, self.path)
         made._changes = dict(self._changes)

@@ -11,17 +11,24 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import (
     MODEL,
     batch_size,
-    columns,
     inline_model_folder,
     put_in_place,
     sample_length,
     splits_operators,
+    synthetic_columns,
     take_out_the_surroundings,
-    unsplit,
+    undo_split,
 )
-from ms_tune.dryrun.shrink.mindformers_layers import CutModel, CutRequest, cut, layer_count_key, layer_plan, stage_in
+from ms_tune.dryrun.shrink.mindformers_layers import (
+    CutModel,
+    CutRequest,
+    cut_stage,
+    layer_count_key,
+    layer_plan,
+    stage_in,
+)
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
 from ms_tune.planning.schedule import Schedule
@@ -45,24 +52,24 @@ _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
-def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
+def prepare_mindformers(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """A run of one stage of the config's own model in MindFormers."""
     config = ConfigCopy(source.data, source.path, _SECTIONS)
     _settle_run_mode(config)
     warnings = inline_model_folder(config)
-    stages, world_size = _sizes(config, devices)
+    stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
-        unsplit(config)
+        undo_split(config)
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
     key = layer_count_key(config)
     plan = layer_plan(config)
     warnings += _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut(config, plan, CutRequest(key, request.stage, stages, request.layers))
+    model = cut_stage(config, plan, CutRequest(key, request.stage, stages, request.layers))
     limit, limited_by = _memory_limit(config, source)
-    split = _split(config, stages, world_size)
-    warnings += _alone(config, split)
-    job = _job(config)
+    split = _split_of(config, stages, world_size)
+    warnings += _warn_of_unshared_state(config, split)
+    job = _make_job(config)
     put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
     return PreparedRun(
@@ -81,16 +88,16 @@ def prepare(source: SourceFile, name: str, request: DryrunRequest, devices: int 
         max_device_memory=limit,
         limited_by=limited_by,
         changes=model.config.changes,
-        not_included=_not_included(stages, model),
+        not_included=_not_included(model),
         warnings=warnings,
         kinds=model.kinds,
         theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
         split=split,
-        pipeline=_pipeline(config, stages),
+        pipeline=_pipeline_of(config, stages),
     )
 
 
-def _pipeline(config: ConfigCopy, stages: int) -> Pipeline:
+def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
     """How micro-batches go through the stages; schedules that cut sequences or backward passes are not followed."""
     section = "parallel.pipeline_config."
     if stages == 1:
@@ -99,11 +106,11 @@ def _pipeline(config: ConfigCopy, stages: int) -> Pipeline:
     if not config.get(section + "pipeline_interleave"):  # without it MindSpore looks at no scheduler
         return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
     named = config.get(section + "pipeline_scheduler") or "1f1b"
-    schedule = {"gpipe": Schedule.GPIPE, "1f1b": _interleaved()}.get(str(named))
+    schedule = {"gpipe": Schedule.GPIPE, "1f1b": _interleaved_schedule()}.get(str(named))
     return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
 
 
-def _interleaved() -> Schedule:
+def _interleaved_schedule() -> Schedule:
     """What MindSpore's interleaved scheduler does in the process to come, which has this one's environment."""
     less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"
     return Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
@@ -117,22 +124,21 @@ def _settle_run_mode(config: ConfigCopy) -> None:
         raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
 
 
-def _job(config: ConfigCopy) -> MindFormersJob:
+def _make_job(config: ConfigCopy) -> MindFormersJob:
     return MindFormersJob(
         config_file=_CONFIG_FILE,
-        columns=columns(config, sample_length(config)),
+        columns=synthetic_columns(config, sample_length(config)),
         batches=STEPS,
         batch_size=batch_size(config),
         threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
     )
 
 
-def _not_included(stages: int, model: CutModel) -> tuple[Message, ...]:
-    found = [msg("dryrun.not-included.other-stages")] if stages > 1 else []
-    if not is_legacy(model.config.data) and any(kind.startswith("moe") for kind in model.kinds):
+def _not_included(model: CutModel) -> tuple[Message, ...]:
+    if not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds):
         # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
-        found.append(msg("dryrun.not-included.uneven-experts"))
-    return tuple(found)
+        return (msg("dryrun.not-included.uneven-experts"),)
+    return ()
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:
@@ -145,7 +151,7 @@ def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> 
     raise ConfigError(msg("dryrun.refused", error=error), msg("dryrun.refused.hint"), path=source.path)
 
 
-def _sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
+def _job_sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
     """Pipeline stages, and ranks of the whole job."""
     stages = config.count("parallel_config.pipeline_stage", 1)
     world_size = stages
@@ -160,7 +166,7 @@ def _sizes(config: ConfigCopy, devices: int | None) -> tuple[int, int]:
     return stages, world_size
 
 
-def _split(config: ConfigCopy, stages: int, world_size: int) -> Split:
+def _split_of(config: ConfigCopy, stages: int, world_size: int) -> Split:
     """How the ranks are split; where operators are not, all of them are data parallel."""
     if world_size == 1 or not splits_operators(config):
         return Split(data=world_size)
@@ -169,7 +175,7 @@ def _split(config: ConfigCopy, stages: int, world_size: int) -> Split:
     return Split(data, tensor, stages, context, expert)
 
 
-def _alone(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
+def _warn_of_unshared_state(config: ConfigCopy, split: Split) -> tuple[Message, ...]:
     """A word about state that is to be shared out with nobody there to share it."""
     if split.data * split.context > 1 or not config.get("parallel.enable_parallel_optimizer", default=False):
         return ()

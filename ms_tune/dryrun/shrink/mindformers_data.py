@@ -85,7 +85,6 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 
 def _has_layer_count(config: ConfigCopy) -> bool:
-    """Whether the config itself names the number of layers."""
     return any(config.get(f"{MODEL}.{key}") for key in names_of("num_layers"))
 
 
@@ -99,7 +98,7 @@ def _check_named(config: ConfigCopy) -> None:
         raise ConfigError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
 
 
-def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
+def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     """The columns of the synthetic data set, which take the place of the user's.
 
     Args:
@@ -112,20 +111,20 @@ def columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     """
     if config.get("train_dataset.eod_reset"):
         raise UnsupportedError(msg("dryrun.eod-reset"), msg("dryrun.eod-reset.hint"))
-    loader = _loader(config)
+    loader = _loader_settings(config)
     default: tuple[str, ...] = (
         ("input_ids",) if is_legacy(config.data) and loader.get("type") != _MEGATRON else BASE_COLUMNS
     )
     if loader.get("create_compressed_eod_mask"):
         default = (*BASE_COLUMNS, "actual_seq_len")
-    elif loader.get("create_attention_mask") or _packs(loader):
+    elif loader.get("create_attention_mask") or _packs_samples(loader):
         default = (*BASE_COLUMNS, "attention_mask")
     key = "output_columns" if config.get("train_dataset.output_columns") is not None else "input_columns"
     names = config.names(f"train_dataset.{key}", default)
-    return synthetic(names, length, loader.get("eod_pad_length", loader.get("compressed_eod_mask_length")))
+    return columns_named(names, length, loader.get("eod_pad_length", loader.get("compressed_eod_mask_length")))
 
 
-def synthetic(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
+def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
     """Columns of these names, in both graphs.
 
     Args:
@@ -145,14 +144,14 @@ def synthetic(names: Iterable[str], length: int, sequences: object) -> tuple[Col
     return tuple(Column(name, shapes.get(name, (length,)), "int32") for name in names)
 
 
-def _loader(config: ConfigCopy) -> dict[str, Any]:
+def _loader_settings(config: ConfigCopy) -> dict[str, Any]:
     """The settings of the data loader, those of a Megatron data set (in ``config``) included."""
     loader = config.get("train_dataset.data_loader", {})
     inner = loader.get("config") if isinstance(loader, dict) else None
     return {**(loader if isinstance(loader, dict) else {}), **(inner if isinstance(inner, dict) else {})}
 
 
-def _packs(loader: dict[str, Any]) -> bool:
+def _packs_samples(loader: dict[str, Any]) -> bool:
     """Whether samples are packed, for which MindFormers makes an attention mask (``_train_dataset_preprocess``)."""
     handlers = loader.get("handler")
     named = handlers if isinstance(handlers, list) else []
@@ -203,7 +202,7 @@ def splits_operators(config: ConfigCopy) -> bool:
     ) in mindspore_values("splitting")
 
 
-def unsplit(config: ConfigCopy) -> None:
+def undo_split(config: ConfigCopy) -> None:
     """Take back what MindFormers takes back where operators are not split (``_check_global_batch_size_for_auto_parallel``).
 
     It would do so by itself, but layers are counted by stage before it does.
@@ -225,8 +224,8 @@ def _reads_whole_batches(config: ConfigCopy) -> bool:
     strategy: object = config.get("parallel.dataset_strategy")
     if strategy is not None:
         return strategy == "full_batch"
-    loader = _loader(config)
-    masks = loader.get("create_compressed_eod_mask") or loader.get("create_attention_mask") or _packs(loader)
+    loader = _loader_settings(config)
+    masks = loader.get("create_compressed_eod_mask") or loader.get("create_attention_mask") or _packs_samples(loader)
     return not (masks or loader.get("type") == _MEGATRON)
 
 

@@ -2,7 +2,7 @@
 
 The simulated stage keeps layers of each of its kinds; every other cell keeps its first layer, since the whole graph is
 compiled before it is cut into stages. What the layers that are left recompute and swap is written for their new numbers,
-and then read back by the framework's own rules (:func:`ms_tune.layers.normalize`): settings that would not give every
+and then read back by the framework's own rules (:func:`ms_tune.dialects.mindformers.plan.normalize`): settings that would not give every
 layer what it had are not run.
 """
 
@@ -12,24 +12,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.convert_layers import convert
 from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.operators import expert_layers
-from ms_tune.dialects.stage import Stage, StageLayer, resized, stage_of
+from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.models import ValueOrigin, is_legacy, model_of
 from ms_tune.facts.releases import release_for
 from ms_tune.job.job import Job
-from ms_tune.normalize.convert_layers import convert
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
     from ms_tune.facts.models import ModelConfig
 
@@ -53,7 +54,8 @@ class CutModel:
     config: ConfigCopy  # the config to run
     layers: int  # layers of the stage in it
     full_layers: int | None  # layers of the stage as the user wrote it; None if that cannot be told
-    kinds: dict[str, int]  # layers of the stage by kind, as they will be run; empty if they cannot be told apart
+    # Layers of the stage by kind, as they will be run; empty if they cannot be told apart.
+    kinds: dict[StageLayerKind, int]
 
     @property
     def shrunk(self) -> bool:
@@ -68,7 +70,7 @@ def layer_count_key(config: ConfigCopy) -> str:
         ConfigError: It names none, and its model's class has none of its own.
         UnsupportedError: It leaves them to its model's class.
     """
-    model = _model(config)
+    model = _model_of(config)
     path = next((field.path for field in model.written("num_layers") if field.path), None)
     if path is not None:
         return ".".join(path)
@@ -92,10 +94,10 @@ def stage_in(config: ConfigCopy, index: int) -> Stage | None:
     plan = layer_plan(config)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
         return None
-    return _stages(config, plan)[index]
+    return _pipeline_stages(config, plan)[index]
 
 
-def cut(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
+def cut_stage(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutModel:
     """Give one stage the layers that are wanted.
 
     Args:
@@ -104,8 +106,8 @@ def cut(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutMo
         wanted: Which stage, and how many layers.
 
     Raises:
-        UsageError: So few layers cannot be spread over the stage's chunks.
-        UnsupportedError: The settings cannot be cut.
+        TooFewLayersError: They cannot be spread over the stage's chunks.
+        UncutLayersError: The settings cannot be cut.
     """
     full = config.count(wanted.key, 1)
     if plan is None or plan.failure is not None or not plan.layers or plan.placement is None:
@@ -113,16 +115,20 @@ def cut(config: ConfigCopy, plan: LayerPlan | None, wanted: CutRequest) -> CutMo
         if wanted.layers is None:
             return CutModel(config, max(full // wanted.stages, 1), None, {})
         return _cut_evenly(config, wanted, wanted.layers)
-    pipeline = _stages(config, plan)
+    pipeline = _pipeline_stages(config, plan)
     stage = pipeline[wanted.index]
     if wanted.layers is None or wanted.layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds)
     _check_chunks(stage, wanted.layers)
-    kept = _kept(plan, pipeline, resized(stage, wanted.layers))
-    for candidate in _candidates(config, plan, wanted.key, kept):
+    kept = _layers_that_stay(plan, pipeline, resize_stage(stage, wanted.layers))
+    for candidate in _list_candidates(config, plan, wanted.key, kept):
         result = layer_plan(candidate)
-        if result is not None and result.failure is None and _same(result.layers, kept):
-            return CutModel(candidate, wanted.layers, stage.layers, _stages(candidate, result)[stage.index].kinds)
+        if result is None or result.failure is not None:
+            continue
+        if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
+            return CutModel(
+                candidate, wanted.layers, stage.layers, _pipeline_stages(candidate, result)[stage.index].kinds
+            )
     return _cut_unlike(config, wanted, wanted.layers, stage.layers)
 
 
@@ -131,11 +137,11 @@ def _cut_unlike(config: ConfigCopy, wanted: CutRequest, layers: int, full: int) 
     made = _cut_evenly(config, wanted, layers)
     plan = layer_plan(made.config)
     if plan is None or plan.failure is not None:
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
-    return replace(made, full_layers=full, kinds=_stages(made.config, plan)[wanted.index].kinds)
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+    return replace(made, full_layers=full, kinds=_pipeline_stages(made.config, plan)[wanted.index].kinds)
 
 
-def _stages(config: ConfigCopy, plan: LayerPlan) -> list[Stage]:
+def _pipeline_stages(config: ConfigCopy, plan: LayerPlan) -> list[Stage]:
     assert plan.placement is not None  # noqa: S101 - callers have looked
     chunks, stages = len(plan.placement), len(plan.placement[0])
     experts = _expert_layers(config, len(plan.layers))
@@ -162,7 +168,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     Source: ``get_gpt_decoder_block_spec`` in mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py;
     older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
     """
-    model = _model(config)
+    model = _model_of(config)
     name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may say 1 beside what the model's own section says.
     counts = [field.value for field in model.written(name)] or [model.value(name)]
@@ -173,7 +179,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
 
-def _model(config: ConfigCopy) -> ModelConfig:
+def _model_of(config: ConfigCopy) -> ModelConfig:
     """The model as its class in the release that is run sees it."""
     return model_of(config, Dialect.MINDFORMERS, release_for(Dialect.MINDFORMERS).version)
 
@@ -185,18 +191,18 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 def _first_dense(config: ConfigCopy) -> int:
     """How many layers at the front have no experts."""
-    return max(_model(config).number("first_k_dense_replace") or 0, 0)
+    return max(_model_of(config).number("first_k_dense_replace") or 0, 0)
 
 
 def _check_chunks(stage: Stage, layers: int) -> None:
-    """Raise :class:`UsageError` if a chunk of the stage would be left empty."""
-    made = resized(stage, layers)
+    """Raise :class:`TooFewLayersError` if a chunk of the stage would be left empty."""
+    made = resize_stage(stage, layers)
     if any(old.layers and not new.layers for new, old in zip(made.chunks, stage.chunks, strict=True)):
         chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
-        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
 
 
-def _kept(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
+def _layers_that_stay(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[LayerSpec]:
     """The layers that stay, in the model's order: the resized stage's, and the first of every other cell."""
     numbers = [layer.number for chunk in stage.chunks for layer in chunk.layers]
     for other in pipeline:
@@ -205,7 +211,7 @@ def _kept(plan: LayerPlan, pipeline: Sequence[Stage], stage: Stage) -> list[Laye
     return [plan.layers[number] for number in sorted(numbers)]
 
 
-def _candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerSpec]) -> Iterable[ConfigCopy]:
+def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerSpec]) -> Iterable[ConfigCopy]:
     """The config with the layers that stay: first with its own settings of them, then with those of each layer."""
     assert plan.placement is not None  # noqa: S101 - callers have looked
     counts = [[0] * len(row) for row in plan.placement]
@@ -213,7 +219,7 @@ def _candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[LayerS
         counts[layer.chunk][layer.stage] += 1
     base = len(kept) // (len(counts) * len(counts[0]))
     offset: list[Any] = [[count - base for count in row] for row in counts]
-    settled = config.twin()
+    settled = config.copy()
     settled.set(key, len(kept))
     if config.get(f"{MODEL}.offset") or any(map(any, offset)):
         level: Any = offset if len(offset) > 1 else offset[0]
@@ -242,12 +248,7 @@ def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> N
         made.set(f"{MODEL}.moe_layer_freq", [int(pattern[number]) for number in kept])
 
 
-def _same(layers: Sequence[LayerSpec], kept: Sequence[LayerSpec]) -> bool:
-    """Whether the layers do what those that were to be kept do."""
-    return list(map(_deeds, layers)) == list(map(_deeds, kept))
-
-
-def _deeds(layer: LayerSpec) -> tuple[object, ...]:
+def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
     """What a layer does, and where; the order of patterns does not matter."""
     patterns = (layer.select_patterns, layer.comm_patterns, layer.select_excludes, layer.comm_excludes)
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
@@ -255,33 +256,33 @@ def _deeds(layer: LayerSpec) -> tuple[object, ...]:
 
 def _cut_evenly(config: ConfigCopy, wanted: CutRequest, layers: int) -> CutModel:
     """Every stage gets so many layers; counts are clamped to what is left."""
-    made = config.twin()
+    made = config.copy()
     made.set(wanted.key, layers * wanted.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
-        raise UsageError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
+        raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
     if config.get("swap_config.swap") is True and is_legacy(config.data):
-        raise UnsupportedError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
+        raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     if config.get(f"{MODEL}.offset"):
         made.set(f"{MODEL}.offset", 0)
     for name in config.get("recompute_config", {}):
         path = f"recompute_config.{name}"
-        made.set(path, _clamped(config.get(path), layers, layers // chunks))
+        made.set(path, _clamp_counts(config.get(path), layers, layers // chunks))
     if _first_dense(config):
         made.set(_first_dense_key(config), min(_first_dense(config), layers * wanted.stages))
     return CutModel(made, layers, None, {})
 
 
-def _clamped(value: object, stage: int, chunk: int) -> object:
+def _clamp_counts(value: object, stage: int, chunk: int) -> object:
     """A recompute setting with counts no larger than the layers of a stage or, in nested lists, of a chunk of it.
 
     MindFormers clamps most of them itself, but fails on nested lists that need it (training_graph/transformer/utils.py).
     """
     if isinstance(value, dict):
-        return {key: _clamped(item, stage, chunk) for key, item in value.items()}
+        return {key: _clamp_counts(item, stage, chunk) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clamped(item, chunk if isinstance(item, list) else stage, chunk) for item in value]
+        return [_clamp_counts(item, chunk if isinstance(item, list) else stage, chunk) for item in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return min(value, stage)
     return value

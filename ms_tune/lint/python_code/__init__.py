@@ -1,7 +1,7 @@
 """Checks of Python training code, by its syntax tree: nothing is imported, nothing is run.
 
 Only files that import MindSpore (or msadapter, its torch shim) are looked at: the spellings of PyTorch code are the
-same. The checks stand in ``checklists/code/python.yaml``, their functions in :mod:`ms_tune.lint.checks.python_code`.
+same. The checks stand in ``checklists/code/python.yaml``, their functions in ``ms_tune.lint.check_python_*``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,5 @@ It has the parameters, activations, recomputation, gradient accumulation and sha
 for, made of the mint operators that MindSpeed-Core-MS uses, so that MindSpore's allocator sees what a training step
 would ask of it. It is labelled as ms-tune's own wherever a figure from it is shown.
 
-Every module imports MindSpore: only child processes import them. What needs none of it is beside this folder: the order of
-passes (``schedule``), groups of ranks (``ranks``), names of modules (``reference_modules``).
+Every module imports MindSpore: only child processes import them. What needs none of it, such as groups of ranks, is beside this folder.
 """

@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore import Tensor, mint, nn, ops
 
-from .context import RingAttention, apart, heads_to_sequence, joined, sequence_to_heads
-from .linear import ColumnLinear, Norm, RowLinear, cast
-from .parallel import gather
+from ms_tune.dialects.job_parts import DType
+from ms_tune.reference.transformer.context import (
+    RingAttention,
+    heads_to_sequence,
+    join_heads,
+    sequence_to_heads,
+    split_heads,
+)
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to, in_one_piece
+from ms_tune.reference.transformer.parallel import gather, gather_last, own_part
+from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
-    from .parallel import RankGroup
-    from .settings import NetworkSettings
+    from collections.abc import Sequence
+
+    from ms_tune.reference.transformer.parallel import RankGroup
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 _MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
 LEFT_UP_CAUSAL, ALL = 2, 0
@@ -116,7 +126,7 @@ class TableMaker:
         angles = self.made()
         if not self.shared:
             return Tables(angles, angles, angles, mask)
-        return Tables(angles, cast(mint.cos(angles), self.dtype), cast(mint.sin(angles), self.dtype), mask)
+        return Tables(angles, cast_to(mint.cos(angles), self.dtype), cast_to(mint.sin(angles), self.dtype), mask)
 
     def made(self) -> Tensor:
         """The angles ``(s, 1, 1, size)``, float32, on the device; their values change nothing in simulation."""
@@ -142,7 +152,7 @@ class Rotary(nn.Cell):
         """Turn all of each head, in the number format for positions."""
         given, cos, sin = x.dtype, tables.cos, tables.sin
         if self.own:  # `ApplyRotaryPosEmb` of pynative/base_models/common/embeddings/rope_utils.py, 2.0
-            cos, sin = cast(mint.cos(cos), self.dtype), cast(mint.sin(sin), self.dtype)
+            cos, sin = cast_to(mint.cos(cos), self.dtype), cast_to(mint.sin(sin), self.dtype)
         if given == self.dtype:
             return ops.rotary_position_embedding(x, cos, sin, 0)
         return ops.rotary_position_embedding(x.astype(self.dtype), cos, sin, 0).astype(given)
@@ -181,9 +191,9 @@ class FlashAttention(nn.Cell):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         return ops.flash_attention_score(
-            joined(query),
-            gather(joined(key), self.group),
-            gather(joined(value), self.group),
+            join_heads(query),
+            gather(join_heads(key), self.group),
+            gather(join_heads(value), self.group),
             self.heads,
             attn_mask=mask,
             scalar_value=self.scale,
@@ -222,8 +232,219 @@ class UlyssesAttention(nn.Cell):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
         heads = query.shape[2]
-        value = apart(value, key)
+        value = split_heads(value, key)
         query, key, value = (heads_to_sequence(x, self.group) for x in (query, key, value))
         context = self.inner(query, key, value, mask)
         context = context.reshape(*context.shape[:2], heads // self.group.size, -1)
-        return joined(sequence_to_heads(context, self.group))
+        return join_heads(sequence_to_heads(context, self.group))
+
+
+class LatentSelfAttention(nn.Cell):
+    """Multi-head latent attention (DeepSeek): narrow projections for queries, and for keys with values.
+
+    As ``MLASelfAttention`` of MindFormers (``pynative/transformers/multi_latent_attention.py``, 2.1): one projection down for
+    both, held whole by every tensor-parallel rank and applied to its part of the sequence; projections up are split by heads.
+    In 2.0 (``_apply_layers_tp`` of ``pynative/base_models/gpt/parallelize.py``) what comes in is the whole sequence, and keys and
+    values are those of all heads until attention takes this rank's.
+    """
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        shape, latent = settings.shape, settings.latent
+        self.latent, self.heads = latent, shape.num_attention_heads // settings.groups.tensor.size
+        queries = shape.num_attention_heads * latent.head_size
+        self.split = (latent.query_rank or queries, latent.key_value_rank, latent.rotary_size)
+        self.group, self.cut, self.all_heads = settings.groups.tensor, settings.sequence, settings.whole_inside
+        inside = settings.inside if self.all_heads else settings
+        bias = shape.qkv_bias
+        self.linear_qkv = Linear(
+            shape.hidden_size,
+            sum(self.split),
+            bias=bias,
+            dtype=settings.dtype,
+            copies=self.all_heads,
+            compute=settings.format_of("compute"),
+        )
+        norm = (lambda size: Norm(size, settings)) if shape.qk_norm else lambda _: nn.Identity()
+        if latent.query_rank:
+            self.q_layernorm = norm(latent.query_rank)
+            self.linear_qb = ColumnLinear(latent.query_rank, queries, bias=bias, settings=inside)
+        self.k_layernorm = norm(latent.key_value_rank)
+        outputs = shape.num_attention_heads * (latent.plain_size + latent.value_size)
+        self.linear_kvb = ColumnLinear(latent.key_value_rank, outputs, bias=bias, settings=inside)
+        self.rotary = Rotary(settings)
+        self.core_attention = core_attention(settings, self.heads, latent.head_size)
+        self.linear_proj = RowLinear(
+            shape.num_attention_heads * latent.value_size, shape.hidden_size, bias=shape.output_bias, settings=settings
+        )
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Attend: ``(s, b, h)`` to the same."""
+        query, key, value = self.heads_of(x, tables)
+        if self.all_heads:
+            key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
+        return self.linear_proj(self.core_attention(query, key, value, tables.mask))
+
+    def heads_of(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values.
+
+        What each step came to is alive until the last one is done, as in ``get_query_key_value_tensors``: every step has a
+        name of its own here.
+        """
+        latent = self.latent
+        mixed = self.linear_qkv(x)
+        query, keys, position = self.pieces(mixed, self.split)
+        if latent.query_rank:
+            query = self.q_layernorm(query)
+            lifted = self.linear_qb(query)
+        else:
+            lifted = query
+        lifted = lifted.reshape(*lifted.shape[:2], self.heads, latent.head_size)
+        plain, turned = self.pieces(lifted, (latent.plain_size, latent.rotary_size))
+        turned = self.rotary.turn(turned, tables)
+        queries = mint.cat((plain, turned), dim=-1)
+
+        pair = self.linear_kvb(self.k_layernorm(keys))
+        if self.all_heads:
+            pair = gather_last(pair, self.group)
+        pair = pair.reshape(*pair.shape[:2], -1, latent.plain_size + latent.value_size)
+        plain_key, value = self.pieces(pair, (latent.plain_size, latent.value_size))
+        if self.cut and not self.all_heads:
+            position = gather(position, self.group)
+        position = self.rotary.turn(position.reshape(*position.shape[:2], 1, latent.rotary_size), tables)
+        position = mint.tile(position, (1, 1, plain_key.shape[2], 1))
+        return queries, mint.cat((plain_key, position), dim=-1), value
+
+    def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+        """Parts of the last axis: views, or copies."""
+        return tuple(in_one_piece(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))
+
+
+_MASKED = -10000.0
+
+
+class LegacySelfAttention(nn.Cell):
+    """Causal self-attention as MindSpeed-Core-MS r0.1.0 writes it, with the copies that it makes (``legacy/model/transformer.py``).
+
+    Each group's queries lie beside their key and value, so that all three are copied apart. The same code as in MindFormers 1.6
+    (``experimental/parallel_core/pynative/transformer``), with which it was compared.
+    """
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        shape, tensor = settings.shape, settings.groups.tensor.size
+        self.groups, self.size = max(1, shape.num_query_groups // tensor), shape.head_size
+        self.repeats = shape.num_attention_heads // tensor // self.groups
+        width = shape.num_attention_heads * self.size
+        self.linear_qkv = ColumnLinear(
+            shape.hidden_size,
+            width + 2 * self.groups * tensor * self.size,
+            bias=shape.qkv_bias,
+            settings=settings,
+        )
+        self.rotary = LegacyRotary(settings) if shape.rotary else None
+        self.core_attention = _core_attention(settings, self.repeats * self.groups, self.size)
+        self.linear_proj = RowLinear(width, shape.hidden_size, bias=shape.output_bias, settings=settings)
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Attend: ``(s, b, h)`` to the same."""
+        mixed = self.linear_qkv(x)
+        mixed = mixed.view(*mixed.shape[:2], self.groups, (self.repeats + 2) * self.size)
+        query, key, value = mint.split(mixed, [self.repeats * self.size, self.size, self.size], dim=3)
+        query = query.reshape(*query.shape[:2], -1, self.size)
+        if self.repeats > 1:
+            key = mint.repeat_interleave(key, self.repeats, dim=2)
+            value = mint.repeat_interleave(value, self.repeats, dim=2)
+        if self.rotary is not None:
+            query, key = self.rotary(query, tables), self.rotary(key, tables)
+        return cast_to(self.linear_proj(self.core_attention(query, key, value, tables.mask)), x.dtype)
+
+
+class LegacyRotary(nn.Cell):
+    """Rotary positions; every use of them computes cosines and sines anew (``legacy/model/rotary_pos_embedding.py``)."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.fused = settings.shape.fused_rotary
+
+    def construct(self, x: Tensor, tables: Tables) -> Tensor:
+        """Turn all of each head: ``(s, b, heads, d)`` to the same."""
+        angles = tables.angles
+        cos, sin = cast_to(mint.cos(angles), x.dtype), cast_to(mint.sin(angles), x.dtype)
+        if self.fused:
+            return ops.rotary_position_embedding(x, cos, sin, 0)
+        first, second = mint.split(x, x.shape[-1] // 2, dim=-1)
+        return x * cos + mint.cat((-second, first), dim=-1) * sin
+
+
+def _core_attention(settings: NetworkSettings, heads: int, size: int) -> nn.Cell:
+    groups = settings.groups
+    if groups.ring.size > 1 or groups.ulysses.size > 1:
+        return core_attention(settings, heads, size)
+    if settings.shape.flash_attention:
+        return LegacyFlashAttention(settings, heads, size)
+    return LegacyPlainAttention(settings, size)
+
+
+class LegacyFlashAttention(nn.Cell):
+    """FlashAttention; it takes no float32, which becomes float16."""
+
+    def __init__(self, settings: NetworkSettings, heads: int, size: int) -> None:
+        super().__init__()
+        self.heads, self.scale, self.heads_first = heads, size**-0.5, settings.shape.heads_first
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
+        query, key, value = (
+            cast_to(x, mindspore.float16) if x.dtype == mindspore.float32 else x for x in (query, key, value)
+        )
+        if self.heads_first:
+            query, key, value = (mint.permute(x, (1, 2, 0, 3)) for x in (query, key, value))
+        else:
+            query, key, value = (x.reshape(*x.shape[:2], -1) for x in (query, key, value))
+        context = ops.flash_attention_score(
+            query,
+            key,
+            value,
+            self.heads,
+            attn_mask=mask,
+            scalar_value=self.scale,
+            input_layout="BNSD" if self.heads_first else "SBH",
+            sparse_mode=LEFT_UP_CAUSAL,
+        )
+        if not self.heads_first:
+            return context
+        context = mint.permute(context, (0, 2, 1, 3))
+        return mint.transpose(context.reshape(*context.shape[:2], -1), 0, 1)
+
+
+class LegacyPlainAttention(nn.Cell):
+    """Attention by matrix products into a buffer of zeros, with all scores in memory."""
+
+    def __init__(self, settings: NetworkSettings, size: int) -> None:
+        super().__init__()
+        self.scale, self.adds = size**-0.5, settings.shape.adds_mask
+        self.softmax = number_format(settings.config.precision.softmax or DType.FLOAT32)
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
+        length, batch, heads, size = query.shape
+        query, key = query.reshape(length, batch * heads, -1), key.reshape(length, batch * heads, -1)
+        scores = mint.baddbmm(
+            mint.zeros((batch * heads, length, length), dtype=query.dtype),
+            mint.transpose(query, 0, 1),
+            mint.transpose(mint.transpose(key, 0, 1), 1, 2),
+            beta=0.0,
+            alpha=self.scale,
+        ).view(batch, heads, length, length)
+        masked = self.masked(cast_to(scores, self.softmax), mask)
+        shares = cast_to(mint.nn.functional.softmax(masked, dim=-1), scores.dtype).view(batch * heads, length, -1)
+        value = mint.transpose(value.reshape(length, batch * heads, -1), 0, 1)
+        context = mint.bmm(cast_to(shares, value.dtype), value).view(batch, heads, length, size)
+        return mint.permute(context, (2, 0, 1, 3)).reshape(length, batch, heads * size)
+
+    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """The scores without those of later tokens (``legacy/model/utils.py``)."""
+        if self.adds:
+            return scores + cast_to(mask, scores.dtype)
+        return scores.masked_fill(cast_to(mask, mindspore.bool_), _MASKED)

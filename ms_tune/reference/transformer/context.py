@@ -15,24 +15,24 @@ from mindspore.common._grad_function import _Function
 from mindspore.mint import distributed
 from mindspore.ops.auto_generate.gen_ops_prim import FlashAttentionScore, FlashAttentionScoreGrad
 
-from .parallel import Saved, exchange
+from ms_tune.reference.transformer.parallel import Saved, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .parallel import Groups, RankGroup
+    from ms_tune.reference.transformer.parallel import Groups, RankGroup
 
 _LAYOUT = "SBH"
 _JOINED = 3  # axes where heads lie side by side
 _EVERYTHING = 2147483647
 
 
-def joined(x: Tensor) -> Tensor:
+def join_heads(x: Tensor) -> Tensor:
     """Heads side by side: ``(s, b, n, d)`` to ``(s, b, n d)``; values may come so."""
     return x if x.ndim == _JOINED else x.reshape(*x.shape[:2], -1)
 
 
-def apart(value: Tensor, key: Tensor) -> Tensor:
+def split_heads(value: Tensor, key: Tensor) -> Tensor:
     """The heads of the values one by one: ``(s, b, g d)`` to ``(s, b, g, d)``, as many as the keys have."""
     return value.reshape(*key.shape[:3], -1) if value.ndim == _JOINED else value
 
@@ -60,7 +60,7 @@ class RingAttention(nn.Cell):
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Attend: heads ``(s, b, n, d)`` to ``(s, b, n d)``."""
-        return _Ring.apply(joined(query), joined(key), joined(value), mask, self)
+        return _Ring.apply(join_heads(query), join_heads(key), join_heads(value), mask, self)
 
 
 class _Ring(_Function):
@@ -77,10 +77,12 @@ class _Ring(_Function):
             pair = _passed_on(pair, cell)
             if step <= cell.ring.place:  # those keys are earlier than all queries: their first half is needed
                 more = attend(query, pair[0][:half], pair[1][:half])
-                maximum, total, out = _merged((maximum, total, out), (more[0], more[1], more[3]))
+                maximum, total, out = _merge_attention((maximum, total, out), (more[0], more[1], more[3]))
             else:  # only the late queries may look at them
                 more = attend(query[half:], pair[0], pair[1])
-                late = _merged((maximum[:, :, half:], total[:, :, half:], out[half:]), (more[0], more[1], more[3]))
+                late = _merge_attention(
+                    (maximum[:, :, half:], total[:, :, half:], out[half:]), (more[0], more[1], more[3])
+                )
                 maximum = mint.cat((maximum[:, :, :half], late[0]), dim=2)
                 total = mint.cat((total[:, :, :half], late[1]), dim=2)
                 out = mint.cat((out[:half], late[2]), dim=0)
@@ -127,7 +129,9 @@ def _passed_on(tensors: Sequence[Tensor], cell: RingAttention) -> tuple[Tensor, 
     return tuple(received[index] for index in range(len(tensors)))
 
 
-def _merged(one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _merge_attention(
+    one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Attention over two sets of keys, from the attention over each: weighted by their softmax sums, in float32."""
     maximum = mint.maximum(one[0], other[0])
     first, second = mint.exp(one[0] - maximum) * one[1], mint.exp(other[0] - maximum) * other[1]

@@ -13,16 +13,25 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common._grad_function import _Function
 from mindspore.common.initializer import initializer
 
-from .parallel import RankGroup, Saved, gather, gathered, reduce, scatter, scattered, share
+from ms_tune.reference.transformer.parallel import (
+    RankGroup,
+    Saved,
+    gather,
+    gather_parts,
+    reduce,
+    scatter,
+    scatter_sum,
+    share_gradient,
+)
 
 if TYPE_CHECKING:
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 
 _EPSILON = 1e-5  # its value changes nothing in simulation
 
 
-def cast(x: Tensor, dtype: mindspore.Type) -> Tensor:
+def cast_to(x: Tensor, dtype: mindspore.Type) -> Tensor:
     """The tensor in a number format; itself where it is in that one."""
     return x if x.dtype == dtype else x.astype(dtype)
 
@@ -65,8 +74,8 @@ class Linear(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Project the last axis, in the number format of the product; the output's is that of the input."""
-        bias = None if self.bias is None else cast(self.bias, self.compute)
-        return cast(self.product(cast(x, self.compute), cast(self.weight, self.compute), bias), x.dtype)
+        bias = None if self.bias is None else cast_to(self.bias, self.compute)
+        return cast_to(self.product(cast_to(x, self.compute), cast_to(self.weight, self.compute), bias), x.dtype)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """What projects the last axis."""
@@ -97,16 +106,16 @@ class ColumnLinear(Linear):
 
     def construct(self, x: Tensor) -> Tensor:
         """Project the last axis, in the number format of projections; the output's is that of the input."""
-        given, weight = x.dtype, cast(self.weight, self.compute)
-        x = cast(x if self.sequence else share(x, self.group, keeps=self.keeps), self.compute)
-        bias = None if self.bias is None else cast(self.bias, self.compute)
+        given, weight = x.dtype, cast_to(self.weight, self.compute)
+        x = cast_to(x if self.sequence else share_gradient(x, self.group, keeps=self.keeps), self.compute)
+        bias = None if self.bias is None else cast_to(self.bias, self.compute)
         if self.sequence and self.regather:
             y = _RegatheredLinear.apply(x, weight, self.group)
             y = y if bias is None else y + bias
         else:
             x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
             y = self.product(x, weight, bias)
-        return cast(y, given)
+        return cast_to(y, given)
 
 
 class RowLinear(Linear):
@@ -123,16 +132,16 @@ class RowLinear(Linear):
 
     def construct(self, x: Tensor) -> Tensor:
         """Project the last axis, in the number format of projections; the output's is that of the input."""
-        given, x, weight = x.dtype, cast(x, self.compute), cast(self.weight, self.compute)
+        given, x, weight = x.dtype, cast_to(x, self.compute), cast_to(self.weight, self.compute)
         if self.group.size == 1 and not self.keeps:
-            bias = None if self.bias is None else cast(self.bias, self.compute)
-            return cast(mint.nn.functional.linear(x, weight, bias), given)
+            bias = None if self.bias is None else cast_to(self.bias, self.compute)
+            return cast_to(mint.nn.functional.linear(x, weight, bias), given)
         y = self.product(x, weight, None)
         y = scatter(y, self.group, keeps=not self.keeps) if self.sequence else reduce(y, self.group, keeps=self.keeps)
-        y = cast(y, given)
+        y = cast_to(y, given)
         if self.bias is None:
             return y
-        return y + (self.bias if self.keeps else cast(self.bias, given))
+        return y + (self.bias if self.keeps else cast_to(self.bias, given))
 
 
 class _RegatheredLinear(_Function):
@@ -142,13 +151,13 @@ class _RegatheredLinear(_Function):
     def forward(ctx: Saved, x: Tensor, weight: Tensor, group: RankGroup) -> Tensor:
         ctx.group = group
         ctx.save_for_backward(x, weight)
-        return mint.nn.functional.linear(gathered(x, group), weight)
+        return mint.nn.functional.linear(gather_parts(x, group), weight)
 
     @staticmethod
     def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
-        whole = gathered(x, ctx.group)
-        by_input = scattered(mint.matmul(gradient, weight), ctx.group)
+        whole = gather_parts(x, ctx.group)
+        by_input = scatter_sum(mint.matmul(gradient, weight), ctx.group)
         rows, columns = gradient.reshape(-1, gradient.shape[-1]), whole.reshape(-1, whole.shape[-1])
         return by_input, mint.matmul(mint.transpose(rows, 0, 1), columns), None
 
@@ -170,7 +179,7 @@ class Norm(nn.Cell):
         """Normalise the last axis, in the number format of the weight."""
         if not self.casts:
             return self.normalised(x)
-        return cast(self.normalised(cast(x, self.weight.dtype)), x.dtype)
+        return cast_to(self.normalised(cast_to(x, self.weight.dtype)), x.dtype)
 
     def normalised(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
@@ -180,4 +189,4 @@ class Norm(nn.Cell):
             return ops.rms_norm(x, self.weight)[0]
         wide = x.astype(mindspore.float32)
         factor = mint.rsqrt(mint.mean(mint.square(wide), dim=-1, keepdim=True) + _EPSILON)
-        return cast(wide * factor, x.dtype) * self.weight
+        return cast_to(wide * factor, x.dtype) * self.weight

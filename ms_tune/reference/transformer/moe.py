@@ -18,14 +18,13 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
 from mindspore.ops.auto_generate import grouped_matmul_v4
 
-from .linear import ColumnLinear, Linear, RowLinear, cast
-from .parallel import exchange, gather, scatter
-from .settings import number_format
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, RowLinear, cast_to
+from ms_tune.reference.transformer.parallel import exchange, gather, scatter
+from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import Experts
-
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,
@@ -54,7 +53,7 @@ class Activation(nn.Cell):
         return _FUNCTIONS[self.name](x)
 
 
-def activated(function: Activation, x: Tensor) -> Tensor:
+def apply_activation(function: Activation, x: Tensor) -> Tensor:
     """What the function makes of ``x``; of a gated one that is not fused only one half goes through it.
 
     So the product of both is outside of what recompute of ``activation_func`` does again (``pynative/transformers/mlp.py``, 2.1).
@@ -91,7 +90,7 @@ class FeedForward(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same."""
-        return self.linear_fc2(activated(self.activation_func, self.linear_fc1(x)))
+        return self.linear_fc2(apply_activation(self.activation_func, self.linear_fc1(x)))
 
 
 class SharedExperts(FeedForward):
@@ -148,11 +147,13 @@ class GroupedExperts(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply the experts to tokens in their order: ``(rows, h)`` to the same."""
         ends = Tensor(np.linspace(0, x.shape[0], self.local + 1).astype(np.int64)[1:])
-        return self.product(activated(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends)
+        return self.product(
+            apply_activation(self.activation_func, self.product(x, self.weight1, ends)), self.weight2, ends
+        )
 
     def product(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         """Rows up to each end times the matrix of each expert."""
-        weight = cast(weight, self.compute)
+        weight = cast_to(weight, self.compute)
         return grouped_matmul_v4([x], [weight], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
 
 

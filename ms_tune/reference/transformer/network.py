@@ -13,23 +13,165 @@ from typing import TYPE_CHECKING
 
 import mindspore
 from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.common._grad_function import _Function
 from mindspore.common.initializer import initializer
+from mindspore.mint import distributed
 
-from .attention import SelfAttention, TableMaker, Tables
-from .context import heads_to_sequence, joined
-from .legacy import LegacySelfAttention
-from .linear import ColumnLinear, Linear, Norm, RowLinear, cast
-from .loss import cross_entropy, split_cross_entropy
-from .mla import LatentSelfAttention
-from .moe import FeedForward, MixtureOfExperts
-from .parallel import cut, gather, gather_last, own_part, reduce, scatter, share
-from .sharding import Parts, Unsharded
+from ms_tune.reference.transformer.attention import (
+    LatentSelfAttention,
+    LegacySelfAttention,
+    SelfAttention,
+    TableMaker,
+    Tables,
+)
+from ms_tune.reference.transformer.context import heads_to_sequence, join_heads
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to
+from ms_tune.reference.transformer.moe import FeedForward, MixtureOfExperts
+from ms_tune.reference.transformer.parallel import (
+    Saved,
+    cut_sequence,
+    gather,
+    gather_last,
+    own_part,
+    reduce,
+    scatter,
+    share_gradient,
+    sum_over_ranks,
+)
+from ms_tune.reference.transformer.sharding import Parts, Unsharded
 
 if TYPE_CHECKING:
     from ms_tune.dialects.stage import Chunk, StageLayer
+    from ms_tune.reference.transformer.parallel import RankGroup
+    from ms_tune.reference.transformer.settings import NetworkSettings
+    from ms_tune.reference.transformer.sharding import Sharder
 
-    from .settings import NetworkSettings
-    from .sharding import Sharder
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean loss from whole logits.
+
+    Args:
+        logits: ``(tokens, words)``.
+        labels: ``(tokens,)``.
+    """
+    return mint.mean(_Picked.apply(_LogProbabilities.apply(logits), labels.reshape(-1, 1)))
+
+
+def split_cross_entropy(logits: Tensor, labels: Tensor, group: RankGroup, *, legacy: bool) -> Tensor:
+    """The mean loss from the parts of the logits, even if there is only one.
+
+    Args:
+        logits: ``(tokens, words of this rank)``.
+        labels: ``(tokens,)``.
+        group: The tensor-parallel ranks.
+        legacy: As ``legacy/model/gpt_model.py`` of MindSpeed-Core-MS does it, otherwise as MindFormers' dynamic graph.
+    """
+    if legacy:
+        return mint.mean(_SplitCrossEntropy.apply(logits.astype(mindspore.float32), labels, group))
+    return mint.mean(_SplitByOperators.apply(logits, labels, group))
+
+
+class _LogProbabilities(_Function):
+    """Logarithms of the words' probabilities, negated, as MindFormers' dynamic graph computes them.
+
+    Operator by operator (``_LogSoftmax`` of pynative/loss/loss.py, 2.1): four float32 tensors of the logits' size are
+    alive at once, and the logits themselves stay for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Saved, logits: Tensor) -> Tensor:
+        ctx.save_for_backward(logits)
+        wide = logits.astype(mindspore.float32)
+        shifted = wide - mint.max(wide, dim=1, keepdim=True)[0]
+        powers = mint.exp(shifted)
+        return mint.log(mint.sum(powers, dim=-1, keepdim=True)) - shifted
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> Tensor:
+        (logits,) = ctx.saved_tensors
+        return gradient.astype(logits.dtype)
+
+
+class _Picked(_Function):
+    """The loss of every token; its backward pass makes the gradient of both (``_NLLLoss`` there)."""
+
+    @staticmethod
+    def forward(ctx: Saved, negated: Tensor, labels: Tensor) -> Tensor:
+        ctx.save_for_backward(negated, labels)
+        return mint.gather(negated, 1, labels.astype(mindspore.int64)).reshape(-1)
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None]:
+        negated, labels = ctx.saved_tensors
+        probabilities = mint.exp(mint.neg(negated))
+        one = mint.zeros_like(labels, dtype=probabilities.dtype) - 1
+        by_logits = mint.scatter_add(probabilities, 1, labels.astype(mindspore.int64), one)
+        by_logits = by_logits * gradient.reshape(-1, 1)
+        return by_logits, None
+
+
+class _SplitCrossEntropy(_Function):
+    """The loss of every token, as ``VocabParallelCrossEntropy`` of Megatron-LM and MindSpeed-Core-MS r0.1.0.
+
+    The softmax of this rank's words is kept for the backward pass and becomes the gradient in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: RankGroup) -> Tensor:
+        maximum = mint.max(logits, dim=-1, keepdim=True)[0]
+        if group.size > 1:
+            distributed.all_reduce(maximum, "max", group=group.name)
+        logits = logits - maximum
+        own = labels - logits.shape[-1] * group.place
+        absent = mint.logical_or(mint.lt(own, 0), mint.ge(own, logits.shape[-1]))
+        own = mint.where(absent, mint.zeros_like(own), own).reshape(-1, 1).astype(mindspore.int64)
+        predicted = mint.gather(logits, 1, own).reshape(-1).masked_fill(absent, 0.0)
+        softmax = mint.exp(logits)
+        total = sum_over_ranks(mint.sum(softmax, dim=-1, keepdim=True), group)
+        softmax.div_(total)
+        ctx.save_for_backward(softmax, absent, own)
+        return mint.log(total).reshape(-1) - sum_over_ranks(predicted, group)
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        softmax, absent, own = ctx.saved_tensors
+        hit = (1.0 - absent.astype(softmax.dtype)).reshape(-1, 1)
+        softmax.scatter_add_(1, own, -hit)
+        return softmax.mul_(gradient.reshape(-1, 1)), None, None
+
+
+class _SplitByOperators(_Function):
+    """The loss of every token, as MindFormers' dynamic graph computes it (pynative/loss/loss.py, 2.0 and 2.1).
+
+    The powers of this rank's words, float32, stay for the backward pass, which goes operator by operator: at its end what
+    the last two came to, the probabilities and the powers are alive, four float32 tensors of the parts' size.
+    """
+
+    @staticmethod
+    def forward(ctx: Saved, logits: Tensor, labels: Tensor, group: RankGroup) -> Tensor:
+        ctx.dtype = logits.dtype
+        wide = logits.astype(mindspore.float32)
+        highest = mint.max(wide, dim=-1, keepdim=True)[0]
+        if group.size > 1:
+            distributed.all_reduce(highest, "max", group=group.name)
+        powers = mint.exp(mint.sub(wide, highest))
+        total = sum_over_ranks(mint.sum(powers, dim=-1, keepdim=True), group)
+        own = labels - wide.shape[-1] * group.place
+        here = mint.logical_and(mint.ge(own, 0), mint.lt(own, wide.shape[-1]))
+        own = (own * here.astype(own.dtype)).reshape(-1, 1).astype(mindspore.int64)
+        hit = here.astype(mindspore.float32).reshape(-1, 1)
+        predicted = sum_over_ranks(mint.gather(wide, 1, own) * hit, group)
+        ctx.save_for_backward(powers, total, own, hit)
+        return (highest + mint.log(total) - predicted).reshape(-1)
+
+    @staticmethod
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, None, None]:
+        powers, total, own, hit = ctx.saved_tensors
+        probabilities = mint.div(powers, total)
+        by_logits = mint.scatter_add(probabilities, 1, own, mint.neg(hit))
+        by_logits = by_logits * gradient.reshape(-1, 1)
+        by_logits = by_logits * 1.0  # there: by the number of ranks
+        return by_logits.astype(ctx.dtype), None, None
 
 
 class Embedding(nn.Cell):
@@ -69,10 +211,10 @@ class Embedding(nn.Cell):
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
         if self.sequence:
-            x = cut(x, self.group)
+            x = cut_sequence(x, self.group)
         elif x.shape[1] > 1:
             x = mint.clone(x)  # tokens are (b, s) there: to bring the sequence to the front takes a copy
-        return cast(x, self.dtype)
+        return cast_to(x, self.dtype)
 
     def looked_up(self, tokens: Tensor) -> Tensor:
         """Rows of the weight: by their numbers, or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
@@ -111,7 +253,7 @@ class TransformerLayer(nn.Cell):
         shape = settings.shape
         settings = replace(settings, regather=layer.communication)
         self.input_layernorm = Norm(shape.hidden_size, settings)
-        self.self_attention = _attention(settings)
+        self.self_attention = _make_attention(settings)
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
         # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside of what of them is
         # recomputed, and what experts come to is cut behind them.
@@ -162,7 +304,7 @@ class PredictionLayer(nn.Cell):
         """Apply the layer."""
         x = mint.cat((self.enorm(embedded), self.hnorm(x)), dim=-1)
         if self.group is not None:
-            x = joined(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
+            x = join_heads(heads_to_sequence(x.reshape(*x.shape[:2], self.group.size, -1), self.group))
         x = self.eh_proj(x)
         return self.final_layernorm(self.transformer_layer(x, tables))
 
@@ -196,10 +338,10 @@ class OutputLayer(nn.Cell):
         """The logits by the weight of the word embedding."""
         given = x.dtype
         if self.keeps and not self.sequence:
-            x = share(x, self.group, keeps=True)
-        x = cast(x, self.compute)
+            x = share_gradient(x, self.group, keeps=True)
+        x = cast_to(x, self.compute)
         x = gather(x, self.group, keeps=self.keeps) if self.sequence else x
-        return cast(mint.nn.functional.linear(x, cast(weight, self.compute)), given)
+        return cast_to(mint.nn.functional.linear(x, cast_to(weight, self.compute)), given)
 
 
 class ChunkNetwork(nn.Cell):
@@ -214,10 +356,12 @@ class ChunkNetwork(nn.Cell):
     def __init__(self, chunk: Chunk, settings: NetworkSettings, sharder: Sharder | None) -> None:
         super().__init__()
         shape, prediction = settings.shape, any(layer.mtp for layer in chunk.layers)
-        self.embedding = Embedding(settings) if chunk.embedding or prediction or _ties(chunk, settings) else None
+        # The last stage has a copy of the word embedding when the output projection uses it.
+        tied = chunk.head and shape.tied_embeddings
+        self.embedding = Embedding(settings) if chunk.embedding or prediction or tied else None
         self.embeds = chunk.embedding
-        self.layers = nn.CellList([_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
-        self.predictions = nn.CellList([_layer(layer, settings) for layer in chunk.layers if layer.mtp])
+        self.layers = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if not layer.mtp])
+        self.predictions = nn.CellList([_make_layer(layer, settings) for layer in chunk.layers if layer.mtp])
         self.final_norm = Norm(shape.hidden_size, settings) if chunk.head else None
         self.output = OutputLayer(settings) if chunk.head else None
         self.tied = shape.tied_embeddings and chunk.head
@@ -237,7 +381,7 @@ class ChunkNetwork(nn.Cell):
         for layer in self.layers:
             x = self.units.run(layer, x, tables)
         # core/config.py, _check_arguments: what goes to the next stage has the number format of the computation.
-        return cast(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
+        return cast_to(x, self.dtype) if self.output is None else self.loss(x, self.output, tables)
 
     def loss(self, x: Tensor, output: OutputLayer, tables: Tables) -> Tensor:
         """The loss of the next token and, with multi-token prediction, of those behind it."""
@@ -251,15 +395,10 @@ class ChunkNetwork(nn.Cell):
         return loss
 
 
-def _attention(settings: NetworkSettings) -> nn.Cell:
+def _make_attention(settings: NetworkSettings) -> nn.Cell:
     if settings.shape.latent:
         return LatentSelfAttention(settings)
     return (LegacySelfAttention if settings.shape.legacy else SelfAttention)(settings)
-
-
-def _ties(chunk: Chunk, settings: NetworkSettings) -> bool:
-    """The last stage has a copy of the word embedding when the output projection uses it."""
-    return chunk.head and settings.shape.tied_embeddings
 
 
 def _table_maker(settings: NetworkSettings) -> TableMaker:
@@ -268,20 +407,20 @@ def _table_maker(settings: NetworkSettings) -> TableMaker:
     return TableMaker(settings, size)
 
 
-def _layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
+def _make_layer(layer: StageLayer, settings: NetworkSettings) -> nn.Cell:
     """A layer that recomputes what it should."""
     made: nn.Cell = PredictionLayer(layer, settings) if layer.mtp else TransformerLayer(layer, settings)
     inside = made.transformer_layer if layer.mtp else made
     if layer.full:
-        _recompute(made, settings, stops=False)
+        _recompute_cell(made, settings, stops=False)
     for pattern in () if layer.full else layer.select:
         for name, cell in inside.cells_and_names():
             if name and re.fullmatch(pattern, name):
-                _recompute(cell, settings, stops=True)
+                _recompute_cell(cell, settings, stops=True)
     return made
 
 
-def _recompute(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
+def _recompute_cell(cell: nn.Cell, settings: NetworkSettings, *, stops: bool) -> None:
     """Recompute a cell in the backward pass.
 
     MindFormers' dynamic graph stops when the last tensor that is asked for is there again, but for whole layers

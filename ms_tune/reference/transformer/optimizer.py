@@ -1,10 +1,7 @@
-"""Gradients and optimizer state of MindSpeed-Core-MS r0.1.0, as far as memory goes.
+"""AdamW, and gradients and optimizer state of weights that every rank has whole, as far as memory goes.
 
-Gradients of each micro-batch are added to buffers that live for the whole run. With mixed precision the optimizer
-works on float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params); the distributed
-optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
-reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
-data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
+A trace takes what a file of this name allocates for the update of weights (:mod:`ms_tune.footprint.phases`): what else a step
+does with gradients of sharded weights is therefore in another one.
 """
 
 from __future__ import annotations
@@ -12,13 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, mint
 
-from .adamw import clones, make_adamw, squared_norm
-from .buckets import BucketWeight, GradientBuffers, zeros
-from .loose import ArrivingGradients, LooseGradients
-from .moe import GroupedExperts, SequentialExperts
-from .settings import number_format
+from ms_tune.reference.read import FUSED_ADAMW
+from ms_tune.reference.transformer.gradient_buffers import (
+    ArrivingGradients,
+    BucketWeight,
+    GradientBuffers,
+    LooseGradients,
+    make_zeros,
+)
+from ms_tune.reference.transformer.linear import cast_to
+from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
+from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,12 +30,79 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.planning.schedule import PipelinePass
+    from ms_tune.reference.transformer.parallel import Groups
 
-    from .parallel import Groups
+# Their values change nothing in simulation.
+_RATE, _DECAY, _FIRST, _SECOND, _EPSILON = 1e-4, 0.1, 0.9, 0.95, 1e-8
+
+
+def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | mint.optim.AdamW:
+    """One operator for each weight, or several in MindFormers' dynamic graph unless the config asks for one."""
+    if config.shape.legacy or config.optimizer.name == FUSED_ADAMW:
+        return mint.optim.AdamW(weights, lr=_RATE)
+    return AdamW(weights)
+
+
+def clone_narrow(weights: Sequence[Parameter]) -> list[Tensor]:
+    """Copies of the weights that are narrower than float32, which nobody uses and nobody lets go.
+
+    ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies of ``clone()``, and MindSpore
+    remembers what was cloned (``cloned_obj``); 2.1 does without.
+    """
+    return [mint.clone(weight) for weight in weights if weight.dtype != mindspore.float32]
+
+
+def squared_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The sum of all gradients' squares, a scalar (``_calculate_global_grad_norm``, pynative/trainer/utils.py, MindFormers 2.1).
+
+    The squares of one gradient after the other are alive, as large as it is.
+    """
+    return mint.sum(mint.stack([mint.sum(mint.square(cast_to(one, mindspore.float32))) for one in gradients]))
+
+
+class AdamW:
+    """AdamW, operator by operator, one weight after the other (``pynative/optimizer/adamw.py`` of MindFormers 2.1).
+
+    What an operator comes to is alive beside what the ones before it came to: several tensors of the largest weight's size.
+
+    Args:
+        weights: What is updated.
+    """
+
+    def __init__(self, weights: Sequence[Parameter]) -> None:
+        self.parameters = weights
+        self.exp_avg = [make_zeros(f"adam_m.{weight.name}", int(weight.size), mindspore.float32) for weight in weights]
+        self.exp_avg_sq = [
+            make_zeros(f"adam_v.{weight.name}", int(weight.size), mindspore.float32) for weight in weights
+        ]
+        for moment in (*self.exp_avg, *self.exp_avg_sq):
+            moment.zero_()  # a new parameter is on the host
+
+    def __call__(self, gradients: Sequence[Tensor]) -> None:
+        """Update every weight."""
+        for weight, gradient, first, second in zip(
+            self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True
+        ):
+            _update_weights(weight, gradient, first.view(weight.shape), second.view(weight.shape))
+
+
+def _update_weights(weight: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> None:
+    wide = cast_to(gradient, mindspore.float32)
+    decayed = cast_to(weight, mindspore.float32) * (1.0 - _RATE * _DECAY)
+    first.copy_((first * _FIRST).add(wide * (1.0 - _FIRST)))
+    second.copy_(mint.addcmul(second * _SECOND, wide, wide, value=1.0 - _SECOND))
+    deviation = (second / (1.0 - _SECOND)).sqrt().add(_EPSILON)
+    weight.copy_(cast_to(decayed - (first / deviation) * _RATE, weight.dtype))
 
 
 class WholeWeights:
     """Weights that every rank has whole; the optimizer's state is sharded or not.
+
+    In MindSpeed-Core-MS r0.1.0 gradients of each micro-batch are added to buffers that live for the whole run. With mixed precision
+    the optimizer works on float32 copies of the weights (core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params); the
+    distributed optimizer keeps only this rank's part of those copies and of the moments, gets its part of the gradients by
+    reduce-scatter and returns the new weights by all-gather (core/optimizer/distrib_optimizer.py). Routed experts have
+    data-parallel ranks of their own. The dynamic graph of MindFormers on a single device has all of it whole.
 
     Args:
         networks: The chunks of this stage.
@@ -43,7 +113,7 @@ class WholeWeights:
 
     def __init__(self, networks: Sequence[nn.Cell], config: TrainingConfig, groups: Groups, stage: int) -> None:
         self.config = config
-        chunks = [_entries(network, config, groups) for network in networks]
+        chunks = [_bucket_weights(network, config, groups) for network in networks]
         self.entries = [entry for chunk in chunks for entry in chunk]
         self.weights = [entry.weight for entry in self.entries]
         dtype, optimizer = number_format(config.precision.gradients), config.optimizer
@@ -53,7 +123,7 @@ class WholeWeights:
         self.loose = None if self.buffers else self._loose_gradients()
         self.main = self._main_copies() if config.precision.mixed or config.optimizer.distributed else []
         self.narrow = self._narrow_moments() if config.shape.legacy else []
-        self.clones = clones(self.weights) if optimizer.keeps_clones else []
+        self.clones = clone_narrow(self.weights) if optimizer.keeps_clones else []
         self.optimizer = make_adamw(self.main or self.weights, config)
         if self.main:
             # Weights that are float32 need no copy: core/optimizer/optimizer.py and distrib_optimizer.py, and
@@ -77,7 +147,7 @@ class WholeWeights:
         precision, legacy = self.config.precision, self.config.shape.legacy
         dtype = mindspore.float32 if precision.mixed else number_format(precision.parameters)
         return [
-            zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
+            make_zeros(f"main.{entry.weight.name}", entry.padded // entry.parts, dtype)
             if legacy or entry.weight.dtype != mindspore.float32
             else entry.weight
             for entry in self.entries
@@ -92,7 +162,7 @@ class WholeWeights:
         if not self.config.precision.mixed or self.config.optimizer.distributed:
             return []
         made = [
-            zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
+            make_zeros(f"{moment}.{weight.name}", int(weight.size), weight.dtype)
             for weight in self.weights
             for moment in ("exp_avg", "exp_avg_sq")
             if weight.dtype != mindspore.float32
@@ -170,7 +240,7 @@ def _own_part(entry: BucketWeight) -> Tensor:
     return entry.weight.view(-1)[: entry.padded // entry.parts]
 
 
-def _entries(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[BucketWeight]:
+def _bucket_weights(network: nn.Cell, config: TrainingConfig, groups: Groups) -> list[BucketWeight]:
     experts = {
         id(weight)
         for _, cell in network.cells_and_names()

@@ -17,7 +17,7 @@ from mindspore.mint import distributed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.reference.ranks import RankGroups
+    from ms_tune.reference.job import RankGroups
 
 
 _Call: TypeAlias = "Callable[[Tensor, RankGroup], Tensor]"
@@ -36,7 +36,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.ranks.RankGroups`."""
+    """The groups of this rank; each is that of the same name in :class:`ms_tune.reference.job.RankGroups`."""
 
     tensor: RankGroup
     ulysses: RankGroup
@@ -65,28 +65,28 @@ def make_groups(ranks: RankGroups) -> Groups:
     return Groups(ranks=ranks, **{name: group(getattr(ranks, name)) for name in names})
 
 
-def gathered(x: Tensor, group: RankGroup) -> Tensor:
+def gather_parts(x: Tensor, group: RankGroup) -> Tensor:
     """The parts of all ranks, joined along axis 0; no gradient."""
     whole = mint.empty((x.shape[0] * group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.all_gather_into_tensor(whole, x.contiguous(), group=group.name)
     return whole
 
 
-def scattered(x: Tensor, group: RankGroup) -> Tensor:
+def scatter_sum(x: Tensor, group: RankGroup) -> Tensor:
     """This rank's part, along axis 0, of the sum over all ranks; no gradient."""
     part = mint.empty((x.shape[0] // group.size, *x.shape[1:]), dtype=x.dtype)
     distributed.reduce_scatter_tensor(part, x.contiguous(), group=group.name)
     return part
 
 
-def exchanged(x: Tensor, group: RankGroup) -> Tensor:
+def exchange_parts(x: Tensor, group: RankGroup) -> Tensor:
     """Equal parts of axis 0, one from each rank; no gradient."""
     received = mint.empty(x.shape, dtype=x.dtype)
     distributed.all_to_all_single(received, x.contiguous(), group=group.name)
     return received
 
 
-def summed(x: Tensor, group: RankGroup) -> Tensor:
+def sum_over_ranks(x: Tensor, group: RankGroup) -> Tensor:
     """The sum over all ranks; no gradient."""
     if group.size == 1:
         return x
@@ -122,7 +122,7 @@ def _viewed(x: Tensor, _group: RankGroup) -> Tensor:
 
 
 def _viewed_sum(x: Tensor, group: RankGroup) -> Tensor:
-    return x.view(x.shape) if group.size == 1 else summed(x, group)
+    return x.view(x.shape) if group.size == 1 else sum_over_ranks(x, group)
 
 
 def _own_part(x: Tensor, group: RankGroup) -> Tensor:
@@ -138,7 +138,7 @@ def gather(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     ``keeps``, here and below: what is exchanged stays until the backward pass. A ``Cell`` with a ``bprop`` has that effect
     in MindSpore, whether it needs its input and output there or not (``core/tensor_parallel/mappings.py``).
     """
-    return x if group.size == 1 else _Collective.apply(x, group, gathered, scattered, "x" if keeps else "")
+    return x if group.size == 1 else _Collective.apply(x, group, gather_parts, scatter_sum, "x" if keeps else "")
 
 
 def scatter(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
@@ -148,12 +148,12 @@ def scatter(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     projections (``RowwiseParallel`` of ``pynative/distributed/style.py``, 2.1), which has its output at hand for its gradient
     without a use for it.
     """
-    return x if group.size == 1 else _Collective.apply(x, group, scattered, gathered, "y" if keeps else "")
+    return x if group.size == 1 else _Collective.apply(x, group, scatter_sum, gather_parts, "y" if keeps else "")
 
 
-def cut(x: Tensor, group: RankGroup) -> Tensor:
+def cut_sequence(x: Tensor, group: RankGroup) -> Tensor:
     """This rank's part along axis 0 of what all ranks have; backward: all-gather. Both stay until then."""
-    return x if group.size == 1 else _Collective.apply(x, group, _own_part, gathered, "xy")
+    return x if group.size == 1 else _Collective.apply(x, group, _own_part, gather_parts, "xy")
 
 
 def own_part(x: Tensor, group: RankGroup, axis: int) -> Tensor:
@@ -177,13 +177,13 @@ def reduce(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, _itself, kept)
 
 
-def share(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
+def share_gradient(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
     """As it is; backward: all-reduce."""
     if group.size == 1:
         return reduce(x, group, keeps=keeps)
-    return _Collective.apply(x, group, _viewed, summed, "")
+    return _Collective.apply(x, group, _viewed, sum_over_ranks, "")
 
 
 def exchange(x: Tensor, group: RankGroup) -> Tensor:
     """All-to-all of equal parts of axis 0; backward: the same."""
-    return x if group.size == 1 else _Collective.apply(x, group, exchanged, exchanged, "")
+    return x if group.size == 1 else _Collective.apply(x, group, exchange_parts, exchange_parts, "")

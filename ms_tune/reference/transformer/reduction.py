@@ -24,14 +24,14 @@ import mindspore
 from mindspore import mint
 from mindspore.mint import distributed
 
-from .linear import cast
+from ms_tune.reference.transformer.linear import cast_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mindspore import Parameter, Tensor
 
-    from .parallel import RankGroup
+    from ms_tune.reference.transformer.parallel import RankGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class ShardedWeight:
         if self.pending is None:
             return
         if self.total is None:
-            self.total = cast(self.pending, mindspore.float32)
+            self.total = cast_to(self.pending, mindspore.float32)
         else:
             self.total.add_(self.pending)
         self.pending = None
@@ -152,7 +152,7 @@ class Reducer:
         copied = [weight for weight in parts if self.sums_copies and weight.copies.size > 1]
         for weight in parts:
             if weight not in copied:
-                self._parts.append((weight, *_scattered(weight, None)))
+                self._parts.append((weight, *_reduce_scatter(weight, None)))
         if copied:
             self._fill(copied)
         self._sum(filled)
@@ -162,7 +162,7 @@ class Reducer:
         self._sum(self._filled())
         self._take(self._parts)
         for copies in self._summing:
-            _wait(copies.handles)
+            _wait_for(copies.handles)
             for weight, part in zip(copies.weights, copies.parts(), strict=True):
                 weight.take(part)
         self._summing.clear()
@@ -170,7 +170,7 @@ class Reducer:
 
     def _reduce_whole(self, weight: ShardedWeight) -> None:
         """A weight that is in one piece: all ranks add up the whole gradient, or there is nobody to add to."""
-        total = cast(weight.source(), mindspore.float32).contiguous()
+        total = cast_to(weight.source(), mindspore.float32).contiguous()
         if not (self.sums_copies and weight.copies.size > 1):
             weight.take(total)
             return
@@ -181,14 +181,14 @@ class Reducer:
         size = sum(int(weight.part.size) for weight in weights)
         copies = _GradientCopies(weights, mint.zeros((size,), dtype=mindspore.float32))
         for weight, part in zip(weights, copies.parts(), strict=True):
-            copies.handles.append(_scattered(weight, part)[1])
+            copies.handles.append(_reduce_scatter(weight, part)[1])
         self._filling.append(copies)
 
     def _filled(self) -> list[_GradientCopies]:
         """The buffers that are full by now; the whole gradients in them are let go."""
         filled, self._filling = self._filling, []
         for copies in filled:
-            _wait(copies.handles)
+            _wait_for(copies.handles)
             for weight in copies.weights:
                 weight.pending = weight.total = None
         return filled
@@ -207,20 +207,20 @@ class Reducer:
     def _take(queue: list[tuple[ShardedWeight, Tensor, Any]]) -> None:
         while queue:
             weight, reduced, handle = queue.pop(0)
-            _wait([handle])
+            _wait_for([handle])
             weight.take(reduced)
 
 
-def _scattered(weight: ShardedWeight, part: Tensor | None) -> tuple[Tensor, Any]:
+def _reduce_scatter(weight: ShardedWeight, part: Tensor | None) -> tuple[Tensor, Any]:
     """This rank's part of the sum over all ranks, still on its way (``reduce_scatter_grad``)."""
-    flat = cast(weight.source(), mindspore.float32).contiguous()
+    flat = cast_to(weight.source(), mindspore.float32).contiguous()
     if part is None:
         part = mint.empty((flat.size // weight.group.size,), dtype=mindspore.float32)
     handle = distributed.reduce_scatter_tensor(part, flat, group=weight.group.name, async_op=True)
     return part, handle
 
 
-def _wait(handles: list[Any]) -> None:
+def _wait_for(handles: list[Any]) -> None:
     while handles:
         handle = handles.pop()
         if handle is not None:

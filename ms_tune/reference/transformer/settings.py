@@ -9,8 +9,7 @@ import mindspore
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, TrainingConfig
-
-    from .parallel import Groups
+    from ms_tune.reference.transformer.parallel import Groups
 
 _TYPES = {"float16": mindspore.float16, "bfloat16": mindspore.bfloat16, "float32": mindspore.float32}
 

@@ -20,17 +20,26 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import mindspore
 from mindspore import Parameter, Tensor, nn
+from mindspore.mint import distributed
 
-from .buckets import zeros
-from .moe import GroupedExperts, SequentialExperts
-from .parallel import RankGroup
-from .reduction import Reducer, ShardedWeight
+from ms_tune.reference.transformer.gradient_buffers import make_zeros
+from ms_tune.reference.transformer.linear import cast_to
+from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
+from ms_tune.reference.transformer.optimizer import clone_narrow, make_adamw, squared_norm
+from ms_tune.reference.transformer.parallel import RankGroup
+from ms_tune.reference.transformer.reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .parallel import Groups
+    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.planning.schedule import PipelinePass
+    from ms_tune.reference.transformer.parallel import Groups
+
+# core/pipeline_parallel/scheduler.py of HyperParallel, `add_fsdp_unshard_reshard`: so many chunks are whole at once.
+_ACTIVE_CHUNKS = 3
 
 
 class Unsharded:
@@ -169,7 +178,7 @@ class Sharder:
             # What cannot be cut evenly stays whole on every rank (``_collect_module_replicate_params``).
             group, copies = RankGroup("", 1, 0), groups.expert_data if experts else groups.data
         name = f"{len(self.weights)}.{weight.name}"  # weights of different chunks may have one name
-        part = zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
+        part = make_zeros(f"part.{name}", int(weight.size) // group.size, weight.dtype)
         sharded = ShardedWeight(weight, part, group, copies)
         sharded.begin()
         self.weights.append(sharded)
@@ -202,23 +211,23 @@ class Units:
 
     def start(self) -> None:
         """A forward pass begins."""
-        _gather(self._held)
+        _gather_weights(self._held)
 
     def run(self, cell: nn.Cell, *inputs: object) -> Tensor:
         """The cell's output, its weights gathered for the time being and the next unit's ahead of time."""
         own = self._units[id(cell)]
-        _gather(own)
+        _gather_weights(own)
         for ahead in self._following.get(id(cell), ()):
-            _gather(self._units[id(ahead)], ahead=True)
+            _gather_weights(self._units[id(ahead)], ahead=True)
         output = cell(*inputs)
         for unit in own:
             if unit.releases:
                 unit.let_go()
 
         def before_backward(_gradient: Tensor) -> None:
-            _gather(own)
+            _gather_weights(own)
             for ahead in self._previous.get(id(cell), ()):
-                _gather(self._units[id(ahead)], ahead=True)
+                _gather_weights(self._units[id(ahead)], ahead=True)
             for unit in own:
                 unit.missing = len(unit.weights)
 
@@ -234,7 +243,7 @@ class Units:
 
     def make_whole(self) -> None:
         """Have all whole weights in memory (``FSDP_UNSHARD``)."""
-        _gather(self._all())
+        _gather_weights(self._all())
 
     def let_go(self) -> None:
         """Have all whole weights out of memory (``FSDP_RESHARD``)."""
@@ -269,6 +278,83 @@ class Units:
         return hook
 
 
-def _gather(units: Sequence[ShardedUnit], *, ahead: bool = False) -> None:
+def _gather_weights(units: Sequence[ShardedUnit], *, ahead: bool = False) -> None:
     for unit in units:
         unit.gather(ahead=ahead)
+
+
+class ShardedWeights:
+    """Weights of which every rank has a part: float32 copies, moments and gradients are parts as well (MindFormers' dynamic graph).
+
+    ``_optimizer_update`` and ``_calculate_global_grad_norm`` (``pynative/trainer``, 2.1) and ``pynative/optimizer``: the norm of
+    all gradients, AdamW on float32 parts, the new values into the parts that are narrower, and the gradients are gone.
+
+    Args:
+        sharder: Has sharded the weights.
+        config: The config.
+    """
+
+    def __init__(self, sharder: Sharder, config: TrainingConfig) -> None:
+        self.sharder, self.chunks = sharder, sharder.chunks
+        self.parts = [weight.part for weight in sharder.weights]
+        self.main = [
+            part if part.dtype == mindspore.float32 else make_zeros(f"main.{part.name}", part.size, mindspore.float32)
+            for part in self.parts
+        ]
+        for new in (*self.parts, *self.main):
+            new.zero_()  # a new parameter is on the host
+        self.clones = clone_narrow(self.parts) if config.optimizer.keeps_clones else []
+        self.optimizer = make_adamw(self.main, config)
+        self.gradients: list[Tensor] = []
+
+    def start_step(self) -> None:
+        """Forget the gradients of the step before.
+
+        The framework does so right behind the update; here they stay until now, so that those of the last step can be
+        listed. Nothing is allocated in between.
+        """
+        self.gradients = []
+
+    def start_pass(self, following: Sequence[PipelinePass]) -> None:
+        """Have those chunks of a pipeline whole that are next; ``following``: this pass and those behind it."""
+        if not self.sharder.pipeline:
+            return
+        active = list(dict.fromkeys(one.chunk for one in following))[:_ACTIVE_CHUNKS]
+        for chunk, units in enumerate(self.chunks):
+            if chunk not in active:
+                units.let_go()
+        for chunk in active:
+            self.chunks[chunk].make_whole()
+
+    def start_backward(self, chunk: int, *, last: bool) -> None:
+        """A backward pass begins; the last one of its chunk or not (``_set_requires_all_reduce`` of the trainer)."""
+        del chunk
+        self.sharder.reducer.sums_copies = last
+
+    def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
+        """Nothing is left to take: hooks have got every gradient."""
+
+    def finish_backward(self, chunk: int, *, last: bool) -> None:
+        """A backward pass is over."""
+        self.chunks[chunk].finish_backward()
+        if last and self.sharder.pipeline:
+            self.chunks[chunk].reduce()
+
+    def update(self) -> None:
+        """Step the optimizer, and bring the new values into the parts."""
+        for units in self.chunks:
+            units.let_go()
+        self.gradients = [weight.gradient for weight in self.sharder.weights]
+        for weight in self.sharder.weights:
+            weight.gradient = None
+        distributed.all_reduce(squared_norm(self.gradients))
+        self.optimizer(self.gradients)
+        for part, main in zip(self.parts, self.main, strict=True):
+            if part is not main:
+                part.copy_(cast_to(main, part.dtype))
+
+    def tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors that live for the whole run, and the gradients of the last step, by category."""
+        copies = [main for part, main in zip(self.parts, self.main, strict=True) if part is not main]
+        moments = [*self.optimizer.exp_avg, *self.optimizer.exp_avg_sq, *self.clones]
+        return {"weights": self.parts, "optimizer_state": [*copies, *moments], "gradients": self.gradients}

@@ -11,20 +11,17 @@ from mindspore.mint import distributed
 from mindspore.ops.composite import GradOperation
 
 from ms_tune.dialects.job_parts import Sharding
-from ms_tune.planning.schedule import Schedule, passes
-
-from .network import ChunkNetwork
-from .optimizer import WholeWeights
-from .sharded_state import ShardedWeights
-from .sharding import Sharder
+from ms_tune.planning.schedule import Schedule, stage_passes
+from ms_tune.reference.transformer.network import ChunkNetwork
+from ms_tune.reference.transformer.optimizer import WholeWeights
+from ms_tune.reference.transformer.sharding import ShardedWeights, Sharder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ms_tune.dialects.stage import Stage
     from ms_tune.planning.schedule import PipelinePass
-
-    from .settings import NetworkSettings
+    from ms_tune.reference.transformer.settings import NetworkSettings
 
 
 class Trainer:
@@ -52,7 +49,9 @@ class Trainer:
             else WholeWeights(self.networks, config, settings.groups, stage.index)
         )
         schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
-        self.schedule = passes(schedule, stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num)
+        self.schedule = stage_passes(
+            schedule, stage.index, stage.stages, len(stage.chunks), config.batch.micro_batch_num
+        )
         # What lies between a forward pass and its backward pass, by chunk: the recorded pass, its input, what else is kept.
         self.in_flight: list[deque[tuple[nn.Cell, Tensor, tuple[Tensor, ...]]]] = [deque() for _ in stage.chunks]
         self.legacy = config.shape.legacy
@@ -60,7 +59,7 @@ class Trainer:
         self.ahead: deque[Tensor] = deque()
         heads = [number for number, chunk in enumerate(stage.chunks) if chunk.head]
         ahead = self.legacy and len(stage.chunks) > 1
-        self.receives = _receives(self.schedule, heads) if ahead else Counter()
+        self.receives = _count_receives(self.schedule, heads) if ahead else Counter()
 
     def step(self) -> None:
         """One step: every micro-batch forward and backward, gradients together, weights updated."""
@@ -120,7 +119,7 @@ class Trainer:
         return self.state.tensors()
 
 
-def _receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
+def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) -> Counter[int]:
     """How many gradients are received before each pass.
 
     Interleaved schedules receive them ahead: right behind the backward pass before, the first one before the forward pass

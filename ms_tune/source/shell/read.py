@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.errors import ConfigError, nearby, reason_of
+from ms_tune.errors import ConfigError, closest, nearby, reason_of
 from ms_tune.facts.launchers import is_wrapper, launcher_named, launcher_of_module
 from ms_tune.source.shell.evaluate import Follower
 from ms_tune.source.shell.line_ends import as_meant
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1024**2
 MAX_FILES = 32
 _PARENTS = 6  # folders above a script in which a file that it names is looked for
+_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,23 @@ class Launch:
         """How many processes run on all machines together; None if that cannot be told."""
         numbers = [self._number(option) for option in self.launcher.counts]
         return None if None in numbers or not numbers else prod(number or 0 for number in numbers)
+
+    def option_named(self, name: str) -> str | None:
+        """The launcher's option that a name stands for, which argparse lets one cut short as long as no other begins like that."""
+        known = self._known_options()
+        begun = [name] if name in known else [one for one in known if one.startswith(name)]
+        return begun[0] if len(begun) == 1 else None
+
+    def unknown_options(self) -> Iterator[tuple[Argument | None, str, str]]:
+        """Options that the launcher does not have, as they are written, each with the word behind it and the option that it is nearly."""
+        for name, word in self.options.items():
+            if self.option_named(name):
+                continue
+            similar = closest(name.lstrip("-"), sorted(self._known_options()), _SIMILAR)
+            yield word, name if name.startswith("-") else f"--{name}", f"--{similar}" if similar else ""
+
+    def _known_options(self) -> set[str]:
+        return {*self.launcher.values, *self.launcher.switches, "h", "help"}
 
     def _number(self, option: str) -> int | None:
         """A whole number that the launcher is told, ``2:2`` as 2; None if it is none, or a range."""
@@ -116,8 +134,7 @@ class _Sourced:
     """Reads the files that scripts source: where exactly one of that name is in the folders from which it may be started."""
 
     def __init__(self, script: Path) -> None:
-        folder = script.absolute().parent
-        self._folders = [folder, *folder.parents][:_PARENTS]
+        self._folders = _folders_above(script)
         self.read_from: list[Path] = []
 
     def read(self, name: str, _: File) -> File | None:
@@ -218,3 +235,27 @@ def _is_program(word: Argument) -> bool:
     """Whether a word ends like a Python file; ``$BASE/pretrain_gpt.py`` does, whatever stands before."""
     last = word.pieces[-1] if word.pieces else None
     return last is not None and last.text.endswith(".py")
+
+
+def is_to_be_filled_in(text: str) -> bool:
+    """Whether a path is one that its reader is to write: ``/path/to/config.yaml``, ``your_model.json``."""
+    return any(mark in text.lower() for mark in ("your", "xxx", "<", "path/to", "path to", " "))
+
+
+def find_above(script: Path, name: str) -> Path | None:
+    """Where a file is that a script names: in the script's folder, or in one of those above it."""
+    return next((path for path in _candidates(script, name) if path.is_file()), None)
+
+
+def has_folder_above(script: Path, name: str) -> bool:
+    """Whether at least the folder of such a file is there: of a script that was copied alone nothing is missed."""
+    return any(path.parent.is_dir() for path in _candidates(script, name))
+
+
+def _candidates(script: Path, name: str) -> list[Path]:
+    return [Path(name)] if name.startswith("/") else [folder / name for folder in _folders_above(script)]
+
+
+def _folders_above(script: Path) -> list[Path]:
+    folder = script.absolute().parent
+    return [folder, *folder.parents][:_PARENTS]

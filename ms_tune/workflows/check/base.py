@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import StageVerdict
 

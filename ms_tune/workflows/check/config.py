@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.diagnostics import Severity as Weight
-from ms_tune.dryrun.limits import limit_before
-from ms_tune.dryrun.prepare import load
+from ms_tune.dryrun.devices import limit_before
+from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UsageError
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.releases import release_for
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.run import normalize
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
-from ms_tune.workflows.check.change import cheapest_change
 from ms_tune.workflows.check.estimate import estimate_of
-from ms_tune.workflows.check.measured import foretold_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
+from ms_tune.workflows.check.suggestions import cheapest_change, predict_by_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
     from ms_tune.lint.result import LintReport
     from ms_tune.source.yaml import SourceFile
@@ -96,7 +95,7 @@ def look_at(
         MsTuneError: The dryrun failed.
     """
     job = replace(request.job, config=path)
-    loaded = load(job, source)
+    loaded = load_config(job, source)
     named = request.framework_version
     plan = normalize(loaded.job.for_release(named) if named else loaded.job)
     verdicts: tuple[StageVerdict, ...] = ()
@@ -152,7 +151,7 @@ def _cheapest(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestio
     arithmetic = cheapest_change(job, estimate)
     if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
         return arithmetic
-    measured = foretold_by_table(job, estimate.room_bytes)
+    measured = predict_by_table(job, estimate.room_bytes)
     if measured is not None and measured.change is not None and measured.change.enough:
         return measured.change
     if measured is not None and measured.fits and not dryrun:

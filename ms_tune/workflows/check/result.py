@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.request import Split
-    from ms_tune.estimate.stage import Estimate
+    from ms_tune.estimate.memory import Estimate
     from ms_tune.text import Message
     from ms_tune.verdict.outcome import Verdict
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
-from ms_tune.dryrun.limits import limit_of_script
+from ms_tune.dryrun.devices import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
-from ms_tune.estimate.stage import Estimate
-from ms_tune.job.script_arguments import jobs_in
+from ms_tune.estimate.memory import Estimate
+from ms_tune.job.script_arguments import jobs_in, release_of_scripts
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
-from ms_tune.normalize.script import normalize_script, release_of_scripts
+from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import Message, msg
 from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
-from ms_tune.workflows.check.megatron import estimate_of_script
+from ms_tune.workflows.check.estimate import estimate_of_script
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:

@@ -10,21 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.arguments import UNKNOWN, command_of
+from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.inputs import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.migration import row_for, unset_rows
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.normalize.convert import convert_job, target_of
-from ms_tune.normalize.convert_script import convert_script
+from ms_tune.normalize.script import convert_script
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.draft import why
 from ms_tune.workflows.migrate.keys import apply_row
 from ms_tune.workflows.migrate.split import FULLY_SHARDED_SINCE_TP
 
 if TYPE_CHECKING:
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.normalize.convert_layers import Converted
     from ms_tune.source.shell.read import Launches
     from ms_tune.workflows.migrate.draft import MigrationDraft
 

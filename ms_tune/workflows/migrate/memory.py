@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.dynamic import UNPROVED
 from ms_tune.dryrun.run import dryrun
 from ms_tune.errors import UsageError
-from ms_tune.footprint.diff_by_size import surpluses
+from ms_tune.memory.diff import find_surpluses
 from ms_tune.text import msg
 from ms_tune.workflows.migrate.proof import parameters
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.dryrun.task import Observer
-    from ms_tune.footprint.diff_by_size import Surplus
+    from ms_tune.memory.diff import Surplus
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.result import Migration
 
@@ -111,7 +110,8 @@ def both_sides(found: Migration, request: DryrunRequest, observer: Observer) -> 
         devices = request.devices or (old.runs[0].world_size if old.runs else None)
         new = dryrun(replace(request, config=file, devices=devices), observer)
     told = _told(old, new)
-    unproved = [one for one in told if one.id in UNPROVED]
+    resting = [message for run in (*old.runs, *new.runs) for message in run.unproved]
+    unproved = [one for one in told if one in resting]
     if not found.same:
         unproved.append(msg("migrate.memory.not-same"))
     return BothSides(_beside(old, new), tuple(one for one in told if one not in unproved), tuple(unproved))
@@ -144,7 +144,7 @@ def _explained(old: StageResult, new: StageResult) -> DifferenceReason:
         old.run.layers,
         (old.reading.peak_bytes, new.reading.peak_bytes),
         (_phase(old), _phase(new)),
-        surpluses(old.reading.report, new.reading.report),
+        find_surpluses(old.reading.report, new.reading.report),
         (derived[0].layer_bytes, derived[1].layer_bytes) if len(derived) == len((old, new)) else None,
     )
 

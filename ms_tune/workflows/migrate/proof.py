@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.write import without_idle
-from ms_tune.dryrun.prepare import load, prepare
+from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.shrink.mindformers_data import OF_THE_YAML
 from ms_tune.enums import Dialect, RecomputeMode
@@ -263,9 +263,9 @@ def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
     """Bytes of every stage by theory."""
     flat = parse_source(yaml_text(source.data), source.path)
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
-    loaded = load(first, flat)
-    stages = prepare(first, loaded).stages
-    return [prepare(replace(first, stage=stage), loaded).theory for stage in range(stages)]
+    loaded = load_config(first, flat)
+    stages = prepare_run(first, loaded).stages
+    return [prepare_run(replace(first, stage=stage), loaded).theory for stage in range(stages)]
 
 
 def _said(name: str, /, **params: object) -> Message:

@@ -10,7 +10,7 @@ from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.releases import Release, release_for, served
 from ms_tune.job.job import Job
-from ms_tune.normalize.script import release_of_scripts
+from ms_tune.job.script_arguments import release_of_scripts
 from ms_tune.source.shell.parse import comments
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import source_of, yaml_text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.normalize.convert_layers import Converted
+    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.text import Message
     from ms_tune.workflows.migrate.draft import MigrationDraft
 

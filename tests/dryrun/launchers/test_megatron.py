@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ms_tune.dryrun.launchers.data import write_data, write_packed, write_tokenizer
-from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulated
-from ms_tune.dryrun.launchers.words import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionChange, OptionWords
+from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments, write_data, write_packed, write_tokenizer
 from ms_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ BASE = (
 
 
 def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | None]) -> OptionWords:
-    return simulated(line.split(), world, folder, settings)
+    return simulation_arguments(line.split(), world, folder, settings)
 
 
 class TestWords:

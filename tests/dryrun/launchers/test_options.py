@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun.child.hook.launches import launcher_of
-from ms_tune.dryrun.launchers.options import MSRUN, TORCH_LAUNCH, TORCHRUN, LauncherCall, parse
+from ms_tune.dryrun.launchers.options import MSRUN, TORCH_LAUNCH, TORCHRUN, LauncherCall, parse_launcher
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 
@@ -17,7 +17,7 @@ MODULES = {**load("launchers")["modules"], **load("launchers")["other_modules"]}
 
 
 def read(launcher: str, line: str, devices: int | None = None) -> LauncherCall:
-    return parse(launcher, line.split(), {}, devices)
+    return parse_launcher(launcher, line.split(), {}, devices)
 
 
 def test_every_option_of_the_installed_msrun_is_known() -> None:
@@ -94,9 +94,9 @@ def test_torch_distributed_launch_names_the_local_rank_unless_the_environment_do
 
 def test_pytorchs_launchers_take_options_from_the_environment() -> None:
     environment = {"PET_NPROC_PER_NODE": "4", "PET_NNODES": "2", "PET_MODULE": "1"}
-    found = parse(TORCHRUN, ["train"], environment)
+    found = parse_launcher(TORCHRUN, ["train"], environment)
     assert (found.world, found.prefix[-1]) == (8, "-m")
-    assert parse(MSRUN, ["t.py"], {"PET_WORKER_NUM": "3"}).world == 8
+    assert parse_launcher(MSRUN, ["t.py"], {"PET_WORKER_NUM": "3"}).world == 8
 
 
 def test_the_users_number_of_devices_wins() -> None:
@@ -155,12 +155,12 @@ def test_a_python_process_that_is_a_launcher(line: str, launcher: str | None, re
 def test_sentences_that_are_to_be_replaced_are_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = "--worker_num 8 --master_addr your master node ip --node_rank your node id --join=False train.py --a b c"
-    launch = parse("msrun", line.split(), {})
+    launch = parse_launcher("msrun", line.split(), {})
     assert (launch.program, launch.arguments, launch.world, launch.waits) == ("train.py", ("--a", "b", "c"), 8, False)
     assert [(one.key, one.before, one.after) for one in launch.changes] == [
         ("--master_addr", "your master node ip", "your"),
         ("--node_rank", "your node id", "your"),
     ]
     (tmp_path / "master").touch()
-    assert parse("msrun", line.split(), {}).program == "master"
-    assert parse("msrun", ["--worker_num", "8", "run", "--x", "y.py"], {}).program == "run"
+    assert parse_launcher("msrun", line.split(), {}).program == "master"
+    assert parse_launcher("msrun", ["--worker_num", "8", "run", "--x", "y.py"], {}).program == "run"

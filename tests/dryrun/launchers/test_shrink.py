@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dryrun.launchers.layout import kinds_of, layout_of
-from ms_tune.dryrun.launchers.shrink import AUTO, sizes_of, worst_of
-from ms_tune.dryrun.launchers.words import OptionWords
+from ms_tune.dryrun.launchers.arguments import OptionWords
+from ms_tune.dryrun.launchers.shrink import AUTO, kinds_of, layout_of, sizes_of, worst_of
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
+from tests.kinds import labels
 from tests.oracle.make_megatron_layers import FILE
 from tests.oracle.megatron_cases import ALWAYS
 
@@ -27,7 +28,7 @@ BY_RANK = f"{FULL} --recompute-method block --recompute-num-layers 3 --enable-re
 
 def kinds(text: str, stage: int = 0) -> dict[str, int]:
     words = OptionWords(text.split())
-    return dict(kinds_of(layout_of(words), stage))
+    return labels(kinds_of(layout_of(words), stage))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,10 @@ def kinds(text: str, stage: int = 0) -> dict[str, int]:
         ),
         ("--num-layers 8 --recompute-granularity selective", 0, {"dense": 8}),
         ("--num-layers 9 --pipeline-model-parallel-size 2 --num-layer-list 4,5", 1, {"dense": 5}),
-        ("--num-layers 6 --num-experts 4", 0, {"experts": 6}),
-        ("--num-layers 6 --num-experts 4 --first-k-dense-replace 2 --moe-layer-freq 1", 0, {"dense": 2, "experts": 4}),
-        ("--num-layers 6 --num-experts 4 --first-k-dense-replace -1 --moe-layer-freq -1", 0, {"experts": 6}),
-        ("--num-layers 8 --num-experts 4 --first-k-dense-replace 1 --moe-layer-freq 3", 0, {"dense": 6, "experts": 2}),
+        ("--num-layers 6 --num-experts 4", 0, {"moe": 6}),
+        ("--num-layers 6 --num-experts 4 --first-k-dense-replace 2 --moe-layer-freq 1", 0, {"dense": 2, "moe": 4}),
+        ("--num-layers 6 --num-experts 4 --first-k-dense-replace -1 --moe-layer-freq -1", 0, {"moe": 6}),
+        ("--num-layers 8 --num-experts 4 --first-k-dense-replace 1 --moe-layer-freq 3", 0, {"dense": 6, "moe": 2}),
         (
             "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 --noop-layers 6,7",
             1,
@@ -222,10 +223,8 @@ def test_a_stage_has_the_layers_that_the_frameworks_own_code_builds() -> None:
         own: Counter[tuple[int, int, str, bool]] = Counter()
         for stage, kinds in enumerate(stages):
             for kind, count in kinds.items():
-                place, _, rest = kind.partition(", ") if kind.startswith("chunk ") else ("chunk 0", "", kind)
-                makes, _, full = rest.partition(", ")
-                for make in makes.split(" + "):
-                    own[stage, int(place.removeprefix("chunk ")), make, bool(full)] += count
+                for make in (kind.make, *kind.together):
+                    own[stage, kind.cell[0], make.value, kind.recompute is RecomputeMode.FULL] += count
         assert own == real, (release, arguments)
         followed += 1
     assert followed > 25

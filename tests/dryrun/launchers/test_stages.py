@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from ms_tune.dryrun.launchers.stages import Parallel, Rank, chosen, first_rank, parallel_of
+from ms_tune.dryrun.launchers.arguments import ProgramSplit, SimulatedRank, choose_ranks, first_rank, parallel_of
 from ms_tune.errors import UsageError
 
 
-def stages_of(world: int, parallel: Parallel) -> list[list[int]]:
+def stages_of(world: int, parallel: ProgramSplit) -> list[list[int]]:
     """The ranks of each stage, by counting through the dimensions in their order, the first one fastest."""
     data = world // (parallel.tensor * parallel.pipeline * parallel.context)
     sizes = {"t": parallel.tensor, "c": parallel.context, "d": data, "p": parallel.pipeline}
@@ -26,7 +26,7 @@ def test_the_first_rank_of_a_stage() -> None:
     draw = random.Random(14)  # noqa: S311 - no secret
     for _ in range(300):
         sizes = [draw.choice((1, 2, 3, 4, 8)) for _ in range(4)]
-        parallel = Parallel(sizes[0], sizes[1], sizes[2], pipeline_before_data=draw.random() < 0.5)
+        parallel = ProgramSplit(sizes[0], sizes[1], sizes[2], pipeline_before_data=draw.random() < 0.5)
         world = sizes[0] * sizes[1] * sizes[2] * sizes[3]
         ranks = stages_of(world, parallel)
         assert [first_rank(stage, world, parallel) for stage in range(parallel.pipeline)] == [one[0] for one in ranks]
@@ -36,29 +36,29 @@ def test_the_first_rank_of_a_stage() -> None:
     ("line", "found"),
     [
         ("--num-layers 4", None),
-        ("--pipeline-model-parallel-size 4", Parallel(pipeline=4)),
-        ("--pipeline-model-parallel-size=4 --tensor-model-parallel-size 2", Parallel(2, 4)),
-        ("--pipeline-model-parallel-size 4 --pipeline-model-parallel-size 2", Parallel(pipeline=2)),
+        ("--pipeline-model-parallel-size 4", ProgramSplit(pipeline=4)),
+        ("--pipeline-model-parallel-size=4 --tensor-model-parallel-size 2", ProgramSplit(2, 4)),
+        ("--pipeline-model-parallel-size 4 --pipeline-model-parallel-size 2", ProgramSplit(pipeline=2)),
         ("--pipeline-model-parallel-size four", None),
         ("--pipeline-model-parallel-size", None),
         ("--pipeline-model-parallel-size 0", None),
         (
             "--pipeline-model-parallel-size 2 --context-parallel-size 4 --expert-model-parallel-size 8 --use-tp-pp-dp-mapping",
-            Parallel(1, 2, 4, 8, pipeline_before_data=True),
+            ProgramSplit(1, 2, 4, 8, pipeline_before_data=True),
         ),
     ],
 )
-def test_the_split_that_the_programs_arguments_name(line: str, found: Parallel | None) -> None:
+def test_the_split_that_the_programs_arguments_name(line: str, found: ProgramSplit | None) -> None:
     assert parallel_of(line.split()) == found
 
 
 def test_one_rank_of_each_stage() -> None:
-    parallel = Parallel(tensor=2, pipeline=2)
-    assert chosen(8, parallel) == (Rank(0, 0), Rank(4, 1))
-    assert chosen(8, parallel, stages=(1, 1)) == (Rank(4, 1),)
-    assert chosen(8, parallel, ranks=(3, 5, 3)) == (Rank(3, None), Rank(5, None))
-    assert chosen(8, None) == (Rank(0, 0),)
-    assert chosen(1, parallel) == (Rank(0, 0),)  # the program itself will refuse it
+    parallel = ProgramSplit(tensor=2, pipeline=2)
+    assert choose_ranks(8, parallel) == (SimulatedRank(0, 0), SimulatedRank(4, 1))
+    assert choose_ranks(8, parallel, stages=(1, 1)) == (SimulatedRank(4, 1),)
+    assert choose_ranks(8, parallel, ranks=(3, 5, 3)) == (SimulatedRank(3, None), SimulatedRank(5, None))
+    assert choose_ranks(8, None) == (SimulatedRank(0, 0),)
+    assert choose_ranks(1, parallel) == (SimulatedRank(0, 0),)  # the program itself will refuse it
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_one_rank_of_each_stage() -> None:
 )
 def test_what_there_is_not_is_refused(stages: tuple[int, ...] | None, ranks: tuple[int, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        chosen(8, Parallel(pipeline=2), stages, ranks)
+        choose_ranks(8, ProgramSplit(pipeline=2), stages, ranks)

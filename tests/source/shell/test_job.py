@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.job.script_arguments import TrainingJob, found_above, is_to_be_filled_in, jobs_in, stands_somewhere
+from ms_tune.job.script_arguments import TrainingJob, jobs_in
+from ms_tune.source.shell.read import find_above, has_folder_above, is_to_be_filled_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +51,8 @@ def test_files_that_a_script_names(tmp_path: Path) -> None:
     script = tmp_path / "a" / "b" / "run.sh"
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "x.yaml").touch()
-    assert found_above(script, "configs/x.yaml") == tmp_path / "configs" / "x.yaml"
-    assert found_above(script, "configs/y.yaml") is None
-    assert stands_somewhere(script, "configs/y.yaml")
-    assert not stands_somewhere(script, "elsewhere/y.yaml")
+    assert find_above(script, "configs/x.yaml") == tmp_path / "configs" / "x.yaml"
+    assert find_above(script, "configs/y.yaml") is None
+    assert has_folder_above(script, "configs/y.yaml")
+    assert not has_folder_above(script, "elsewhere/y.yaml")
     assert [is_to_be_filled_in(one) for one in ("path/to/x.yaml", "your.yaml", "x.yaml")] == [True, True, False]

@@ -7,12 +7,11 @@ from random import Random
 
 import pytest
 
+from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.lint.launched import commands_in
-from ms_tune.normalize.expand_script import explicit_script
-from ms_tune.normalize.script import normalize_script
+from ms_tune.normalize.script import explicit_script, normalize_script
 from ms_tune.source.shell.line_ends import as_meant, as_written
 from ms_tune.source.shell.read import read_launches
 

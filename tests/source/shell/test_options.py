@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from ms_tune.dialects.megatron.arguments import UNKNOWN, ProgramArguments, command_of
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of
 from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.read import read_launches
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.estimate.stage import Outlook
+from ms_tune.estimate.memory import Outlook
 from ms_tune.facts.query import data_folder
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.sapp_lists import SappLists
@@ -28,14 +28,14 @@ from ms_tune.report.console import text_width, wrap
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Need, Outside, judge, no_verdict
+from ms_tune.verdict.outcome import Need, UntracedNeeds, judge, no_verdict
 from ms_tune.workflows.check.base import changed_since, difference, difference_of_scripts, text_at
 from ms_tune.workflows.check.config import OverviewRequest, look_at
 from ms_tune.workflows.check.estimate import estimate_of
 from ms_tune.workflows.check.result import StageVerdict
 
 if TYPE_CHECKING:
-    from ms_tune.estimate.stage import Estimate, StageEstimate
+    from ms_tune.estimate.memory import Estimate, StageEstimate
     from ms_tune.workflows.check.config import InspectedConfig
     from ms_tune.workflows.check.result import Overview
 
@@ -273,7 +273,7 @@ class TestChange:
 class TestDryrun:
     def with_verdict(self, peak: int, config: Path) -> Overview:
         limit = limit_of(device_of(card_bytes=64 * GIB))
-        verdict = judge(Need.simulated(peak, peak), limit, Outside(communicators=0))
+        verdict = judge(Need.of_trace(peak, peak), limit, UntracedNeeds(communicators=0))
         return replace(api.check(config), stages=(StageVerdict(0, verdict),))
 
     def test_its_verdict_decides(self, config: Path) -> None:
@@ -331,7 +331,7 @@ class TestDryrun:
     def verdicts(self, peaks: tuple[float, ...]) -> tuple[StageVerdict, ...]:
         limit = limit_of(device_of(card_bytes=64 * GIB))
         sizes = (int(one * GIB) for one in peaks)
-        judged = (judge(Need.simulated(one, one), limit, Outside(communicators=0)) for one in sizes)
+        judged = (judge(Need.of_trace(one, one), limit, UntracedNeeds(communicators=0)) for one in sizes)
         return tuple(StageVerdict(*one) for one in enumerate(judged))
 
 

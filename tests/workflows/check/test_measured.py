@@ -9,10 +9,10 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.workflows.check.measured import _TableSearch, _told
+from ms_tune.workflows.check.suggestions import _stage_ranges, _TableSearch
 from tests.planning import naive
 from tests.planning.tables import random_table
-from tests.planning.test_relieve import Cells, lightest
+from tests.planning.test_add_recompute import Cells, lightest
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
@@ -65,7 +65,7 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     least = [min(peaks[stage] for peaks in [now, *full]) for stage in range(table.stages)]
     share = (seed % 5) / 4  # from what nothing reaches to what the plan needs as it is
     room = [round(low - 1 + share * (high + 1 - low)) for low, high in zip(least, now, strict=True)]
-    found = _TableSearch(costs, np.array(room, np.int64), costs.state(cells)).found()
+    found = _TableSearch(costs, np.array(room, np.int64), costs.state_of(cells)).search()
     assert found.fits is all(peak <= most for peak, most in zip(now, room, strict=True))
     if found.fits:
         assert found.change is None
@@ -75,7 +75,7 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     if enough:
         assert found.change is not None
         assert found.change.enough
-        times = {way[1]: int(costs.time(costs.state(way[2])[None])[0]) for way in enough}
+        times = {way[1]: int(costs.step_ticks(costs.state_of(way[2])[None])[0]) for way in enough}
         assert times[found.change.freed_bytes or 0] == min(times.values())
     else:
         most = max((way[1] for way in ways), default=0)
@@ -84,4 +84,4 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
 
 
 def test_neighbours_with_as_many_layers_are_told_together() -> None:
-    assert _told({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"
+    assert _stage_ranges({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import asked, forks, settings
+from . import forks, requested_memory, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,15 +39,8 @@ _SEPARATORS = re.compile(r"[,:]")  # between settings of MS_ALLOC_CONF, and so n
 _TRACE = ("memory_block.csv", "task.csv", "tracker_graph.ir")
 _NOTED = ("reads", "bounds", "places", "endless", "skipped", "failed")  # what a process notes as it runs
 _LONGEST = 200  # characters of an argument that are kept
-_PARTS = (
-    "threads",
-    "host",
-    "asked",
-    "known",
-    "bounds",
-    "reads",
-    "graphs",
-)  # modules of this package that change MindSpore
+# Modules of this package that change MindSpore.
+_PARTS = ("threads", "requested_memory", "finite_checks", "bounds", "reads", "graphs")
 
 
 class HookedProcess:
@@ -89,9 +82,8 @@ class _ProcessState:
     forked = False
     pid = 0  # of the process that knows this
     notices: Any = None  # processes that use the device mark themselves, and forked ones are told by this
-    untold = (
-        False  # forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays
-    )
+    # Forked by a library in a thread of its own: what it allocated itself is not known, and its mark stays.
+    untold = False
     forks = False  # this process has forked others
     called = False  # MindSpore's own function, in a forked process
     done = False
@@ -239,7 +231,7 @@ def _note_allocated(process: HookedProcess) -> None:
     if device_in_use():
         mindspore = sys.modules[_MINDSPORE]
         process.facts["allocated"] = max(mindspore.runtime.max_memory_allocated(), mindspore.runtime.memory_allocated())
-        process.facts["asked_gib"] = asked.asked_gib(mindspore)
+        process.facts["asked_gib"] = requested_memory.asked_gib(mindspore)
 
 
 def _before_fork() -> None:

@@ -1,7 +1,7 @@
 """Where the program reads values from the device, which in simulation are all zero, and loops that such a value decides.
 
 A read is told with the line of the program, not of the framework, that asked for it. What a tensor holds on the host is
-real, and so is an answer that :mod:`known` worked out; neither is told.
+real, and so is an answer that :mod:`finite_checks` worked out; neither is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import known, loops, skipped
+from . import finite_checks, loops
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,7 +62,7 @@ class _Reads:
         endless = loops.endless(frame)
         if endless is not None:
             self._stop(endless)
-        skipped.watch(frame, self._tell_skipped)
+        loops.watch_entry(frame, self._tell_skipped)
 
     def _tell(self, place: tuple[str, int, str]) -> None:
         if self.process is None:
@@ -125,7 +125,7 @@ def install(mindspore: Any, process: HookedProcess | None) -> None:  # noqa: ANN
 def _noting(read: Any, method: str, reads: _Reads) -> Any:  # noqa: ANN401 - a method of a class without types
     @functools.wraps(read)
     def noting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
-        if known.NAME not in self.__dict__ and _on_the_device(self):
+        if finite_checks.NAME not in self.__dict__ and _on_the_device(self):
             reads.note(method)
         return read(self, *arguments, **named)
 

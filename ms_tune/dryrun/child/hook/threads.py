@@ -7,7 +7,7 @@ on the number.
 For every stream a thread calls ``aclrtProcessReport`` over and over. In simulation that is a function of MindSpore's own, which
 returns at once (``plugin/ascend/res_manager``, MindSpore 2.7 to 2.10): two threads in dynamic graph and seven and more in static
 graph take what processors are free. The plug-in finds it as the linker does, and where a library that was loaded before has a
-function of this name, takes that one: ours does nothing either, but takes its time (``cann_sim/source.py``). So is known which
+function of this name, takes that one: ours does nothing either, but takes its time (``cann_sim/inventory.py``). So is known which
 processes use the device (:mod:`forks`).
 """
 

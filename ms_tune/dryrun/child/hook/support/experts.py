@@ -2,7 +2,7 @@
 
 How many tokens go to an expert follows from the router's values. Every expert is given as many, tokens x top-k / experts,
 and what Megatron computes of that number (``preprocess``: splits for each rank, counts for each local expert) follows from it
-by :mod:`known`. Nothing else of the dispatcher is changed.
+by :mod:`finite_checks`. Nothing else of the dispatcher is changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .. import bounds, known  # noqa: TID252 - the hook's package has another name in a program
+from .. import bounds, finite_checks  # noqa: TID252 - the hook's package has another name in a program
 from . import tell
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def gathers(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN40
 def _known(gather: Any) -> Any:  # noqa: ANN401 - a function
     @functools.wraps(gather)
     def gather_known(tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
-        value = known.value_of(tensor)
+        value = finite_checks.value_of(tensor)
         found = gather(tensor, *arguments, **named)
-        return found if value is None else known.with_value(found, value)
+        return found if value is None else finite_checks.with_value(found, value)
 
     return gather_known
 
@@ -88,7 +88,7 @@ class _Counted:
 
     def sum(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's
         """The number of each expert's tokens."""
-        return known.with_value(self._map.sum(*arguments, **named), self._share)
+        return finite_checks.with_value(self._map.sum(*arguments, **named), self._share)
 
 
 def grouped_product(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -111,7 +111,7 @@ class _Torch:
 
     def cumsum(self, tensor: Any, dim: int) -> Any:  # noqa: ANN401 - as the function takes it
         """As ``torch.cumsum``, but for a tensor whose elements are known: its reader wants no more than a list."""
-        value = known.value_of(tensor)
+        value = finite_checks.value_of(tensor)
         return self._torch.cumsum(tensor, dim=dim) if value is None else _Sums(value, tensor.shape[0])
 
 

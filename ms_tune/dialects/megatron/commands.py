@@ -1,0 +1,337 @@
+"""A program that a launch script starts, in front of checks: its arguments are the keys, as they hold in the end."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ms_tune.diagnostics import Fix, Severity, TextEdit
+from ms_tune.dialects.check_context import CodeSource, Violation
+from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.layer_plan import PlanIssue
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
+from ms_tune.dialects.megatron.detect import has_another_parser
+from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
+from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.plan import normalize_megatron
+from ms_tune.dialects.megatron.read import SERVED, NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.write import remedy_changes
+from ms_tune.errors import ConfigError
+from ms_tune.facts.megatron import names_by_dest
+from ms_tune.source.edit import EditRefusedError
+from ms_tune.source.shell.line_ends import as_written
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
+from ms_tune.text import Message, Text, lookup, msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import NoReturn
+
+    from ms_tune.diagnostics import Diagnostic, KeyPath, Location
+    from ms_tune.dialects.check_context import CheckContext, FixRule
+    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.megatron.inputs import MegatronInputs
+    from ms_tune.source.shell.read import Launches
+    from ms_tune.source.shell.values import Argument
+    from ms_tune.source.yaml import SourceFile
+
+FULL_SCRIPT = 20  # arguments: a training script has a hundred; of an excerpt of one nothing is missed
+_MOST_ARGUMENTS = 400  # a training script has a hundred
+_LONGEST = 200_000  # characters
+Source = TypeVar("Source", bound="LaunchSource")
+
+
+class LaunchSource(CodeSource):
+    """One command of a script.
+
+    Args:
+        command: What its program is given.
+        launches: All that the script starts; its own file is ``script``: places in others are shown where the command stands.
+        number: Which of its launches the command is.
+        original: The script as it is, where its lines end as in Windows.
+        supposed: The variables that are supposed to be set nowhere (:func:`without_unset`); nothing for the command as it stands.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one a field
+        self,
+        path: Path,
+        text: str,
+        data: dict[Any, Any],
+        root: Node,
+        command: ProgramArguments,
+        launches: Launches,
+        *,
+        number: int = 0,
+        original: str = "",
+        supposed: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(path, text, data, (), root)
+        self.command, self.script, self.launches = command, launches.file, launches
+        self.number, self.original, self.supposed = number, original, supposed
+        # What came of changes that were asked for: several findings may ask for the same.
+        self.fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = {}
+
+    def span_of(self, word: Argument) -> Location:
+        """Where a word stands in the script; the command if it stands in another file."""
+        place = word.place if word.place.file is self.script else self.command.launch.place
+        if place.file is not self.script:
+            return self.script.span(0, 0)
+        empty = place.start == place.end and 0 < place.start < len(self.script.text)
+        return self.script.span(place.start - empty, place.end + empty)  # of an empty word its quotation marks
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """The arguments that are written, each by its name and its destination."""
+        given = self.command.given
+        return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
+
+    def argument(self, name: str) -> tuple[object, KeyPath | None]:
+        """What an argument, by its destination, is in the end, and where it is written; one that the release does not know is not given."""
+        given = self.command.last(name)
+        value = self.command.value(name) if given or name in names_by_dest(self.command.release) else None
+        return value, (given.name,) if given else None
+
+    def again(self, text: str) -> LaunchSource:
+        """Not done: a changed script is read as a whole."""
+        return self._refuse(text)
+
+    def fix(self, rule: FixRule, violation: Violation) -> Fix:
+        """An argument left out, given another value, or what it takes for the frameworks to go through."""
+        if rule.rewrite not in _REWRITES or self.supposed:
+            return self._refuse(rule)
+        if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
+            raise EditRefusedError(msg("edits.unclear"))  # the script is read anew for each
+        changes = _REWRITES[rule.rewrite](self, violation)
+        if changes not in self.fixed:
+            self.fixed[changes] = self._with(changes, safe=rule.safe)
+        fix = self.fixed[changes]
+        if isinstance(fix, Message):
+            raise EditRefusedError(fix)
+        return fix
+
+    def _with(self, changes: tuple[ArgumentChange, ...], *, safe: bool) -> Fix | Message:
+        """The fix that makes some changes one after the other, or why there is none."""
+        script, words = self.launches, []
+        try:
+            for change in changes:
+                script = with_change(script, self.command.release, self.number, change)
+                words.append(f"- {change.name}" if change.values is None else change.words)
+        except EditRefusedError as refusal:
+            return refusal.message
+        if not changes or script.file.text == self.text:
+            return msg("edits.not-here")
+        title = msg("edits.script.title", words="; ".join(words))
+        text = as_written(self.original, script.file.text)
+        return Fix(safe, title, changes, (_difference(self.original or self.text, text),))
+
+    def proves(self, fixes: Sequence[Fix]) -> bool:
+        """Every fix was proved by itself when it was made; what several do together is not."""
+        return len(fixes) <= 1
+
+    def quoted(self) -> list[tuple[int, int]]:
+        """A comment of a script is one wherever it stands."""
+        return []
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise EditRefusedError(msg("edits.not-here"))
+
+
+def _difference(old: str, new: str) -> TextEdit:
+    """One edit that turns a text into another, as short as can be."""
+    least = min(len(old), len(new))
+    start = next((at for at in range(least) if old[at] != new[at]), least)
+    behind = next((at for at in range(least - start) if old[-1 - at] != new[-1 - at]), least - start)
+    return TextEdit(start, len(old) - behind, new[start : len(new) - behind])
+
+
+def _last_index(source: LaunchSource, name: object) -> int:
+    return max(at for at, one in enumerate(source.command.given) if one.name == name)
+
+
+def _leave_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    return (ArgumentChange(_last_index(source, name), name, None),)
+
+
+def _leave_earlier_out(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    first = next(at for at, one in enumerate(source.command.given) if one.name == name)
+    return (ArgumentChange(first, name, None),)
+
+
+def _lower_to_reached(source: LaunchSource, violation: Violation) -> tuple[ArgumentChange, ...]:
+    name = str(violation.path[0])
+    return (ArgumentChange(_last_index(source, name), name, (str(violation.params["reached"]),)),)
+
+
+def _apply_remedy(source: LaunchSource, _: Violation) -> tuple[ArgumentChange, ...]:
+    """What of the arguments about layers has to change, one after the other, each as the text stands then."""
+    try:
+        inputs = inputs_of(source.command)
+    except NotEvaluableError:
+        raise EditRefusedError(msg("edits.unclear")) from None
+    except ConfigError as error:  # it is known that the arguments are refused, but not what would be built without
+        raise EditRefusedError(error.message) from error
+    fields = remedy_changes(inputs, normalize_megatron) or {}
+    given = [one.name for one in source.command.given]
+    found = []
+    for field_, value in fields.items():
+        name = ARGUMENTS[field_]
+        out = value is None or value is False
+        if name in given:
+            at = len(given) - 1 - given[::-1].index(name)
+            found.append(ArgumentChange(at, name, None if out else (str(value),)))
+            given[at : at + 1] = [] if out else [name]
+        elif not out:
+            beside = next((one for one in ("--recompute-granularity", "--num-layers") if one in given), given[0])
+            at = given.index(beside)
+            found.append(ArgumentChange(at, name, (str(value),), new=True))
+            given.insert(at, name)
+    return tuple(found)
+
+
+_REWRITES: dict[str, Callable[[LaunchSource, Violation], tuple[ArgumentChange, ...]]] = {
+    "leave-out": _leave_out,
+    "leave-out-earlier": _leave_earlier_out,
+    "reached": _lower_to_reached,
+    "remedy": _apply_remedy,
+}
+
+
+def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
+    """The programs of MindSpeed-LLM that a script starts, each with its arguments.
+
+    One with words that come from outside, if at all, is there a second time without them.
+
+    Args:
+        path: The script.
+        text: Its text.
+        release: The release of MindSpeed-LLM whose parser reads the arguments.
+    """
+    text = text.removeprefix("\ufeff")
+    found = launches_in(path, text)
+    commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
+    return tuple(
+        arguments_of(path, found, number, read, LaunchSource, original=text, supposed=supposed)
+        for number, command in commands
+        if command is not None and not has_another_parser(text, command)
+        for read, supposed in ((command, ()), without_unset(command))
+        if read is not None
+    )
+
+
+def findings_of(
+    commands: Iterable[SourceFile], found_in: Callable[[SourceFile], Iterable[Diagnostic]]
+) -> Iterator[Diagnostic]:
+    """What is found in the commands of a script, and under which condition.
+
+    What only shows where nothing comes from outside says so, fixes nothing and is no error: who starts the script may know better.
+    """
+    known: set[tuple[str, int, str]] = set()
+    for one in commands:
+        supposed = one.supposed if isinstance(one, LaunchSource) else ()
+        for finding in found_in(one):
+            key = (finding.id, finding.location.start, str(finding.message))
+            if not supposed:
+                known.add(key)
+                yield finding
+            elif key not in known:
+                yield _unless_set(finding, supposed)
+
+
+def _unless_set(finding: Diagnostic, supposed: tuple[str, ...]) -> Diagnostic:
+    text, names = finding.message.text, ", ".join(name for name in supposed if name != "@")
+    said = lookup(
+        "lint.unless-given" if not names else "lint.unless-set-or-given" if "@" in supposed else "lint.unless-set"
+    )
+    text = Text(said.en.replace("{message}", text.en), said.zh.replace("{message}", text.zh))
+    message = Message("", {**finding.message.params, "supposed": names}, text)
+    severity = Severity.WARNING if finding.severity is Severity.ERROR else finding.severity
+    return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
+
+
+def arguments_of(
+    path: Path,
+    launches: Launches,
+    number: int,
+    command: ProgramArguments,
+    kind: type[Source],
+    **further: Any,  # noqa: ANN401 - fields of the kind
+) -> Source:
+    """The arguments of a command as the keys of a source of a kind."""
+    script = launches.file
+    lines = Document(script.text, path)
+    empty = Node(lines.span(0, 0))
+    source = LaunchSource(path, script.text, {}, empty, command, launches, number=number)
+    entries: dict[str | int, NodeEntry] = {}
+    data: dict[str, object] = {}
+    for one in command.given:
+        spans = [source.span_of(value) for value in one.values]
+        span = (
+            spans[0] if spans and one.takes != 0 else source.span_of(one.word)
+        )  # what is behind a switch is not its value
+        entries[one.name] = NodeEntry(source.span_of(one.word), Node(span), None)
+        data[one.name] = [value.text for value in one.values] or None
+    place = command.launch.place
+    start, end = (place.start, place.end) if place.file is script else (0, 0)
+    root = Node(lines.span(start, end), entries)
+    return kind(path, script.text, data, root, command, launches, number=number, **further)
+
+
+def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]:
+    """The command that is checked."""
+    if not isinstance(context.source, LaunchSource):
+        raise TypeError(context.source)
+    return context.source, context.source.command
+
+
+def read_plan(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
+    """The arguments about layers and the plan; None where it is not known, or the parser refuses the arguments already."""
+    return _plan_of(context.job)
+
+
+@per_job
+def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
+    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
+    if command.release not in SERVED or any(True for _ in refused(command)):
+        return None
+    for arguments_only in (False, True):
+        try:
+            inputs = inputs_of(command, arguments_only=arguments_only)
+        except NotEvaluableError:
+            return None
+        except ConfigError:
+            continue
+        plan = normalize_megatron(inputs)
+        if not arguments_only or any(problem.id == PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
+            return inputs, plan
+        return inputs, _keep_problems_of_arguments(command, plan)
+    return None
+
+
+# What is without effect whatever layers are made of.
+_BY_ARGUMENTS = ("number-alone", "method-alone", "modules-ignored")
+
+
+def _keep_problems_of_arguments(command: ProgramArguments, plan: LayerPlan) -> LayerPlan:
+    """What a plan tells where it is not known what its layers are made of."""
+    told = _BY_ARGUMENTS if command.surely_not("moe_fb_overlap") else ()
+    problems = tuple(problem for problem in plan.problems if problem.id in told)
+    return plan._replace(layers=(), problems=problems, failure=None)
+
+
+def spell_argument(dest: str) -> str:
+    """The name of an argument by its destination, as most have it."""
+    return f"--{dest.replace('_', '-')}"
+
+
+def violation_at(
+    command: ProgramArguments, names: Sequence[str], params: Mapping[str, object], message: str = "default"
+) -> Violation:
+    """A violation at the first of some arguments that is written, each by its name or its destination."""
+    found = (command.last(name) or command.last_named(name) for name in names)
+    given = next((one for one in found if one), None)
+    return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

@@ -1,0 +1,126 @@
+"""Arguments that are taken without a word and do nothing, or another thing than they say.
+
+What arguments make of layers is worked out as the frameworks do (:mod:`ms_tune.dialects.megatron.plan`), for the releases whose rules are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.commands import read_command, read_plan, violation_at
+from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.write import canonical
+from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.query import order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.megatron.arguments import GivenArgument, ProgramArguments
+    from ms_tune.source.shell.values import Argument
+
+# Where a trap is shown: the first of these arguments that is written.
+_TRAPS = {
+    "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),
+    "swap-instead": ("--recompute-granularity",),
+    "method-alone": ("--recompute-method",),
+    "modules-ignored": ("--recompute-modules",),
+    "by-rank-ignored": ("--enable-recompute-layers-per-pp-rank",),
+    "frequency-ignored": ("--moe-layer-freq",),
+    "looked-up": ("--noop-layers", "--first-k-dense-replace"),
+    "numbered": ("--recompute-norm", "--recompute-activation-function"),
+    "noop-missed": ("--noop-layers",),
+    "layers-built": ("--pipeline-num-transformer-layers", "--num-layer-list", "--num-layers"),
+}
+_NUMBERS = ("number", "activation_layers", "norm_layers")
+
+
+def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
+    """Something that the frameworks take although its author hardly meant it.
+
+    The option ``ids`` names which, and ``default`` which of them has the message of that name.
+    """
+    found = read_plan(context)
+    if found is None:
+        return
+    _, command = read_command(context)
+    for problem in found[1].problems:
+        if problem.id in context.names("ids"):
+            message = "default" if problem.id == context.options["default"] else problem.id
+            yield from _place_trap(command, problem, message)
+
+
+def _place_trap(command: ProgramArguments, problem: Diagnostic, message: str) -> Iterator[Violation]:
+    params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
+    names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
+    if command.open and not any(one.name in names for one in command.given):
+        return
+    yield violation_at(command, names, params, message)
+
+
+def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
+    """Numbers of layers that reach further than there are layers."""
+    found = read_plan(context)
+    if found is None or not found[1].layers:
+        return
+    _, command = read_command(context)
+    inputs = found[0]
+    changes = canonical(inputs)
+    for field in _NUMBERS:
+        reached = changes.get(field)
+        if reached:
+            yield violation_at(command, (ARGUMENTS[field],), {"number": getattr(inputs, field), "reached": reached})
+
+
+_NO = ("false", "0", "no", "off", "none")
+
+
+def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments that stand twice with different values: the last one wins."""
+    source, command = read_command(context)
+    before: dict[str, GivenArgument] = {}
+    for one in command.given:
+        first = before.get(one.name)
+        before[one.name] = one
+        if first is None or not one.values or not one.definitions:
+            continue
+        old, new = ([value.text for value in given.values] for given in (first, one))
+        if old != new and None not in (*old, *new):
+            params = {"old": " ".join(map(str, old)), "new": " ".join(map(str, new))}
+            span = source.span_of(first.values[0] if first.values else first.word)
+            related = ((source.span_of(one.values[0]), "again"),)
+            yield Violation((one.name,), "default", params, span=span, related_spans=related)
+
+
+def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
+    """Words such as ``False`` for a type that takes every word for true."""
+    source, command = read_command(context)
+    for one, value in _known_values(command):
+        if {definition.type for definition in one.definitions} == {"bool"} and (value.text or "").lower() in _NO:
+            yield Violation((one.name,), "default", {"text": value.text or ""}, span=source.span_of(value))
+
+
+def _known_values(command: ProgramArguments) -> Iterator[tuple[GivenArgument, Argument]]:
+    """Every value that is read, of arguments that the release knows."""
+    for one in command.given:
+        if not one.definitions or one.takes == 0:
+            continue
+        for value in one.values[: one.takes]:
+            if value.text is not None:
+                yield one, value
+
+
+def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
+    """Options that are set to one value in any case: each with the first release that does so, the first that does not, the value."""
+    _, command = read_command(context)
+    settings = context.options["settings"]
+    for dest, since, until, kept, message in settings if isinstance(settings, list) else []:
+        given = command.last(dest)
+        does_so = order(since) <= order(command.release) < order(until)
+        if given is None or not does_so or command.value(dest) is UNKNOWN:
+            continue
+        if str(command.value(dest)) != kept and (message != "lengths" or command.surely_not("no_pad_to_seq_lengths")):
+            yield violation_at(command, (dest,), {"kept": kept}, message)

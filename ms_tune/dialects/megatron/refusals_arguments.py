@@ -1,0 +1,235 @@
+"""What the parser of MindSpeed-LLM's programs refuses, and options that exclude or need each other.
+
+Megatron-LM core_r0.8.0 and core_v0.12.1: ``megatron/training/arguments.py``, ``megatron/core/datasets/blended_megatron_dataset_config.py``;
+MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. A program stops over each of them before anything is built.
+"""
+
+from __future__ import annotations
+
+import re
+from math import fsum
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.arguments import ParserFault, refused
+from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
+from ms_tune.dialects.megatron.read import IN_YAML, is_in_yaml
+from ms_tune.errors import closest
+from ms_tune.facts.megatron import names, pairs, releases_of
+from ms_tune.facts.models import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
+
+_SIMILAR = 0.8  # of two names: a letter or a word's ending differs
+_DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
+_DECAYS = ("start_weight_decay", "end_weight_decay")
+_SHARES = 3  # of training, validation and test
+
+
+def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments that the release's parser does not know."""
+    source, command = read_command(context)
+    for one in _refused_for(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
+        if one.fault is ParserFault.UNKNOWN and context.job.checkout and one.name in context.job.checkout.arguments:
+            continue
+        name = one.name
+        span, path = source.span_of(one.word), (name,)
+        if one.fault is not ParserFault.UNKNOWN:
+            params = {"release": command.release, "framework": ", ".join(one.allowed)}
+            yield Violation(path, one.fault.value, params, span=span)
+            continue
+        elsewhere = releases_of(name)
+        similar = closest(name, names(command.release), _SIMILAR)
+        if elsewhere:
+            params = {"release": command.release, "known": ", ".join(elsewhere)}
+            yield Violation(path, "other-release", params, span=span)
+        elif similar:
+            yield Violation(path, "similar", {"release": command.release, "similar": similar}, span=span)
+        else:
+            yield Violation(path, "default", {"release": command.release}, span=span)
+
+
+def find_miscounted_values(context: CheckContext) -> Iterator[Violation]:
+    """Arguments without the value that they need, and values behind switches."""
+    source, command = read_command(context)
+    for one in _refused_for(command, ParserFault.MISSING, ParserFault.EXTRA):
+        span = source.span_of(one.word)
+        if one.fault is ParserFault.MISSING:
+            yield Violation((one.name,), span=span)
+        else:
+            path = (one.name,) if one.name else ()
+            yield Violation(path, "extra" if path else "stray", {"word": one.word.text or ""}, span=span)
+
+
+def find_non_numbers(context: CheckContext) -> Iterator[Violation]:
+    """Values that are no number where one is needed."""
+    source, command = read_command(context)
+    for one in _refused_for(command, ParserFault.NUMBER):
+        message = "whole" if one.allowed == ("int",) else "default"
+        yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
+
+
+def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
+    """Values that are none of the choices."""
+    source, command = read_command(context)
+    for one in _refused_for(command, ParserFault.CHOICE):
+        if context.job.checkout and context.job.checkout.takes_value(one.name, one.word.text or ""):
+            continue
+        params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
+        yield Violation((one.name,), "default", params, span=source.span_of(one.word))
+
+
+def _refused_for(command: ProgramArguments, *faults: ParserFault) -> Iterator[RefusedArgument]:
+    return (one for one in refused(command) if one.fault in faults)
+
+
+def find_yaml_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments in a YAML file, which no program of MindSpeed-LLM takes."""
+    source, command = read_command(context)
+    given = command.last(IN_YAML)
+    if given is not None and is_in_yaml(command) and not any(True for _ in refused(command)):
+        yield Violation((given.name,), "default", {"release": command.release}, span=source.span_of(given.word))
+
+
+def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments without which no program starts (option ``required``: each with what may stand instead), and a tokenizer's name."""
+    source, command = read_command(context)
+    rows = context.options["required"]
+    if len(command.given) < FULL_SCRIPT or not all(map(command.surely_not, ("use_checkpoint_args", "yaml_cfg"))):
+        return
+    if any(True for _ in refused(command)):
+        return  # an argument that is misspelt may be the one
+    wanted = [list(map(str, row)) for row in rows] if isinstance(rows, list) else []
+    if command.value("tokenizer_type") == "PretrainedFromHF":
+        wanted.append(["tokenizer_name_or_path"])
+    place = command.launch.program or command.given[0].word
+    for row in wanted:
+        if all(map(command.surely_not, row)) and not any(map(command.last, row)):
+            yield Violation((), "default", {"name": spell_argument(row[0])}, span=source.span_of(place))
+
+
+def find_removed_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Arguments that the parser takes and ``validate_args`` stops over (option ``gone``: each with what is there instead)."""
+    _, command = read_command(context)
+    gone = context.options["gone"]
+    for dest, instead in gone.items() if isinstance(gone, dict) else ():
+        if command.last(dest):
+            yield violation_at(command, (dest,), {"instead": instead})
+
+
+def find_bad_split(context: CheckContext) -> Iterator[Violation]:
+    """Up to three shares, of which one is more than nothing; letters and other signs are passed over."""
+    _, command = read_command(context)
+    text = command.value("split")
+    if not isinstance(text, str) or not command.last("split"):
+        return
+    found = re.findall(r"[.0-9]+", text)
+    try:
+        shares = [float(one) for one in found]
+    except ValueError:
+        yield violation_at(command, ("split",), {"text": text})
+        return
+    if len(shares) > _SHARES or not fsum(shares):
+        yield violation_at(command, ("split",), {"text": text})
+
+
+def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
+    """Options that MindSpeed refuses together, or one without the other."""
+    source, command = read_command(context)
+    for pair in pairs(command.release):
+        if not _is_set(command, pair.option):
+            continue
+        one, other = command.last(pair.option), command.last(pair.other)
+        if one is None or (pair.excludes and not _is_set(command, pair.other)):
+            continue
+        if not pair.excludes and not command.surely_not(pair.other):
+            continue
+        name = other.name if other else f"--{pair.other.replace('_', '-')}"
+        related = ((source.span_of(other.word), "other"),) if other and pair.excludes else ()
+        message = "default" if pair.excludes else "needs"
+        yield Violation((one.name,), message, {"other": name}, span=source.span_of(one.word), related_spans=related)
+
+
+def _is_set(command: ProgramArguments, dest: str) -> bool:
+    """Whether an argument is written for sure, with a value that counts as one."""
+    return command.last(dest) is not None and command.value(dest) not in (UNKNOWN, None, False, 0, "")
+
+
+def find_refused_pairs(context: CheckContext) -> Iterator[Violation]:
+    """Options that exclude each other."""
+    source, command = read_command(context)
+    for one, other in _pairs(context):
+        first, second = (command.last(_dests(term)[0]) for term in (one, other))
+        if first is None or not _holds(command, one) or not _holds(command, other):
+            continue
+        related = ((source.span_of(second.word), "other"),) if second is not None else ()
+        yield Violation((first.name,), "default", {"other": _spell_term(other)}, related_spans=related)
+
+
+def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
+    """Options each of which needs another one."""
+    _, command = read_command(context)
+    for one, other in _pairs(context):
+        if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
+            yield violation_at(command, (_dests(one)[0],), {"other": _spell_term(other)})
+
+
+def _pairs(context: CheckContext) -> list[tuple[str, str]]:
+    """What the option ``pairs`` holds: terms as :func:`_holds` reads them."""
+    pairs = context.options["pairs"]
+    return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
+
+
+def _holds(command: ProgramArguments, term: str) -> bool:
+    """Whether a term holds for sure: ``dest`` is given, ``dest=value`` is the value in the end, ``a+b`` are both."""
+    for part in term.split("+"):
+        dest, equals, value = part.partition("=")
+        found = command.value(dest)
+        if (found != value) if equals else (not command.last(dest) or found in (UNKNOWN, None, False, 0)):
+            return False
+    return True
+
+
+def _fails(command: ProgramArguments, term: str) -> bool:
+    """Whether a term of one option does not hold, for sure."""
+    dest, equals, value = term.partition("=")
+    return command.value(dest) not in (UNKNOWN, value) if equals else command.surely_not(dest)
+
+
+def _dests(term: str) -> list[str]:
+    return [part.partition("=")[0] for part in term.split("+")]
+
+
+def _spell_term(term: str) -> str:
+    dest, _, value = term.partition("=")
+    return f"{spell_argument(dest)} {value}".strip()
+
+
+def find_several_sources(context: CheckContext) -> Iterator[Violation]:
+    """Data come from one place: made up, one set that is split, or a set each for training, validation and test."""
+    source, command = read_command(context)
+    given = [next((one for dest in kind if (one := command.last(dest)) is not None), None) for kind in _DATA]
+    found = [one for one in given if one is not None]
+    for other in found[1:]:
+        related = ((source.span_of(other.word), "other"),)
+        yield Violation((found[0].name,), "default", {"other": other.name}, related_spans=related)
+
+
+def find_decay_conflicts(context: CheckContext) -> Iterator[Violation]:
+    """A weight decay that changes has a start and an end; one that is constant has none."""
+    _, command = read_command(context)
+    style = command.value("weight_decay_incr_style")
+    if style == "constant":
+        for dest in _DECAYS:
+            if command.last(dest):
+                yield violation_at(command, (dest,), {}, "constant")
+    elif style in ("linear", "cosine"):
+        for dest in _DECAYS:
+            if command.surely_not(dest):
+                yield violation_at(
+                    command, ("weight_decay_incr_style",), {"other": spell_argument(dest), "style": style}
+                )

@@ -1,0 +1,172 @@
+"""MindSpeed-MM in front of checks: a program that a launch script starts, with the JSON files that it is given, and the settings of its YAML.
+
+Paths stand as they are seen from the folder that the script is started in, mostly the top of the repository: a file counts as
+there if it is in the script's folder or in one of those above. Nothing is run.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, wraps
+from math import prod
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.megatron.arguments import command_in
+from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of
+from ms_tune.errors import ConfigError
+from ms_tune.facts.mindspeed_mm import SECTIONS, ever, settings
+from ms_tune.source.shell.assignments import assignments
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.shell.read import MAX_BYTES, find_above, is_to_be_filled_in
+from ms_tune.source.yaml import load_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Location
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.megatron.arguments import GivenArgument
+    from ms_tune.facts.mindspeed_mm import MultimodalSetting
+    from ms_tune.source.shell.read import Launch
+    from ms_tune.source.shell.values import Argument
+    from ms_tune.source.yaml import SourceFile
+
+TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
+CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"
+MICRO, GLOBAL = "--micro-batch-size", "--global-batch-size"
+_FILES = ("--mm-model", "--mm-data", "--mm-tool", FSDP2)
+_TRAINER = "fsdp/train/trainer.py"
+_ARGUMENTS_OF = "26.1"  # of MindSpeed-LLM, whose Megatron has the options that take no value
+
+
+class MultimodalSource(LaunchSource):
+    """One command of a script that starts a program of MindSpeed-MM."""
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """The script's own variables that are plain texts, with the last of their values."""
+        return {one.one.name: one.text for one in assignments(self.script.text) if one.text is not None}
+
+    def given(self, name: str) -> GivenArgument | None:
+        """The last word about an option."""
+        return self.command.last_named(name)
+
+    def value_of(self, name: str) -> str | None:
+        """The value of an option; None if there is none, or only a run could tell."""
+        given = self.given(name)
+        return given.values[0].text if given is not None and given.values else None
+
+    def whole(self, name: str, default: int | None = None) -> int | None:
+        """The whole number that an option is given, or its default; None if only a run could tell."""
+        if self.given(name) is None:
+            return None if self.command.open else default
+        text = self.value_of(name)
+        return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
+
+    def has(self, name: str) -> bool:
+        """Whether a switch is written."""
+        return self.given(name) is not None
+
+    @property
+    def sizes(self) -> list[int]:
+        """TP, PP and CP; nothing if one of them is not known."""
+        found = [self.whole(name, 1) for name in (TENSOR, PIPELINE, CONTEXT)]
+        return [size for size in found if size] if all(found) else []
+
+    @property
+    def data_parallel(self) -> int | None:
+        """The data-parallel size; None if it is not known, or not whole."""
+        processes, sizes = self.command.launch.processes, self.sizes
+        return processes // prod(sizes) if processes and sizes and processes % prod(sizes) == 0 else None
+
+    def files(self) -> Iterator[tuple[str, Argument, Path | None]]:
+        """The files that the program is given, each with its option, and where it is (None for one that is nowhere).
+
+        What is to be filled in, and what only a run could tell, is left out.
+        """
+        named = [(one.name, one.values[0]) for one in self.command.given if one.name in _FILES and one.values]
+        program = self.command.launch.program
+        if program is not None and (program.text or "").endswith(_TRAINER):
+            named += [("config", one) for one in self.command.launch.arguments[:1]]
+        for name, word in named:
+            text = word.text
+            if text and text.endswith((".json", ".yaml", ".yml")) and not is_to_be_filled_in(text):
+                yield name, word, find_above(self.path, text)
+
+    def file(self, name: str) -> SourceFile | None:
+        """The content of a file that an option names; None if there is none that can be read."""
+        path = next((path for option, _, path in self.files() if option == name), None)
+        try:
+            return load_source(path) if path is not None and path.stat().st_size <= MAX_BYTES else None
+        except (ConfigError, OSError):
+            return None
+
+
+def multimodal_commands(path: Path, text: str) -> tuple[MultimodalSource, ...]:
+    """The programs of MindSpeed-MM that a script starts, each with its arguments."""
+    if "--mm-" not in text and _TRAINER not in text:
+        return ()
+    found = launches_in(path, text)
+    return tuple(
+        arguments_of(path, found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource)
+        for number, launch in enumerate(found.launches)
+        if _is_multimodal(launch)
+    )
+
+
+def _is_multimodal(launch: Launch) -> bool:
+    program = launch.program.text if launch.program is not None else None
+    if program is not None and program.endswith(_TRAINER):
+        return True
+    return any((word.text or "").startswith("--mm-") for word in launch.arguments)
+
+
+def of_scripts(
+    check: Callable[[MultimodalSource], Iterator[Violation]],
+) -> Callable[[CheckContext], Iterator[Violation]]:
+    """A check that is made for the commands of scripts, and for no other file of this dialect."""
+
+    @wraps(check)
+    def made(context: CheckContext) -> Iterator[Violation]:
+        if isinstance(context.source, MultimodalSource):
+            yield from check(context.source)
+
+    return made
+
+
+def violation_at(
+    source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Location | None = None
+) -> Violation:
+    """A violation at an option, or else at the program."""
+    given = source.given(option)
+    if span is None and given is not None:
+        span = source.span_of(given.values[0] if given.values else given.word)
+    if span is None and source.command.launch.program is not None:
+        span = source.span_of(source.command.launch.program)
+    return Violation((option,), params=params or {}, span=span)
+
+
+def written_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every key of the sections whose keys are declared, with its path; what stands below an unknown one is left out."""
+    for section in SECTIONS:
+        yield from _below((section,), context.source.data.get(section))
+
+
+def _below(path: tuple[str, ...], values: object) -> Iterator[tuple[tuple[str, ...], object]]:
+    for key, value in values.items() if isinstance(values, dict) else ():
+        here = (*path, str(key))
+        yield here, value
+        dotted = ".".join(here)
+        if any(one.startswith(f"{dotted}.") for one in ever()):
+            yield from _below(here, value)
+
+
+def declared_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object, MultimodalSetting]]:
+    """Every key that the release declares, with its path and what is declared."""
+    release = context.version
+    model = (((("model", str(key)), value)) for key, value in context.mapping("model").items())
+    for path, value in (*written_settings(context), *model):
+        setting = settings(release).get(".".join(path))
+        if setting is not None:
+            yield path, value, setting

@@ -1,0 +1,268 @@
+"""What MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, parts that it looks up by name, settings that ask for others.
+
+How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (``_get_num_layers``, 1058 to 1155); how recompute lists are read: the
+same file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``; what is
+registered: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
+``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
+from ms_tune.dialects.mindspeed_ms.plan import divide
+from ms_tune.dialects.plan_checks import passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.check_context import CheckContext
+
+_LISTS = ("recompute", "select_recompute", "select_comm_recompute")
+_MOST = 4096  # stages or chunks; a config must not make the linter fill the memory
+_TEXT = 2000  # characters of a list that is written as a text
+_TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
+_OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
+_SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
+_POSITIONS = ("learned_absolute", "rope")
+_SIZES = ("vocab_size", "num_layers", "num_attention_heads", "hidden_size", "ffn_hidden_size")
+
+
+def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
+    """A ``num_layer_list`` that the library refuses; with one pipeline stage it is not looked at."""
+    rows = _rows(context)
+    stages, chunks = _stages_and_chunks(context)
+    layers = context.integer("model_config.num_layers")
+    path = ("parallel_config", "num_layer_list")
+    if rows is None or stages <= 1 or passes(context):
+        return
+    expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
+    flat = [item for row in rows for item in row]
+    related = ((("model_config", "num_layers"), "layers"),)
+    if any(not isinstance(item, int) or isinstance(item, bool) for item in flat):
+        return
+    numbers = [item for item in flat if isinstance(item, int)]
+    if layers is not None and sum(numbers) != layers:
+        yield Violation(path, "sum", {"sum": sum(numbers), "layers": layers}, related=related)
+    elif any(number <= 0 for number in numbers):
+        yield Violation(path, "empty")
+    elif not _has_shape(context.get("parallel_config.num_layer_list"), stages, chunks):
+        yield Violation(path, "shape", {"expected": expected})
+
+
+def find_too_few_layers(context: CheckContext) -> Iterator[Violation]:
+    """Fewer layers than stages (times chunks)."""
+    stages, chunks = _stages_and_chunks(context)
+    layers = context.integer("model_config.num_layers")
+    if layers is not None and 0 < layers < stages * (chunks or 1):
+        yield Violation(("model_config", "num_layers"), params={"needed": stages * (chunks or 1)})
+
+
+def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
+    """A list of another shape than the stages (and chunks) have; an empty one means no layers."""
+    stages, chunks = _stages_and_chunks(context)
+    if passes(context):
+        return
+    if context.get("parallel_config.standalone_embedding_stage") is True:
+        stages -= 1
+    for key in _LISTS:
+        value = context.get(f"parallel_config.recompute_config.{key}")
+        if isinstance(value, list) and value and not _has_shape(value, stages, chunks):
+            expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
+            yield Violation(("parallel_config", "recompute_config", key), params={"expected": expected})
+
+
+def find_negative_recompute(context: CheckContext) -> Iterator[Violation]:
+    """A negative number of layers."""
+    for key in _LISTS:
+        value = context.get(f"parallel_config.recompute_config.{key}")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            below = [item] if not isinstance(item, list) else item
+            if any(isinstance(one, int) and one < 0 for one in below):
+                yield Violation(("parallel_config", "recompute_config", key, index))
+
+
+def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
+    """More layers to recompute than a cell holds: full plus selective, or full plus communication."""
+    counts = _cells(context)
+    full = _cell_values(context, "recompute")
+    for key in _LISTS[1:]:
+        other = _cell_values(context, key)
+        if counts is None or full is None or other is None:
+            continue
+        for (chunk, stage), layers in counts.items():
+            both = full.get((chunk, stage), 0), other.get((chunk, stage), 0)
+            # The check of the first list also stands for full recompute alone.
+            if sum(both) > layers and (both[1] or key == _LISTS[2]):
+                name = key if both[1] else "recompute"
+                yield Violation(
+                    ("parallel_config", "recompute_config", name),
+                    params={"full": both[0], "other": both[1], "layers": layers, "chunk": chunk, "stage": stage},
+                )
+                break
+
+
+def find_recompute_of_embedding(context: CheckContext) -> Iterator[Violation]:
+    """The first rank, which has no layers, takes the last number of each list (index -1 of rank 0)."""
+    stages, _ = _stages_and_chunks(context)
+    if context.get("parallel_config.standalone_embedding_stage") is not True or stages <= 1:
+        return
+    for key in _LISTS:
+        value = context.get(f"parallel_config.recompute_config.{key}")
+        if isinstance(value, list) and len(value) == stages - 1 and value[-1] and not isinstance(value[-1], list):
+            yield Violation(("parallel_config", "recompute_config", key, len(value) - 1))
+
+
+def _stages_and_chunks(context: CheckContext) -> tuple[int, int]:
+    """Stages and chunks; no chunks (0) unless there are more than one, as the training entry has it."""
+    stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1
+    chunks = context.integer("parallel_config.virtual_pipeline_model_parallel_size", 0) or 0
+    return min(max(stages, 1), _MOST), min(chunks, _MOST) if chunks > 1 else 0
+
+
+def _rows(context: CheckContext) -> list[list[object]] | None:
+    value = _layer_list(context)
+    if not isinstance(value, list) or not value:
+        return None
+    return value if all(isinstance(row, list) for row in value) else [value]
+
+
+def _layer_list(context: CheckContext) -> object:
+    """The list; the library reads a text with ``ast.literal_eval``, and so does this."""
+    value = context.get("parallel_config.num_layer_list")
+    if not isinstance(value, str) or len(value) > _TEXT:
+        return value
+    try:
+        read = ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return [list(row) if isinstance(row, tuple) else row for row in read] if isinstance(read, (list, tuple)) else None
+
+
+def _has_shape(value: object, stages: int, chunks: int) -> bool:
+    if isinstance(value, str):
+        return True  # its shape is told by what it is read as, which the other rules look at
+    if not isinstance(value, list):
+        return False
+    if not chunks:
+        return len(value) == stages and not any(isinstance(item, list) for item in value)
+    return len(value) == chunks and all(isinstance(row, list) and len(row) == stages for row in value)
+
+
+def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
+    """Layers of each (chunk, stage)."""
+    stages, chunks = _stages_and_chunks(context)
+    layers = context.integer("model_config.num_layers")
+    if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
+        return None
+    rows = _rows(context) if stages > 1 else None
+    if rows is not None:
+        ok = (
+            _has_shape(rows if chunks else rows[0], stages, chunks)
+            and sum(item for row in rows for item in row if isinstance(item, int)) == layers
+        )
+        if not ok:
+            return None
+        return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
+    parts = divide(layers, chunks) if chunks else [layers]
+    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
+
+
+def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
+    stages, chunks = _stages_and_chunks(context)
+    value = context.get(f"parallel_config.recompute_config.{key}")
+    if not value:
+        return {}
+    if not isinstance(value, list) or not _has_shape(value, stages, chunks):
+        return None
+    rows = value if chunks else [value]
+    return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
+
+
+def find_partial_loss_scale(context: CheckContext) -> Iterator[Violation]:
+    """A part of dynamic loss scaling without the parts that its validator asks for; the value alone is let through."""
+    names = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
+    given = [name for name in names if context.get(f"training_config.{name}") is not None]
+    if given and tuple(given) not in (names[:1], names[:2], names):
+        absent = ", ".join(name for name in names if name not in given)
+        yield Violation(("training_config", given[0]), params={"absent": absent}, at_key=True)
+
+
+def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
+    """Training in float16 without a scale: the dynamic one is made, of nothing."""
+    absent = [name for name in _TRIO if context.get(f"training_config.{name}") is None]
+    if context.get("training_config.loss_scale") is None and absent and trains_in_half(context):
+        yield Violation(("training_config", "fp16"), params={"absent": ", ".join(absent)})
+
+
+def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
+    """A text at one of the ``names`` that is none of those listed there, nor registered as of the kind in ``registers``."""
+    listed, registers = context.options["names"], context.options.get("registers")
+    for dotted, known in listed.items() if isinstance(listed, dict) else ():
+        value = context.get(str(dotted))
+        kind = registers.get(dotted) if isinstance(registers, dict) else None
+        if isinstance(value, str) and value not in known and not _is_registered(context, kind, value):
+            path = tuple(str(dotted).split("."))
+            yield Violation(path, params={"known": ", ".join(map(str, known))})
+
+
+def _is_registered(context: CheckContext, kind: str | None, name: str) -> bool:
+    """Whether the repository around the config registers a class of a kind by a name."""
+    return kind is not None and context.job.checkout is not None and name in context.job.checkout.classes.get(kind, {})
+
+
+def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
+    """An optimizer that is not registered: other names count where ZeRO goes without gradient buffers."""
+    zero = context.get("parallel_config.zero_level") and not context.get("training_config.wrap_with_ddp")
+    known = _SHARDED if zero else _OPTIMIZERS
+    value = context.get("optimizer_config.optimizer_type")
+    params = {"known": ", ".join(known)}
+    looked_up = f"{value or 'AdamWeightDecay'}ZeRO" if zero else value or "AdamWeightDecay"
+    if value not in known and _is_registered(context, "library_optimizer", str(looked_up)):
+        return
+    if isinstance(value, str) and value not in known:
+        related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
+        yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
+    elif value is None and context.mapping("optimizer_config") and _is_whole(context):
+        yield Violation(("optimizer_config", "optimizer_type"), "missing", params, at_key=True)
+
+
+def find_unknown_positions(context: CheckContext) -> Iterator[Violation]:
+    """No position embedding, because of a name that is compared with two others, or for want of one."""
+    value = context.get("model_config.position_embedding_type")
+    path = ("model_config", "position_embedding_type")
+    if isinstance(value, str) and value not in _POSITIONS:
+        yield Violation(path)
+    elif value is None and _is_whole(context):
+        yield Violation(path, "missing", at_key=True)
+
+
+def find_missing_training(context: CheckContext) -> Iterator[Violation]:
+    """A model without the section that its class is handed; only told where the whole model is described."""
+    whole = all(name in context.mapping("model_config") for name in _SIZES)
+    if whole and "parallel_config" in context.source.data and "training_config" not in context.source.data:
+        yield Violation(("training_config",))
+
+
+def find_missing_loss(context: CheckContext) -> Iterator[Violation]:
+    """No loss function, which the training reads without a default."""
+    if _is_whole(context) and context.get("training_config.loss_func_kwargs.loss_func_type") is None:
+        yield Violation(("training_config", "loss_func_kwargs"), at_key=True)
+
+
+def find_missing_decay_steps(context: CheckContext) -> Iterator[Violation]:
+    """WSD without the length of its last part: in iterations where the run is told in iterations, else in samples."""
+    iterations = context.integer("training_config.training_iters", 0) or 0
+    key = "lr_wsd_decay_iters" if iterations > 0 else "lr_wsd_decay_samples"
+    told = iterations > 0 or (context.integer("dataset_config.train_samples", 0) or 0) > 0
+    if told and context.get(f"optimizer_config.{key}") is None:
+        yield Violation(("optimizer_config", "lr_decay_style"), params={"absent": key})
+
+
+def _is_whole(context: CheckContext) -> bool:
+    """Whether a config is more than an excerpt: the sections that every training needs."""
+    sections = ("training_config", "dataset_config", "optimizer_config")
+    return all(context.mapping(name) for name in sections) and context.integer("model_config.num_layers") is not None

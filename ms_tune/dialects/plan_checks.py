@@ -1,0 +1,83 @@
+"""What the frameworks' own way from a config to its layers shows: whether they get through, and what they accept without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.layer_plan import PlanIssue
+from ms_tune.errors import MsTuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.diagnostics import Diagnostic, KeyPath
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.dialects.layer_plan import LayerPlan
+
+# Where the patterns stand that a problem calls by the name of what they are for.
+_PATTERNS: dict[str, KeyPath] = {
+    "select_module": ("recompute", "select_module"),
+    "exclude_op": ("recompute", "exclude_op"),
+    "comm_select_module": ("recompute_comm", "select_module"),
+    "op_swap": ("swap", "op_swap"),
+}
+
+
+def passes(context: CheckContext) -> bool:
+    """Whether the framework surely gets through to the layers; not if the config does not tell all that is needed."""
+    plan = known_plan(context)
+    return plan is not None and plan.failure is None
+
+
+def accepted(context: CheckContext) -> Iterator[Violation]:
+    """Something that the framework accepts although its author hardly meant it.
+
+    The option ``traps`` says which problems of :class:`LayerPlan` these are, and for each the key path to point at.
+    The problem's id is also the name of the message; ``default`` where the check has one message only.
+    """
+    plan, traps = known_plan(context), context.options["traps"]
+    if plan is None or plan.failure is not None or not isinstance(traps, dict):
+        return
+    for problem in plan.problems:
+        if problem.id in traps and (problem.severity is not Severity.INFO or problem.id != PlanIssue.CELL_UNMATCHED):
+            path = _place(context, problem, tuple(str(traps[problem.id]).split(".")))
+            message = "default" if len(traps) == 1 or problem.id == PlanIssue.NO_MATCH else problem.id
+            yield Violation(path, message, {name: str(value) for name, value in problem.message.params.items()})
+
+
+def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPath:
+    """Where the problem is: at its own pattern, or its own key, if it names one that is written."""
+    params = problem.message.params
+    key, name = str(params.get("key", "")), str(params.get("pattern", params.get("name", "")))
+    within = _PATTERNS.get(key, usual)
+    value = context.source.get(within)
+    if isinstance(value, dict) and name in value:
+        return (*within, name)
+    if isinstance(value, dict) and key in value:
+        return (*within, key)
+    for index, entry in enumerate(value if isinstance(value, list) else ()):
+        if name and isinstance(entry, dict) and entry.get("op_name") == name:
+            return (*within, index)
+    return within
+
+
+def known_plan(context: CheckContext) -> LayerPlan | None:
+    """The plan, or None if the config does not tell all of it."""
+    try:
+        return context.job.plan
+    except MsTuneError:
+        return None
+
+
+def refused_at_last(context: CheckContext) -> Iterator[Violation]:
+    """The framework raises while it loads the config or sets its layers, and no other check has an error to tell."""
+    plan = known_plan(context)
+    # Without a plan the config does not tell all that is needed, or needs something that is not served.
+    if plan is None or plan.failure is None or context.refused():
+        return
+    failure = plan.failure
+    error = f"{failure.exception}: {failure.text}" if failure.text else failure.exception
+    section = str(context.options["section"])
+    yield Violation((section,) if section in context.source.data else (), params={"error": error})

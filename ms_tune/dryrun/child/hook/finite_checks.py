@@ -1,0 +1,253 @@
+"""Answers to the questions whether all numbers are finite: what a healthy training would say.
+
+In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would leave the
+optimizer out. ``isfinite`` gives a tensor whose elements are all known, true, and so does everything that is computed of
+known tensors and plain numbers alone. Only what a tensor answers on the host is changed; the operators run as ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import operator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NAME = "_ms_tune_known"  # the attribute of a tensor that holds the one value of all its elements
+
+# Names of methods and primitives by what they do to a value: `same`, `not`, `changing` (in place), `binary` (by the rule),
+# `many` (of a list of tensors), `told` (whatever they are given). A primitive is what functions such as ops.isfinite and
+# mint.all call; methods of tensors go by other ways. Of a collective the result of true is true by any rule.
+_FACTS = json.loads((Path(__file__).parents[3] / "facts" / "data" / "followed.json").read_text(encoding="utf-8"))
+_METHODS, _PRIMITIVES = _FACTS["methods"], _FACTS["primitives"]
+_RULES: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
+    "both": lambda a, b: a and b,
+    "either": lambda a, b: a or b,
+    "one": lambda a, b: bool(a) != bool(b),
+    "from": lambda a, b: b - a,
+}
+
+
+def value_of(thing: Any) -> Any:  # noqa: ANN401 - a tensor, or anything
+    """The value of all elements of a tensor, or a plain number; None if it is not known."""
+    if isinstance(thing, bool | int | float):
+        return thing
+    return getattr(thing, "__dict__", {}).get(NAME)
+
+
+def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a module of a framework without types
+    """Follow what is known through the methods of tensors and through primitives."""
+    tensor = mindspore.Tensor
+    _follow_methods(tensor)
+    _follow_primitives(mindspore)
+    _answer(tensor, "_item", lambda value, read: type(read)(value))
+    _answer_unread(tensor, "_tolist")
+    _answer(tensor, "asnumpy", _full)
+    finite = mindspore.amp.all_finite
+
+    @functools.wraps(finite)
+    def all_finite(inputs: Any) -> Any:  # noqa: ANN401 - as the function takes it
+        return with_value(finite(inputs), value=True)
+
+    mindspore.amp.all_finite = all_finite
+    _follow_copies(tensor)  # the last: a class of classes that cannot be changed is left as it is
+
+
+def _follow_copies(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
+    """``Tensor(another, dtype=...)``, as ``ParallelTrainingReducer`` of MindSpeed-Core-MS r0.1.0 makes of what it was told."""
+    kind = type(tensor)
+    make = kind.__call__
+
+    def making(cls: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the class takes them
+        made = make(cls, *arguments, **named)
+        given = arguments[0] if arguments else named.get("input_data")
+        value = value_of(given) if isinstance(given, tensor) else None
+        return made if value is None else with_value(made, value)
+
+    kind.__call__ = making
+
+
+def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framework without types
+    for name in _METHODS["same"]:
+        _follow(tensor, name, lambda arguments, _: value_of(arguments[0]))
+    _follow(tensor, "sum", _summed)
+    _follow(tensor, "bool", lambda arguments, _: _truth(value_of(arguments[0])))
+    for name in _METHODS["not"]:
+        _follow(tensor, name, lambda arguments, _: _opposite(value_of(arguments[0])))
+    for rule, names in _METHODS["binary"].items():
+        for name in names:
+            _follow(tensor, name, functools.partial(_binary, _RULES[rule]))
+    for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
+        _follow(tensor, name, functools.partial(_told, value))
+    for name in _METHODS["changing"]:
+        _forget(tensor, name)
+
+
+def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
+    homes = [mindspore.ops.operations, mindspore.ops.operations.nn_ops, mindspore.ops.auto_generate]
+    homes += [mindspore.ops.auto_generate.pyboost_inner_prim, mindspore.ops.operations.comm_ops]
+
+    def classes(name: str) -> Iterable[Any]:
+        names = (name, f"_Pyboost{name}Prim")
+        found = [getattr(home, one) for home in homes for one in names if hasattr(home, one)]
+        return dict.fromkeys(one for one in found if isinstance(one, type))
+
+    rules: dict[str, Callable[[tuple[Any, ...], Any], Any]] = {
+        **dict.fromkeys(_PRIMITIVES["same"], lambda arguments, _: value_of(arguments[1]) if arguments[1:] else None),
+        **{
+            name: functools.partial(_binary_behind, _RULES[rule])
+            for rule, names in _PRIMITIVES["binary"].items()
+            for name in names
+        },
+        **{name: functools.partial(_told, value) for name, value in _PRIMITIVES["told"].items()},
+        **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _summed(arguments[1:], result)),
+        **dict.fromkeys(_PRIMITIVES["many"], _of_many),
+        "LogicalNot": lambda arguments, _: _opposite(value_of(arguments[1])) if arguments[1:] else None,
+    }
+    for name, rule in rules.items():
+        for found in classes(name):
+            # Many inherit it from the class of all primitives, of which the rule says nothing.
+            found.__call__ = _following(found.__call__, rule)
+
+
+def _home(owner: Any, name: str) -> Any:  # noqa: ANN401 - a class
+    """The class that a method is written in.
+
+    On another one of the line it would come before what a second class says: a parameter that is also a tensor of a kind of
+    its own (HyperParallel's ``DTensor``) is cloned as ``Parameter.clone`` does it.
+    """
+    return next((one for one in owner.__mro__ if name in vars(one)), owner)
+
+
+def _follow(owner: Any, name: str, rule: Callable[[tuple[Any, ...], Any], Any]) -> None:  # noqa: ANN401 - a class
+    """Have a method's result carry what the rule knows of it."""
+    owner = _home(owner, name)
+    method = getattr(owner, name, None)
+    if method is not None:
+        setattr(owner, name, _following(method, rule))
+
+
+def _following(method: Any, rule: Callable[[tuple[Any, ...], Any], Any]) -> Any:  # noqa: ANN401 - a function
+    @functools.wraps(method)
+    def following(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        result = method(*arguments, **named)
+        value = rule(arguments, result)
+        return result if value is None else with_value(result, value)
+
+    return following
+
+
+def with_value(result: Any, value: Any) -> Any:  # noqa: ANN401 - a tensor
+    """A tensor whose elements are known to have this value; None forgets it."""
+    made = result[0] if isinstance(result, tuple) and result else result  # a collective gives a handle as well
+    if hasattr(made, "__dict__"):
+        made.__dict__[NAME] = value
+    return result
+
+
+def _forget(owner: Any, name: str) -> None:  # noqa: ANN401 - a class
+    """What is changed in place is not known any more."""
+    owner = _home(owner, name)
+    method = getattr(owner, name, None)
+    if method is None:
+        return
+
+    @functools.wraps(method)
+    def forgetting(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        result = method(self, *arguments, **named)
+        self.__dict__.pop(NAME, None)
+        return result
+
+    setattr(owner, name, forgetting)
+
+
+def _told(value: Any, _arguments: object, _result: object) -> Any:  # noqa: ANN401 - a number
+    return value
+
+
+def _truth(value: Any) -> bool | None:  # noqa: ANN401 - a number or None
+    return None if value is None else bool(value)
+
+
+def _opposite(value: Any) -> bool | None:  # noqa: ANN401 - as above
+    return None if value is None else not value
+
+
+def _summed(arguments: tuple[Any, ...], result: Any) -> Any:  # noqa: ANN401 - a tensor; a number or None
+    value = value_of(arguments[0])
+    if value is None or not hasattr(arguments[0], "shape"):
+        return None
+    before, after = math.prod(arguments[0].shape), math.prod(result.shape)  # MSAdapter makes a method of `size`
+    return value * (before // after) if after else None
+
+
+def _binary(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    if len(arguments) < 2:  # noqa: PLR2004 - the other operand was given by its name
+        return None
+    left, right = value_of(arguments[0]), value_of(arguments[1])
+    return None if left is None or right is None else compute(left, right)
+
+
+def _binary_behind(compute: Callable[[Any, Any], Any], arguments: tuple[Any, ...], result: object) -> Any:  # noqa: ANN401 - as above
+    """The operands of a primitive, which stand behind the primitive itself."""
+    return _binary(compute, arguments[1:], result)
+
+
+def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN401 - as above
+    primitive, parts = arguments[0], arguments[1]
+    values = [value_of(part) for part in parts] if isinstance(parts, list | tuple) else []
+    if not values or None in values:
+        return None
+    if type(primitive).__name__ == "AddN":
+        return sum(values)
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
+    """Have a tensor that is known answer with its value."""
+    method = getattr(tensor, name)
+
+    @functools.wraps(method)
+    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        read = method(self, *arguments, **named)
+        value = self.__dict__.get(NAME)
+        return read if value is None else answer(value, read)
+
+    setattr(tensor, name, answering)
+
+
+def _full(value: Any, read: Any) -> Any:  # noqa: ANN401 - a number; an array
+    # Not a copy of what was read: it may lie at an address of the device that simulation only made up.
+    array: Any = type(read)
+    full = array(read.shape, read.dtype)
+    full[...] = value
+    return full
+
+
+def _answer_unread(tensor: Any, name: str) -> None:  # noqa: ANN401 - a class
+    """Have a tensor that is known answer with nested lists of its value.
+
+    Its memory is not looked at: MindSpore makes the lists where the device is said to have the elements, and in simulation that may
+    be an address that nobody has (2.9: the program was killed there).
+    """
+    method = getattr(tensor, name)
+
+    @functools.wraps(method)
+    def answering(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        value = self.__dict__.get(NAME)
+        if value is None:
+            return method(self, *arguments, **named)
+        dtype = str(self.dtype).lower()
+        number = bool(value) if "bool" in dtype else float(value) if "float" in dtype else int(value)
+        return _nested(number, tuple(self.shape))
+
+    setattr(tensor, name, answering)
+
+
+def _nested(number: float, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - a number or lists of it
+    return number if not shape else [_nested(number, shape[1:]) for _ in range(shape[0])]

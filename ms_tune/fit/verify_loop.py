@@ -1,0 +1,386 @@
+"""Plans and their dryruns, one after the other, until one fits and the table has foretold it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.dryrun.plan import plan_job as planned
+from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.run import dryrun
+from ms_tune.enums import RecomputeMode
+from ms_tune.fit.job import full_first_lists
+from ms_tune.fit.measure import Probe
+from ms_tune.fit.result import NEAR, RelievedStage, VerifiedStage, VerifyRound
+from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.planning.costs import costs_of
+from ms_tune.planning.fit import fit as plan_for
+from ms_tune.planning.fit import with_plan
+from ms_tune.planning.search import add_recompute
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ms_tune.dryrun.request import DryrunRequest
+    from ms_tune.dryrun.result import DryrunResult
+    from ms_tune.dryrun.task import Observer
+    from ms_tune.fit.job import PlannedJob
+    from ms_tune.fit.result import ConfigFitRequest
+    from ms_tune.planning.fit import FitReport
+    from ms_tune.planning.search import SearchProgress
+    from ms_tune.planning.table import CostTable, PlanLists, Rows
+
+_MOST_ROUNDS = 3
+_WORTH, _WORTH_COMPILED = 0.001, 0.01  # of the step, that another round has to promise: a static graph's takes minutes
+
+
+class LoopOutcome(NamedTuple):
+    """What came of all rounds.
+
+    Args:
+        rounds: All of them.
+        chosen: The one whose plan is handed over.
+        lacking: Without one, what the table says of plans with all that the dryruns showed.
+        fragment_bytes: The least that they showed each stage to need beside its peak and the reserve, which is set aside there.
+    """
+
+    rounds: tuple[VerifyRound, ...]
+    chosen: VerifyRound | None
+    lacking: FitReport | None = None
+    fragment_bytes: tuple[int, ...] = ()
+
+
+class VerifyLoop:
+    """Plans and their dryruns.
+
+    A plan of which some stages fit and others do not is not given up: those that do not recompute more where they stand. What the
+    others hold stays, so their dryruns are proof of the next plan, too, and what fragments do there is known.
+    """
+
+    def __init__(
+        self,
+        job: PlannedJob,
+        request: ConfigFitRequest,
+        observer: Observer,
+        on_progress: Callable[[SearchProgress], None],
+        reserve: int,
+    ) -> None:
+        self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
+        self._reserve = reserve
+        self._done: list[VerifyRound] = []
+
+    def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
+        """All rounds, and what came of them."""
+        best: VerifyRound | None = None
+        relief: VerifyRound | None = None
+        for number in range(_MOST_ROUNDS):
+            one = relief
+            if one is None:
+                report, fragments = self._next_plan(table, fragments, less=best is None)
+                one = VerifyRound(report, ())
+                if report.planned is None:
+                    if not self._done:
+                        self._done.append(one)
+                    break
+                if self._is_settled(report) or (best is not None and not self._is_worth_trying(report, best)):
+                    break
+                one = replace(one, peak_bytes=_peaks_without(report, fragments))
+                if not self._request.verify or report.stopped:
+                    self._done.append(one)
+                    return LoopOutcome(tuple(self._done), best if report.stopped else one)
+            self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
+            one = self._verify_round(one)
+            self._done.append(one)
+            good = self._is_good_round(one)
+            if good and (best is None or _is_faster(one, best)):
+                best = one
+            fresh = [stage for stage in one.verified if stage.stage not in one.kept]
+            table = correct_table(table, fresh, one.stands_for)
+            seen = _observed_fragments(one, fragments, self._reserve)
+            margin = round((number + 1) * NEAR * table.limit_bytes)
+            relief = None if best is not None else self._relieve_round(one, table, seen, margin)
+            # What is lost between blocks moves with the plan by hundreds of megabytes: half the way is ventured, no more,
+            # and after each plan that did not fit something is added.
+            more = 0 if good else margin
+            fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
+        if best is not None or not self._done[0].verified:
+            return LoopOutcome(tuple(self._done), best)
+        least = self._least_fragments()
+        return LoopOutcome(tuple(self._done), None, self._plan_with(table, least), least)
+
+    def _least_fragments(self) -> tuple[int, ...]:
+        """The least that each stage was seen to need beside its peak and the reserve, in any dryrun; 0 of one that was not run."""
+        more: dict[int, int] = {}
+        for seen in (stage for one in self._done for stage in one.verified):
+            size = seen.needed_bytes - self._reserve - seen.peak_bytes
+            more[seen.stage] = min(size, more.get(seen.stage, size))
+        return tuple(more.get(stage, 0) for stage in range(self._job.stages))
+
+    def _verify_round(self, one: VerifyRound) -> VerifyRound:
+        """The round with the dryruns of its stages: those that plans before had, and a run of the others."""
+        planned = one.report.planned
+        assert planned is not None  # noqa: S101 - the callers have looked
+        wanted = find_worst_stages(self._job, planned.plan)
+        kept = {stage: found for stage in wanted if (found := self._find_proof(planned.plan, stage)) is not None}
+        left = tuple(stage for stage in wanted if stage not in kept)
+        if kept and left:
+            self._observer.say(msg("fitting.kept", stages=_join_numbers(tuple(kept)), left=_join_numbers(left)))
+        fresh = (
+            compare_predicted(simulate_plan(self._job, planned.plan, left, self._observer), one.peak_bytes)
+            if left
+            else ()
+        )
+        verified = sorted((*kept.values(), *fresh), key=lambda stage: stage.stage)
+        stands_for = _representative_stages([stage.stage for stage in verified], self._job.stages)
+        return replace(one, verified=tuple(verified), stands_for=stands_for, kept=tuple(kept))
+
+    def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
+        """What a stage of a plan held in the dryrun of a plan before, where it is the same stage; None where it is not."""
+        for one in reversed(self._done):
+            if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
+                for found in one.verified:
+                    if found.stage == stage:
+                        return found
+        return None
+
+    def _relieve_round(
+        self, one: VerifyRound, table: CostTable, fragments: tuple[int, ...], margin: int
+    ) -> VerifyRound | None:
+        """The plan of a round whose stages that did not fit recompute more; None where none did fit, or that does not suffice.
+
+        Args:
+            one: The round.
+            table: The table, with what the round has taught it.
+            fragments: What each stage needs beside its peak.
+            margin: What these stages are to leave of the limit, for other fragments.
+        """
+        planned = one.report.planned
+        lacking = [stage for stage in one.verified if not self._is_good(stage)]
+        if planned is None or len(lacking) == len(one.verified):
+            return None
+        whole = _with_fragments(table, fragments)
+        # A stage that the lacking one stands for does not fit either, as far as is known.
+        numbers = {stage.stage for stage in lacking}
+        stages = [at for at, other in enumerate(one.stands_for) if other in numbers]
+        cells = add_recompute(whole, planned.cells, stages, margin)
+        if cells is None:
+            return None
+        report = with_plan(one.report, whole, cells)
+        if self._is_settled(report):
+            return None
+        told = tuple(
+            RelievedStage(
+                stage.stage,
+                stage.verdict,
+                planned.cells[stage.stage :: whole.stages],
+                tuple(cells[stage.stage :: whole.stages]),
+            )
+            for stage in lacking
+        )
+        return VerifyRound(report, _peaks_without(report, fragments), relieved=told)
+
+    def _next_plan(
+        self, table: CostTable, fragments: tuple[int, ...], *, less: bool
+    ) -> tuple[FitReport, tuple[int, ...]]:
+        """A plan that dryruns have not settled yet, where there is one, and what was set aside for its fragments.
+
+        What other runs lost is no proof that a plan would. Where nothing new fits beside it, half of it is set aside, then a
+        quarter, then nothing.
+
+        Args:
+            table: The table.
+            fragments: What other runs lost, by stage.
+            less: Whether a plan is wanted that may have no room for them.
+        """
+        report = self._plan_with(table, fragments)
+        for part in (2, 4, 0) if less and any(fragments) else ():
+            if report.stopped or (report.planned is not None and not self._is_settled(report)):
+                break
+            fewer = tuple(size // part if part else 0 for size in fragments)
+            report, held = self._plan_with(table, fewer), fewer
+            if part == 0 or (report.planned is not None and not self._is_settled(report)):
+                return report, held
+        return report, fragments
+
+    def _is_settled(self, report: FitReport) -> bool:
+        """Whether another dryrun would tell nothing: the plan's is there already, or that of a stage of it which does not fit."""
+        planned = report.planned
+        if planned is None:
+            return False
+        if any(one.report.planned is not None and one.report.planned.plan == planned.plan for one in self._done):
+            return True
+        proofs = (self._find_proof(planned.plan, stage) for stage in range(self._job.stages))
+        return any(not self._is_good(found) for found in proofs if found is not None)
+
+    def _plan_with(self, table: CostTable, fragments: Sequence[int]) -> FitReport:
+        asked = self._request
+        whole = _with_fragments(table, fragments)
+        return plan_for(whole, effort=asked.effort, seed=asked.seed, clock=asked.clock, on_progress=self._on_progress)
+
+    def _is_worth_trying(self, report: FitReport, best: VerifyRound) -> bool:
+        """Whether a plan is faster by so much of the step that another dryrun is worth it."""
+        one, other = report.planned, best.report.planned
+        worth = _WORTH_COMPILED if self._job.compiled else _WORTH
+        return one is not None and other is not None and one.time < other.time * (1 - worth)
+
+    def _is_good_round(self, one: VerifyRound) -> bool:
+        return bool(one.verified) and all(map(self._is_good, one.verified))
+
+    def _is_good(self, stage: VerifiedStage) -> bool:
+        return stage.verdict.is_good(allow_tight=self._request.allow_tight)
+
+
+def _is_faster(one: VerifyRound, other: VerifyRound) -> bool:
+    mine, theirs = one.report.planned, other.report.planned
+    return mine is not None and theirs is not None and mine.time < theirs.time
+
+
+def _representative_stages(there: Sequence[int], stages: int) -> tuple[int, ...]:
+    """For every stage the simulated one that holds at least as much: itself, or the nearest before it."""
+    return tuple(max((one for one in there if one <= stage), default=there[0]) for stage in range(stages))
+
+
+def _join_numbers(stages: Sequence[int]) -> str:
+    return ", ".join(map(str, stages))
+
+
+def _peaks_without(report: FitReport, fragments: Sequence[int]) -> tuple[int, ...]:
+    """The peaks of a report's plan without what was set aside for fragments."""
+    peaks = report.planned.peak_bytes if report.planned is not None else ()
+    return tuple(peak - more for peak, more in zip(peaks, fragments, strict=True))
+
+
+def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
+    own = table.stage_bytes or (0,) * table.stages
+    held = tuple(size + more for size, more in zip(own, fragments, strict=True))
+    least = min(0, *held)  # what is taken off a stage is given back to all
+    update = table.update
+    if update is not None:
+        stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
+        update = replace(update, stage_bytes=stages)
+    return replace(
+        table,
+        constant_bytes=table.constant_bytes + least,
+        stage_bytes=tuple(size - least for size in held),
+        update=update,
+    )
+
+
+def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -> tuple[int, ...]:
+    """What each stage needs beside its peak and the reserve, as a round had it.
+
+    Args:
+        one: The round.
+        before: What was set aside before, which stays for stages that were not simulated.
+        reserve: The reserve by the job's split; a run may create other communicators.
+    """
+    seen = {stage.stage: stage.needed_bytes - reserve - stage.peak_bytes for stage in one.verified}
+    return tuple(
+        seen[stage] if other == stage else size
+        for stage, (other, size) in enumerate(zip(one.stands_for, before, strict=True))
+    )
+
+
+def lists_of_plan(job: PlannedJob, plan: PlanLists) -> SappLists:
+    """A plan's lists as they are merged into the job's config: what it neither has nor is to have stays unsaid."""
+    nothing = plan.recompute
+    counts = tuple(map(tuple, job.now.placement or ()))
+    base = job.layers // (job.stages * job.chunks)
+    placed = tuple(tuple(base + more for more in row) for row in plan.offset)
+    # With swap on the framework reads lists of recompute as layers' numbers: all are said where it is or was.
+    swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
+    selects = swaps or any(layer.select_patterns for layer in job.now.layers)
+    communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
+    return SappLists(
+        _row_lists(plan.offset) if placed != counts or any(map(any, plan.offset)) else None,
+        _row_lists(plan.recompute),
+        _row_lists(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
+        _row_lists(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
+        swap=_row_lists(plan.swap or tuple((0,) * job.stages for _ in range(job.chunks))) if swaps else None,
+    )
+
+
+def _row_lists(rows: Rows) -> list[list[int]]:
+    return [list(row) for row in rows]
+
+
+def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
+    """The stages of a plan that no other one outdoes.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config.
+    """
+    loaded = job.with_lists(lists_of_plan(job, plan))
+    return tuple(stage.run.stage for stage in planned(_whole_request(job, StageChoice.WORST), loaded).stages)
+
+
+def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
+    """The dryrun of some stages of a plan, with all their layers and micro-batches.
+
+    Raises:
+        MsTuneError: The plan cannot be written into the config, or a process failed.
+    """
+    return dryrun(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
+
+
+def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
+    return replace(job.request, layers=None, fewest_layers=False, stages=stages)
+
+
+def is_same_stage(one: PlanLists, other: PlanLists, stage: int) -> bool:
+    """Whether a stage has the same layers in two plans, which do the same: then its dryruns show the same."""
+    return one.offset == other.offset and _plan_column(one, stage) == _plan_column(other, stage)
+
+
+def _plan_column(plan: PlanLists, stage: int) -> tuple[tuple[int, ...], ...]:
+    rows = (plan.recompute, plan.select_recompute, plan.select_comm_recompute, plan.swap)
+    return tuple(tuple(row[stage] for row in every) for every in rows)
+
+
+def compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[VerifiedStage, ...]:
+    """The simulated stages beside what was foretold.
+
+    Args:
+        result: The dryrun.
+        predicted: The peak of every stage by the table.
+    """
+    found = []
+    for stage in result.stages:
+        need = stage.verdict.need
+        peak = stage.judged_bytes
+        footprint = need.footprint_bytes if need is not None else peak
+        found.append(VerifiedStage(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
+    return tuple(found)
+
+
+def correct_table(table: CostTable, verified: Sequence[VerifiedStage], stages: Sequence[int]) -> CostTable:
+    """The table with what a dryrun showed.
+
+    Args:
+        table: The table.
+        verified: The stages that it simulated.
+        stages: For each stage the one that stands for it.
+    """
+    more = {one.stage: one.peak_bytes - one.predicted_bytes for one in verified}
+    own = table.stage_bytes or (0,) * table.stages
+    return replace(table, stage_bytes=tuple(own[stage] + more.get(stages[stage], 0) for stage in range(table.stages)))
+
+
+def check_probe(job: PlannedJob) -> Probe:
+    """The run: of the last but one stage, which small runs tell least about, or of the first where there is none between."""
+    stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
+    full = [[count - count // 2 for count in row] for row in job.placement]
+    loaded = job.for_small_runs(full_first_lists(job.placement, full))
+    return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
+
+
+def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
+    """The peak of the check run's stage by the table, in bytes."""
+    costs = costs_of(table)
+    cells = [
+        {RecomputeMode.FULL: count - count // 2, RecomputeMode.NONE: count // 2}
+        for row in job.placement
+        for count in row
+    ]
+    return int(costs.peak_bytes(costs.state_of(cells)[None])[0, stage])

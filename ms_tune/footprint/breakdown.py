@@ -1,0 +1,225 @@
+"""The memory at a tick, taken apart: by content, parameter, operator, line of the script, layer of the model; and what it should need.
+
+Adam keeps two numbers for every parameter (``mint.optim.AdamW``, ``nn.Adam``, MindFormers' ``AdamW``), and one set of
+gradients has as many as there are parameters. Number formats come from ``tracker_graph.ir``; without it all are taken for
+one. A rank that holds less state than that shares the rest with others (``enable_parallel_optimizer``, ZeRO); one that
+holds more has float32 copies of its weights, or another optimizer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.attribution import layer_at, location_at, operator_at, parameter_of, without_layer
+from ms_tune.footprint.category import CONTENTS, category_code
+from ms_tune.units import whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import TypeVar
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.tracker_graph import TensorType
+
+    Key = TypeVar("Key", bound=Hashable)
+
+_MOMENTS = 2  # of Adam
+_CLOSE = 0.03  # padding, and the scalars that are no share of anything
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGroup:
+    """Blocks that are alike in some way."""
+
+    key: str  # what they share
+    bytes: int  # the sum of their sizes
+    count: int  # how many they are
+    contents: Mapping[MemoryCategory, int]  # bytes by content, without zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Blocks of one content that one operator at one place allocated, the layer's number left out."""
+
+    operator: str
+    location: str
+    content: MemoryCategory
+    bytes: int
+    count: int
+    tensor: str  # number format and shape, if all have the same and it is known
+    rows: tuple[int, ...]  # their rows, by size
+
+
+@dataclass(frozen=True, slots=True)
+class PeakBreakdown:
+    """The memory at a tick."""
+
+    tick: int
+    rows: NDArray[np.int64]  # the rows alive, in the order of the file; their sizes add up to the curve
+    contents: Mapping[MemoryCategory, int]  # bytes by content: all nine, in their order; they add up, too
+    holders: tuple[Holder, ...]  # by operator and place, the largest first
+    parameters: tuple[BlockGroup, ...]  # by parameter, its gradients and optimizer state with it; without layer numbers
+    operators: tuple[BlockGroup, ...]  # by operator
+    lines: tuple[BlockGroup, ...]  # by line of the script; in graph mode by scope path without layer numbers
+    layers: tuple[BlockGroup, ...]  # by layer of the model
+
+
+def break_down_memory(
+    table: Table, contents: Contents, curve: Curve, tick: int, tensor_of: Callable[[int], str] | None = None
+) -> PeakBreakdown:
+    """The memory at a tick, taken apart."""
+    alive = table.live_at(tick)
+    rows = curve.rows[alive[curve.rows]]
+    codes = contents.codes[rows]
+    totals = {content: int(table.size[rows[codes == category_code(content)]].sum()) for content in CONTENTS}
+
+    def grouped(key_of: Callable[[int], str]) -> tuple[BlockGroup, ...]:
+        return _group_blocks(table, contents, rows, key_of)
+
+    named = rows[[row in contents.names for row in rows.tolist()]] if len(rows) else rows
+    return PeakBreakdown(
+        tick=tick,
+        rows=rows,
+        contents=totals,
+        holders=_find_holders(table, contents, rows, tensor_of),
+        parameters=_group_blocks(table, contents, named, lambda row: without_layer(parameter_of(contents.names[row]))),
+        operators=grouped(lambda row: operator_at(table, row)),
+        lines=grouped(lambda row: location_at(table, row)),
+        layers=grouped(lambda row: layer_at(table, row, contents.names.get(row))),
+    )
+
+
+def _group_blocks(
+    table: Table, contents: Contents, rows: NDArray[np.int64], key_of: Callable[[int], str]
+) -> tuple[BlockGroup, ...]:
+    found: dict[str, tuple[int, int, dict[MemoryCategory, int]]] = {}
+    sizes, codes = table.size[rows].tolist(), contents.codes[rows].tolist()
+    for row, size, place in zip(rows.tolist(), sizes, codes, strict=True):
+        key = key_of(row)
+        total, count, parts = found.get(key, (0, 0, {}))
+        parts[CONTENTS[place]] = parts.get(CONTENTS[place], 0) + size
+        found[key] = (total + size, count + 1, parts)
+    groups = [BlockGroup(key, *values) for key, values in found.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, natural_order(group.key))))
+
+
+def _find_holders(
+    table: Table, contents: Contents, rows: NDArray[np.int64], tensor_of: Callable[[int], str] | None
+) -> tuple[Holder, ...]:
+    found: dict[tuple[str, str, MemoryCategory], list[int]] = {}
+    for row in rows.tolist():
+        key = (operator_at(table, row), location_at(table, row), CONTENTS[contents.codes[row]])
+        found.setdefault(key, []).append(row)
+    holders = []
+    for key, members in found.items():
+        members.sort(key=lambda row: (-int(table.size[row]), row))
+        tensors = {tensor_of(row) for row in members} if tensor_of else set()
+        tensor = tensors.pop() if len(tensors) == 1 else ""
+        holders.append(Holder(*key, int(table.size[members].sum()), len(members), tensor, tuple(members)))
+    return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.operator, holder.location, holder.content)))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerActivations:
+    """What one layer keeps for the backward pass at the peak."""
+
+    layer: str  # the layer; empty for what belongs to none
+    bytes: int  # all of it: the saving if the layer's activations were swapped to the host
+    count: int  # blocks
+
+
+def activations_by_layer(table: Table, contents: Contents, parts: PeakBreakdown) -> tuple[LayerActivations, ...]:
+    """The activations at a tick by layer, in the order of the layers; they add up to all activations."""
+    rows = parts.rows[contents.codes[parts.rows] == category_code(MemoryCategory.ACTIVATIONS)]
+    groups = _group_blocks(table, contents, rows, lambda row: layer_at(table, row, contents.names.get(row)))
+    found = [LayerActivations(group.key, group.bytes, group.count) for group in groups]
+    return tuple(sorted(found, key=lambda layer: natural_order(layer.layer)))
+
+
+def natural_order(layer: str) -> tuple[str, int]:
+    """Sorts ``layers.10`` behind ``layers.9``."""
+    name, _, digits = layer.rpartition(".")
+    number = whole_number(digits)
+    return (layer, -1) if number is None else (name, number)
+
+
+def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerActivations, ...], ...]:
+    """Layers in their order; those that follow each other and hold as much are together."""
+    runs: list[list[LayerActivations]] = []
+    for layer in layers:
+        last = runs[-1][-1] if runs else None
+        (name, number), (before, previous) = natural_order(layer.layer), natural_order(last.layer) if last else ("", -1)
+        follows = number > 0 and (name, number) == (before, previous + 1)
+        if last and follows and (layer.bytes, layer.count) == (last.bytes, last.count):
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return tuple(map(tuple, runs))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Bytes of one content at the peak, and by theory."""
+
+    content: MemoryCategory  # gradients or optimizer state
+    measured: int  # bytes at the peak
+    expected: int  # one set of gradients, or Adam's two moments, of all weights on the rank
+    shards: int | None  # over how many ranks it seems to be shared; None if it does not
+    typed: bool = True  # whether the number formats are known; else all are taken for one
+
+
+@dataclass(frozen=True, slots=True)
+class Theory:
+    """What the weights make one expect."""
+
+    weights: int  # bytes of weights at the peak
+    parameters: int  # how many blocks hold them
+    states: tuple[Expected, ...]  # gradients and optimizer state; empty where there are no weights
+    gradients_ratio: float | None  # gradients divided by weights: 1 where one set in the weights' own format is held
+    # Optimizer state divided by weights: 2 for Adam in the weights' own format, 4 with weights of two bytes and state
+    # of four, 6 with float32 copies of them; less where the state is shared.
+    optimizer_ratio: float | None
+
+
+def theory_of(
+    table: Table, contents: Contents, parts: PeakBreakdown, tensor_of: Callable[[int], TensorType | None]
+) -> Theory:
+    """The theory of what is held at the peak."""
+    weights = parts.contents[MemoryCategory.WEIGHTS]
+    rows = _rows_with(table, contents, parts, MemoryCategory.WEIGHTS)
+    if not weights:
+        return Theory(0, 0, (), None, None)
+    item = _element_bytes([tensor_of(row) for row in rows])
+    states = []
+    for content, sets in ((MemoryCategory.GRADIENTS, 1), (MemoryCategory.OPTIMIZER_STATE, _MOMENTS)):
+        own = _element_bytes([tensor_of(row) for row in _rows_with(table, contents, parts, content)])
+        expected = round(sets * weights * (own / item if own and item else 1))
+        measured = parts.contents[content]
+        states.append(Expected(content, measured, expected, _shard_count(expected, measured), typed=bool(own and item)))
+    gradients, state = (each.measured / weights for each in states)
+    return Theory(weights, len(rows), tuple(states), gradients, state)
+
+
+def _rows_with(table: Table, contents: Contents, parts: PeakBreakdown, content: MemoryCategory) -> list[int]:
+    wanted = category_code(content)
+    return [row for row in parts.rows.tolist() if contents.codes[row] == wanted and table.size[row] > 0]
+
+
+def _element_bytes(tensors: Sequence[TensorType | None]) -> float | None:
+    known = [tensor for tensor in tensors if tensor is not None and tensor.bytes]
+    elements = sum(tensor.element_count for tensor in known)
+    return sum(tensor.bytes or 0 for tensor in known) / elements if elements else None
+
+
+def _shard_count(expected: int, measured: int) -> int | None:
+    if not measured:
+        return None
+    ratio = expected / measured
+    return round(ratio) if ratio > 2 - _CLOSE and abs(ratio - round(ratio)) < _CLOSE * ratio else None

@@ -1,0 +1,200 @@
+"""The verdict about a trace: the one that ``dryrun`` gave where the trace is of its run, by the same judge everywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import UsageError
+from ms_tune.facts.devices import pool_of
+from ms_tune.footprint.attribution import operator_at
+from ms_tune.readers.communicators import WORLD
+from ms_tune.readers.runtime_log import SIMULATED_MIB
+from ms_tune.text import msg
+from ms_tune.units import MIB, gib
+from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
+from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
+from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.footprint.request import JudgedRequest
+    from ms_tune.readers.communicators import CommunicationOrder
+    from ms_tune.readers.folder import RankFiles
+    from ms_tune.readers.runtime_log import MemoryStatistics, RuntimeLog
+    from ms_tune.readers.table import Table
+    from ms_tune.readers.tracker_graph import SizeOverflow
+    from ms_tune.text import Message
+
+_LEVELS = 6  # how far above a trace the folder of its run may lie
+_MOST_KEPT = 4 * MIB  # of the file that a run keeps
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTerms:
+    """What one rank is judged by."""
+
+    limit: Limit  # what it may take
+    # What told it: `user` (a size), `device` (named by the user), `run` (kept by dryrun), `log`, or `assumed` if
+    # nothing did.
+    limit_by: str
+    outside: UntracedNeeds  # what no trace shows
+    record: RankRecord | None  # what its run kept
+    doubt: Message | None  # why there can be no verdict
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the verdict is about a stage of which the trace holds some layers only."""
+        return self.record is not None and self.record.run_layers is not None
+
+
+def record_beside(trace: Path) -> tuple[RunRecord, list[str]]:
+    """What the run that a trace belongs to keeps, and the folders of the trace below the run's own, the deepest first.
+
+    Nothing where ``dryrun`` did not make it.
+    """
+    at = trace.absolute().parent
+    for _ in range(_LEVELS):
+        file = at / FILE
+        try:
+            if file.is_file() and file.stat().st_size <= _MOST_KEPT:
+                run = from_json(json.loads(file.read_bytes()))
+                below = trace.absolute().parent.relative_to(at).parts
+                return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)]
+        except (OSError, ValueError):
+            pass
+        at = at.parent
+    return RunRecord(), []
+
+
+def is_simulated(statistics: MemoryStatistics) -> bool:
+    """Whether a log is of a simulation, whose device has 64 GiB to the byte; real ones show less."""
+    return statistics.device_mib == SIMULATED_MIB
+
+
+def as_asked(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
+    """The statistics of a simulation with the ``max_device_memory`` of its program, of which it may have taken no notice."""
+    if asked_bytes is None or not is_simulated(statistics):
+        return statistics
+    return replace(statistics, used_mib=asked_bytes // MIB)
+
+
+def cap_in(statistics: MemoryStatistics) -> int | None:
+    """The ``max_device_memory`` that a simulated run was given, in bytes; None if it was given none."""
+    default = pool_of(statistics.device_mib * MIB) // MIB
+    return None if statistics.used_mib == default else statistics.used_mib * MIB
+
+
+def communicators_in(
+    order: CommunicationOrder | None, log: RuntimeLog | None, rank: int | None
+) -> dict[str, int] | None:
+    """The communicators that a rank creates, its world's included, with how many ranks each has; None where no file tells.
+
+    HCCL makes one for each name, whether or not something runs through it: the group that a pipeline stage sends by has
+    another one than the group of the same ranks that it receives by. A group of one rank has nobody to exchange with.
+
+    Args:
+        order: What is run through them; all that tells where the log does not have MindSpore's warnings.
+        log: What tells which are made.
+        rank: The rank; None for whichever writes to the log.
+    """
+    used = {one.group: len(one.ranks) for one in order.collectives if len(one.ranks) > 1} if order is not None else {}
+    processes = log.processes if log is not None else ()
+    made = [one.ranks_by_group for one in processes if one.rank == rank] or [one.ranks_by_group for one in processes]
+    if not made:
+        return None if order is None else {WORLD: used.get(WORLD, 0), **used} if used else {}
+    most = max(made, key=len)
+    return {**most, **used}
+
+
+def verdict_terms(
+    files: RankFiles, log: RuntimeLog | None, order: CommunicationOrder | None, asked: JudgedRequest, most: int | None
+) -> VerdictTerms:
+    """What a trace is judged by: the command line first, then what its run kept, then its log.
+
+    Args:
+        files: The rank's.
+        log: MindSpore's log.
+        order: The collective operations.
+        asked: What the user says.
+        most: What the user says that the pool may take, whatever the device.
+
+    Raises:
+        UsageError: There are no facts about the chip that the user names.
+    """
+    run, names = record_beside(files.blocks)
+    record, doubt = run.rank_of(names), run.doubt_about(names)
+    statistics = log.statistics if log is not None else None
+    real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
+    found = replace(run.outside, simulated=not real).with_groups(communicators_in(order, log, files.rank))
+    outside = record.outside if record else found
+    if asked.reserve_bytes is not None:
+        outside = replace(outside, reserve_bytes=asked.reserve_bytes)
+    used = as_asked(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
+    named = asked.names_device
+    device = device_of(asked.chip, asked.device_bytes) if named else device_of(run.chip, run.card_bytes)
+    cap, by, limit_by = None, Cap.SCRIPT, "device" if named else "assumed"
+    if most is not None:
+        cap, by, limit_by = most, Cap.USER, "user"
+    elif record is not None:
+        cap, by, limit_by = record.cap_bytes, record.cap, "device" if named else "run"
+    elif used is not None and is_simulated(used):
+        cap = cap_in(used)
+        limit_by = "log" if cap is not None else limit_by
+    elif used is not None and not named:
+        size = used.device_mib * MIB
+        device = Device(size, size, msg("verdict.limit.log"))
+        cap, by, limit_by = used.used_mib * MIB, Cap.LOG, "log"
+    try:
+        limit = limit_of(device, cap, by)
+    except UsageError as error:
+        limit, doubt = limit_of(device), doubt or error.message
+    return VerdictTerms(limit, limit_by, outside, record, doubt)
+
+
+def doubts_of(
+    table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
+) -> Iterator[Message]:
+    """Why a trace cannot be judged.
+
+    Args:
+        table: Its blocks.
+        curve: Memory over time.
+        log: MindSpore's log.
+        overflow: A tensor whose block is too small for it.
+        card_bytes: Memory of the device.
+    """
+    if overflow is not None:
+        yield msg("verdict.none.uncountable", operator=overflow.operator or "?", tensor=overflow.tensor)
+    if not curve.peak_bytes:
+        yield msg("verdict.none.empty")
+    if (log is not None and log.cut_off) or table.truncated:
+        yield msg("verdict.none.cut")
+    statistics = log.statistics if log is not None else None
+    if statistics is not None and statistics.peak_mib != curve.peak_bytes // MIB:
+        yield msg("verdict.none.log", trace=f"{curve.peak_bytes // MIB:,}", log=f"{statistics.peak_mib:,}")
+    if table.dropped_count:
+        yield msg("verdict.none.dropped", rows=table.dropped_count)
+    if len(table) and int(table.size.max()) > card_bytes:
+        row = int(table.size.argmax())
+        size = gib(int(table.size[row]))
+        yield msg("verdict.none.block", operator=operator_at(table, row) or "?", size=size, card=gib(card_bytes))
+
+
+def judge_trace(
+    terms: VerdictTerms, table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None
+) -> Verdict:
+    """The verdict about a trace, or about the whole stage that its run was a part of."""
+    doubts = [] if terms.doubt is None else [terms.doubt]
+    doubts += doubts_of(table, curve, log, overflow, terms.limit.device.card_bytes)
+    need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
+    record = terms.record
+    if record is not None and record.run_layers is not None:
+        if record.stage_need is None:
+            doubts.append(msg("verdict.none.whole", layers=record.run_layers, full=record.stage_layers))
+        need = record.stage_need or need
+    return judge(need, terms.limit, terms.outside, doubts)

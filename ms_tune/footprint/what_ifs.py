@@ -1,0 +1,385 @@
+"""The peak that a change of the training would leave, as MindSpore carries it out: recompute, swap, fewer micro-batches in flight.
+
+One form serves them all: the blocks of the trace live otherwise (:class:`ChangedLives`), and are summed up anew.
+
+A layer is told by the scopes of a static graph, and by what is repeated, the same stacks, in a dynamic one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.category import category_code, operator_of
+from ms_tune.footprint.curve import highest_moment
+from ms_tune.footprint.phases import EAGER, Phase, phase_code
+from ms_tune.footprint.scoped_layers import KINDS, are_one_graph, layers_of
+from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers.table import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ms_tune.footprint.category import Contents
+    from ms_tune.footprint.curve import Curve
+    from ms_tune.footprint.scoped_layers import ScopedLayer
+    from ms_tune.readers.table import Table
+
+_LEAST_BLOCKS = 3  # of a layer: what is repeated with less is no layer
+_RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10
+_PERIODS = 8  # lengths of a layer that are tried
+_NEARLY = 0.5
+_GONE = 2  # operators after the first one that reads what is swapped: it is copied out beside them
+_LEAST_IN_FLIGHT = 3  # a pipeline does not start with a single micro-batch (MindSpore 2.9)
+
+
+class ChangedLives:
+    """When each block of a trace would live, and the peak that this would leave.
+
+    Attributes:
+        start, end: The ticks of each block, as in the trace to begin with.
+    """
+
+    def __init__(self, table: Table, curve: Curve) -> None:
+        self._table, self._curve = table, curve
+        self.start, self.end = table.start.copy(), table.end.copy()
+        nothing = np.zeros(0, np.int64)
+        self._freed, self._allocated = (
+            [(nothing, nothing)],
+            [(nothing, nothing)],
+        )  # ticks and bytes beside the blocks' own
+
+    def end_sooner(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
+        """Give blocks back at a tick, if they are there until then."""
+        self.end[rows] = np.minimum(tick, self.end[rows])
+
+    def end_later(self, rows: NDArray[np.int64], tick: int) -> None:
+        """Keep blocks until a tick at least."""
+        self.end[rows] = np.maximum(tick, self.end[rows])
+
+    def start_later(self, rows: NDArray[np.int64], tick: int) -> None:
+        """Allocate blocks at a tick, not before it; those that are gone by then as ever."""
+        late = self._table.end[rows] > tick
+        self.start[rows] = np.where(late, np.maximum(self.start[rows], tick), self.start[rows])
+
+    def bring_back(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
+        """Have blocks once more, from a tick until the trace frees them."""
+        again, size = np.maximum(tick, self.end[rows]), self._table.size[rows]
+        self._freed.append((np.maximum(self._table.end[rows], again), size))
+        self._allocated.append((again, size))
+
+    def need_for_a_moment(self, tick: int, size: int) -> None:
+        """Have so many bytes in use at a tick, beside the blocks."""
+        self._allocated += [(np.array([tick]), np.array([size])), (np.array([tick]), np.array([-size]))]
+
+    def bytes_at(self, tick: int) -> int:
+        """What blocks hold at a tick."""
+        rows = self._curve.rows
+        return int(self._table.size[rows[(self.start[rows] <= tick) & (tick < self.end[rows])]].sum())
+
+    def peak_moment(self) -> tuple[int, int]:
+        """The peak that is left, wherever it is then, and its tick; without what ends before it starts."""
+        rows = self._curve.rows[self.start[self._curve.rows] < self.end[self._curve.rows]]
+        freed, size = rows[self.end[rows] != NEVER_FREED], self._table.size
+        frees = [(self.end[freed], size[freed]), *self._freed]
+        allocations = [(self.start[rows], size[rows]), *self._allocated]
+        tick = np.concatenate([tick for tick, _ in (*frees, *allocations)])
+        change = np.concatenate([*(-bytes_ for _, bytes_ in frees), *(bytes_ for _, bytes_ in allocations)])
+        return highest_moment(tick, change)
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeSaving:
+    """What is left if every layer is recomputed.
+
+    Attributes:
+        saving: Bytes that recompute takes away at the moment of today's peak.
+        peak: The peak that recompute would leave, wherever it is then.
+        reordered: Whether what recompute leaves is at its highest in the backward pass of a static graph's layer, whose order
+            MindSpore then chooses anew.
+        one_graph: Whether ``lazy_inline`` made one graph of the layers.
+    """
+
+    saving: int
+    peak: int
+    reordered: bool
+    one_graph: bool
+
+
+def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> RecomputeSaving:
+    """What recompute of all layers would save, as far as a trace tells; nothing where nothing tells the layers.
+
+    It takes the activations of the layers out of memory until the backward pass of their layer, keeps what each layer begins
+    with, and has in use for a moment what its forward pass needs beyond what it leaves. The order of the backward pass is
+    that of the trace; MindSpore may choose another one for what is recomputed.
+    """
+    counted = curve.counted_rows(table)
+    activations = counted & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
+    eager = table.task.rows_in([EAGER])
+    lives, reads, used = ChangedLives(table, curve), _TensorRead(table, counted), _last_use(table)
+    dynamic = np.flatnonzero(
+        activations & eager & ~_is_recomputed(table) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
+    )
+    dynamic = dynamic[np.argsort(table.start[dynamic], kind="stable")]
+    for run in _by_repetition(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
+        backward = _backward_begin(table.end[run], int(table.start[run[-1]]))
+        if backward is not None:
+            lives.start_later(run[:-1], backward)
+    passes = []  # ticks of the backward passes of a static graph's layers
+    layers = layers_of(table, contents)
+    for layer in layers:
+        made = layer.rows[activations[layer.rows]]
+        backward = _backward_begin(used[made], layer.end)
+        if backward is not None:
+            read = reads.read_by(layer)
+            passing = layer.rows[table.end[layer.rows] < backward]
+            lives.start_later(made, backward)
+            lives.end_later(read, backward)
+            lives.need_for_a_moment(backward, _more_at_most(table, made, np.concatenate([read, passing])))
+            passes.append((backward, int(used[made].max()) + 1))
+    peak, tick = lives.peak_moment()
+    reordered = any(begin <= tick < end for begin, end in passes)
+    saving = curve.peak_bytes - lives.bytes_at(curve.peak_tick)
+    return RecomputeSaving(saving, min(curve.peak_bytes, peak), reordered, are_one_graph(table, layers))
+
+
+def _last_use(table: Table) -> NDArray[np.int64]:
+    return np.where(table.last_user == NONE, table.end - 1, table.last_user)
+
+
+class _TensorRead:
+    """What layers begin with."""
+
+    def __init__(self, table: Table, counted: NDArray[np.bool_]) -> None:
+        self._table = table
+        kernels = np.flatnonzero(counted & table.kind.rows_in(KINDS) & (table.last_user != NONE))
+        self._rows = kernels[np.argsort(table.last_user[kernels], kind="stable")]
+        self._last = table.last_user[self._rows]
+
+    def read_by(self, layer: ScopedLayer) -> NDArray[np.int64]:
+        """What this layer begins with, and nobody needs after it."""
+        first, last = np.searchsorted(self._last, [layer.begin, layer.end + 1])
+        rows = self._rows[first:last]
+        return np.asarray(rows[self._table.start[rows] < layer.begin], np.int64)
+
+
+def _backward_begin(ticks: NDArray[np.int64], after: int) -> int | None:
+    """Right before the first of the ticks that are after the forward pass of a layer: its backward pass begins there."""
+    later = ticks[(ticks > after) & (ticks < NEVER_FREED - 1)]
+    return int(later.min()) - 1 if len(later) else None
+
+
+def _more_at_most(table: Table, made: NDArray[np.int64], passing: NDArray[np.int64]) -> int:
+    """What a layer's forward pass has in use at most beyond the blocks that it leaves, up to the last of them."""
+    start = np.concatenate([table.start[made], table.start[passing]])
+    size = np.concatenate([table.size[made], table.size[passing]])
+    tick = np.concatenate([table.end[passing], start])
+    order = np.argsort(tick, kind="stable")
+    used = np.cumsum(np.concatenate([-table.size[passing], size])[order])
+    most = int(used[tick[order] <= table.start[made].max()].max())
+    return max(most - int(table.size[made].sum()), 0)
+
+
+def _is_recomputed(table: Table) -> NDArray[np.bool_]:
+    """By row of a dynamic graph: whether it is of what is recomputed in this run already, in its first pass or in its second."""
+    return table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
+
+
+def _by_repetition(table: Table, rows: NDArray[np.int64], maker: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The runs of equal makers and sizes, side by side, that cover most rows: one a layer."""
+    if len(rows) < 2 * _LEAST_BLOCKS:
+        return
+    pairs = np.stack([maker, table.size[rows]])
+    _, key = np.unique(pairs, axis=1, return_inverse=True)
+    key = key.reshape(-1)
+    found = [list(_repeated_stretches(key, period)) for period in _likely_periods(key)]
+    covered = [sum(stretch[-1] - stretch[0] for stretch in each) for each in found]
+    # What repeats as a whole is a micro-batch, too: the shortest of those that cover nearly as much is the layer.
+    most = max(covered, default=0)
+    best = next((each for each, total in zip(found, covered, strict=True) if total > _NEARLY * most), [])
+    for stretch in best:
+        runs = list(pairwise(_shortest_periods(key, stretch)))
+        # A layer's activations are there when the next layer begins; what repeats where all layers are recomputed is a micro-batch.
+        first, second = (rows[begin:end] for begin, end in runs[:2])
+        if 2 * table.size[first[table.end[first] > table.start[second[0]]]].sum() > table.size[first].sum():
+            for begin, end in runs:
+                yield rows[begin:end]
+
+
+def _shortest_periods(key: NDArray[np.int64], stretch: list[int]) -> list[int]:
+    """A stretch in its shortest periods: layers of two blocks repeat by four, too."""
+    begin, end = stretch[0], stretch[-1]
+    whole = stretch[1] - begin
+    for period in range(2, whole // 2 + 1):
+        if whole % period == 0 and np.array_equal(key[begin + period : end], key[begin : end - period]):
+            return list(range(begin, end + 1, period))
+    return stretch
+
+
+def _likely_periods(key: NDArray[np.int64]) -> list[int]:
+    """The distances at which equal keys follow each other most often, the shortest first."""
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    distance = np.diff(order)[same]
+    lengths, counts = np.unique(distance[distance >= _LEAST_BLOCKS], return_counts=True)
+    return sorted(lengths[np.argsort(-counts, kind="stable")[:_PERIODS]].tolist())
+
+
+def _repeated_stretches(key: NDArray[np.int64], period: int) -> Iterator[list[int]]:
+    """Stretches of whole periods, two at least: the place where each begins, and the one behind the last."""
+    equal = np.concatenate([[False], key[period:] == key[:-period], [False]])
+    changes = np.flatnonzero(equal[1:] != equal[:-1])
+    for begin, end in changes.reshape(-1, 2).tolist():
+        if end - begin >= period:
+            count = (end - begin) // period + 1
+            yield [begin + at * period for at in range(count + 1)]
+
+
+def peak_if_cells_recomputed(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
+    """The peak, wherever it is then, if the cells of a pattern of scopes are recomputed in a static graph. O(blocks log blocks).
+
+    As simulated runs of MindFormers 1.9's Qwen3 on MindSpore 2.9 show it, operators of a marked cell are computed once more
+    for their gradients: of the cell only what another cell reads is kept, and what the cell reads is kept for as long. The
+    second run is right before the first of its gradients.
+    """
+    marked = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
+    activations = curve.counted_rows(table) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
+    lives, used = ChangedLives(table, curve), _last_use(table)
+    for layer in layers_of(table, contents):
+        cell = layer.rows[marked[layer.rows]]
+        ticks, first = table.start[cell], table.first_user[cell]
+        read_outside = ~np.isin(first, ticks) & (first <= layer.end)
+        dropped = cell[activations[cell] & (used[cell] > layer.end) & ~read_outside]
+        if not len(dropped):
+            continue
+        begin = int(used[dropped].min()) - 1
+        # A trace tells the first reader and the last, not the last of the forward pass: at most until the cell is through.
+        lives.end_sooner(dropped, int(ticks.max()) + 1)
+        lives.bring_back(dropped, begin)
+        others = np.setdiff1d(layer.rows, cell)
+        read = others[np.isin(table.first_user[others], ticks) | np.isin(used[others], ticks)]
+        lives.end_later(read, begin + 1)
+    return lives.peak_moment()[0]
+
+
+def peak_if_swapped(table: Table, contents: Contents, curve: Curve, cells: str) -> int:
+    """The peak, wherever it is then, if all layers of a static graph are swapped. O(blocks log blocks).
+
+    MindSpore 2.9 (``frontend/parallel/pass/offload_activation.cc``, and runs beside it) moves the output of an operator that
+    a cell to be swapped holds as its own primitive, if the backward pass reads that output itself: it is gone once the
+    forward pass has read it, and is copied back an operator ahead of the first that reads it again (``backward_prefetch:
+    1``). Of an operator of several outputs only what its own gradient reads is moved. All of this happens in cells with
+    ``lazy_inline`` only: the pattern of scopes names those whose operators are all their own primitives.
+    """
+    moved = np.flatnonzero(_swapped_blocks(table, contents, cells) & curve.counted_rows(table))
+    operators, lives = _operator_ticks(table), ChangedLives(table, curve)
+    first, last = table.first_user[moved], table.last_user[moved]
+    first = np.where(_is_backward(table, contents, first), table.start[moved], first)
+    left = np.searchsorted(operators, first, side="right") - 1 + _GONE
+    lives.end_sooner(moved, operators.take(left, mode="clip"))
+    back = np.searchsorted(operators, last, side="right") - 2
+    lives.bring_back(moved, operators.take(back, mode="clip"))
+    return lives.peak_moment()[0]
+
+
+def _swapped_blocks(table: Table, contents: Contents, cells: str) -> NDArray[np.bool_]:
+    paths = table.node.values
+    inside = table.node.rows_matching(lambda path: re.search(cells, path) is not None)
+    moved = inside & table.kind.rows_in(KINDS) & (contents.codes == category_code(MemoryCategory.ACTIVATIONS))
+    moved &= contents.phases.rows_of(Phase.FORWARD) & (table.first_user != NONE) & (table.last_user != NONE)
+    rows = np.flatnonzero(moved)
+    last = table.last_user[rows]
+    pairs = zip(table.node.codes[_last_row_begun(table, last)].tolist(), table.node.codes[rows].tolist(), strict=True)
+    own = [operator_of(paths[reader]) == f"{operator_of(paths[node])}Grad" for reader, node in pairs]
+    moved[rows] = _is_backward(table, contents, last) & (np.array(own, np.bool_) | ~_several_outputs(table)[rows])
+    return np.asarray(moved, np.bool_)
+
+
+def _last_row_begun(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last row that began at each tick, or before it."""
+    order = np.argsort(table.start, kind="stable")
+    return np.asarray(order[np.searchsorted(table.start[order], ticks, side="right") - 1], np.int64)
+
+
+def _is_backward(table: Table, contents: Contents, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.asarray(contents.phases.own_codes[_last_row_begun(table, ticks)] == phase_code(Phase.BACKWARD), np.bool_)
+
+
+def _several_outputs(table: Table) -> NDArray[np.bool_]:
+    """Which blocks are one of several outputs of an operator: these stand side by side."""
+    order = np.argsort(table.start, kind="stable")
+    same = table.node.codes[order][1:] == table.node.codes[order][:-1]
+    found = np.zeros(len(table), np.bool_)
+    found[order[1:][same]] = found[order[:-1][same]] = True
+    return found
+
+
+def _operator_ticks(table: Table) -> NDArray[np.int64]:
+    """The ticks at which the graphs' operators allocate, the first of each."""
+    rows = np.flatnonzero(table.kind.rows_in(KINDS))
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    nodes = table.node.codes[rows]
+    return np.asarray(table.start[rows][np.append(True, nodes[1:] != nodes[:-1])], np.int64)
+
+
+def peak_if_fewer_in_flight(table: Table, contents: Contents, curve: Curve) -> int:
+    """The peak, wherever it is then, with one micro-batch less in flight in a static graph with a pipeline. O(blocks log blocks).
+
+    A micro-batch is in flight from its forward pass to its backward pass on a stage. Each operator of the forward pass comes
+    once for every micro-batch: that of the newest one is carried out only when the backward pass of the oldest one is over.
+    Where there are not three in flight, as far as the trace tells, it is today's peak.
+    """
+    forward = curve.counted_rows(table) & table.kind.rows_in(KINDS) & (table.end != NEVER_FREED)
+    forward &= ~table.task.rows_in([EAGER]) & (contents.phases.sure_codes == phase_code(Phase.FORWARD))
+    kept = contents.codes == category_code(MemoryCategory.ACTIVATIONS)
+    runs = [(run, _most_alive(table, run)) for run in _by_operator(table, forward & kept)]
+    sizes = Counter[int]()
+    for run, together in runs:
+        sizes[together] += int(table.size[run].sum())
+    # What most bytes tell; an operator that comes twice in each micro-batch has twice as many blocks.
+    flying = sizes.most_common(1)[0][0] if runs else 1
+    each = [(run, together // flying) for run, together in runs if together % flying == 0]
+    batches = Counter(len(run) // times for run, times in each).most_common(1)[0][0] if each else 0
+    if flying < _LEAST_IN_FLIGHT or batches <= flying:
+        return curve.peak_bytes
+    told = [run.reshape(batches, -1) for run, times in each if len(run) == batches * times]
+    over = np.max([table.end[run].max(axis=1) for run in told], axis=0)  # of each micro-batch's backward pass
+    begun = np.min([table.end[run].min(axis=1) for run in told], axis=0) - 1
+    told += [run.reshape(batches, -1) for run in _by_operator(table, forward & ~kept) if len(run) % batches == 0]
+    lives = ChangedLives(table, curve)
+    for run in told:
+        # Each has the moment of the one after it; the last of a step runs before the backward pass of the oldest but one.
+        following = np.append(run[1:], run[-1:], axis=0)
+        newest, oldest = run[flying - 1 :], over[: -(flying - 1), None]
+        turn = table.start[following[flying - 1 :]]
+        turn = np.where(
+            (turn > table.start[newest]) & (turn < over[flying - 1 :, None]),
+            turn,
+            begun[1 : len(begun) - flying + 2, None],
+        )
+        lives.start[newest] = np.where(oldest > table.start[newest], turn, table.start[newest])
+    return lives.peak_moment()[0]
+
+
+def _by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """The blocks of each operator and size, by time: the operators of micro-batches differ by the numbers behind their names."""
+    rows = np.flatnonzero(taken)
+    names = {path: path.rpartition("-")[0] for path in table.node.values}
+    numbers = {name: at for at, name in enumerate(dict.fromkeys(names.values()))}
+    maker = np.array([numbers[names[path]] for path in table.node.values] or [0], np.int64)[table.node.codes[rows]]
+    order = np.lexsort((table.start[rows], table.size[rows], maker))
+    ordered = rows[order]
+    changes = (np.diff(maker[order]) != 0) | (np.diff(table.size[ordered]) != 0)
+    return np.split(ordered, np.flatnonzero(changes) + 1) if len(ordered) else []
+
+
+def _most_alive(table: Table, run: NDArray[np.int64]) -> int:
+    return highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0]

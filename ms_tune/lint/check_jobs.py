@@ -1,0 +1,130 @@
+"""Checks of jobs: a launch script, its arguments and the config that they name, together.
+
+What is not known without running the script is named (``not-evaluable``), and no rule is made about it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.enums import Dialect
+from ms_tune.job.detect import recognise
+from ms_tune.job.script_arguments import jobs_in
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.read import is_to_be_filled_in
+from ms_tune.source.yaml import is_same
+from ms_tune.source.yaml_nodes import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Location
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.job.script_arguments import TrainingJob
+    from ms_tune.source.shell.values import Argument, ScriptPlace
+    from ms_tune.source.yaml import SourceFile
+
+_SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
+_DYNAMIC = (
+    "data_parallel_replicate",
+    "data_parallel_shard",
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+)
+_LAZY = "ENABLE_LAZY_INLINE_NO_PIPELINE"
+
+
+def unevaluable(context: CheckContext) -> Iterator[Violation]:
+    """A config, or a number of processes, that only a run could tell."""
+    for job in _jobs(context):
+        if job.unknown:
+            yield Violation((), params={"name": job.unknown}, span=_span(context, job.place))
+
+
+def absent(context: CheckContext) -> Iterator[Violation]:
+    """A config that is nowhere in the script's folder or those above."""
+    for job in _jobs(context):
+        if job.path is None and not job.unknown and not is_to_be_filled_in(_named(job)):
+            yield Violation((), params={"file": _named(job)}, span=_word(context, job, job.config))
+
+
+def processes(context: CheckContext) -> Iterator[Violation]:
+    """Parallel sizes whose product is not the number of processes (``check_rules._check_parallel``, ``parallel_dims.py``)."""
+    for job, source, dialect in _read(context):
+        if job.processes is None:
+            continue
+        if dialect is Dialect.MINDFORMERS:
+            on = job.value(source, "use_parallel", default=False) is True
+            sizes = [job.value(source, f"parallel_config.{name}", 1) for name in _SIZES] if on else []
+        else:
+            sizes = [job.value(source, f"parallelism.{name}", 1) for name in _DYNAMIC]
+        whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0]
+        if sizes and len(whole) == len(sizes) and prod(whole) != job.processes:
+            params = {
+                "processes": job.processes,
+                "product": prod(whole),
+                "sizes": " x ".join(map(str, whole)),
+                "file": source.path.name,
+            }
+            yield Violation((), params=params, span=_span(context, job.place))
+
+
+def overridden(context: CheckContext) -> Iterator[Violation]:
+    """A value of the config that the command line takes the place of."""
+    for job, source, dialect in _read(context):
+        for path, (value, word) in job.overrides.items() if dialect is Dialect.MINDFORMERS else ():
+            written = source.get(path)
+            if written is not None and not isinstance(written, (dict, list)) and not is_same(written, value):
+                params = {"name": ".".join(path), "given": value, "written": written, "file": source.path.name}
+                yield Violation((), params=params, span=_word(context, job, word))
+
+
+def swap_without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
+    """Swap in one stage without the variable that keeps lazy inline on there (MindFormers 1.6, ``version_control.py``)."""
+    for job, source, dialect in _read(context):
+        on = dialect is Dialect.MINDFORMERS and job.value(source, "swap_config.swap") is True
+        stages = job.value(source, "parallel_config.pipeline_stage", 1)
+        if on and stages == 1 and job.variable(_LAZY) != "1" and _LAZY not in context.source.text:
+            yield Violation((), params={"variable": _LAZY, "file": source.path.name}, span=_span(context, job.place))
+
+
+def _jobs(context: CheckContext) -> tuple[TrainingJob, ...]:
+    if context.source.path.suffix not in SCRIPTS:
+        return ()
+    return jobs_in(context.source.path, context.source.text)
+
+
+def _read(context: CheckContext) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
+    """The jobs whose config can be read, and is one of MindFormers'; one that builds on others is left alone."""
+    for job in _jobs(context):
+        source = job.source()
+        if source is None or "base_config" in source.data:
+            continue
+        dialect = recognise(source.data).dialect
+        if dialect in (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE):
+            yield job, source, dialect
+
+
+def _named(job: TrainingJob) -> str:
+    text = "".join(piece.text for piece in job.config.pieces)
+    return next((word for word in text.split() if word.endswith((".yaml", ".yml"))), text[:60])
+
+
+def _word(context: CheckContext, job: TrainingJob, word: Argument) -> Location:
+    return _span(context, word.place if word.place.file is job.script else job.place)
+
+
+def _span(context: CheckContext, place: ScriptPlace) -> Location:
+    own = place.file.path == context.source.path
+    lines = _lines(context.source.text, context.source.path)
+    return lines.span(*((place.start, place.end) if own else (0, 0)))
+
+
+@lru_cache(maxsize=1)
+def _lines(text: str, path: Path) -> Document:
+    return Document(text, path)

@@ -1,0 +1,159 @@
+"""Checks of how a script sets variables: what the shell cuts off, what never gets to the program, what the launcher adds."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ms_tune.dialects.check_context import Violation
+from ms_tune.facts.megatron import programs
+from ms_tune.lint.check_launcher_options import LAUNCHERS
+from ms_tune.lint.environment.settings import EnvironmentSource
+from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.once import launches_in
+from ms_tune.source.shell.values import Reason
+from ms_tune.source.yaml_nodes import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Location
+    from ms_tune.dialects.check_context import CheckContext
+    from ms_tune.source.shell.read import Launch
+
+_KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
+_CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
+_PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value, and no path
+_ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # what is set from here on is exported
+_QUOTES = ("'", '"')
+_UNSURE = ("depth", "brace")  # our reader's bound; what bash takes amiss only when it comes there
+_DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are letters
+_OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
+
+
+def cut(context: CheckContext) -> Iterator[Violation]:
+    """Settings behind a blank or a semicolon: the shell takes them for another word, or for a command."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+        return
+    lines = Document(source.text, source.path)
+    for one in source.environment.assignments:
+        found = _CUT.match(source.text, one.span.end)
+        if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
+            continue
+        params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
+        span = lines.span(found.start("lost"), found.end("lost"))
+        yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
+
+
+def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
+    """Whether what stands behind a value is more of it: a key of the variable's, or in one like it another ``key:value``."""
+    if name in _KEYS:
+        return found["key"] in _KEYS[name]
+    return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
+
+
+def unexported(context: CheckContext) -> Iterator[Violation]:
+    """Variables of MindSpore's that are set for the script alone: none of the programs that it starts sees them."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+        return
+    names = {
+        one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
+    }
+    if not names or _ALL.search(source.text):
+        return
+    found = launches_in(source.path, source.text)
+    if not found.launches or found.unknown or found.problems:
+        return
+    seen = {name for launch in found.launches for name in launch.environment}
+    for name, one in names.items():
+        if name not in seen and not re.search(rf"\$\{{?{name}\b|export[^\n]*\b{name}\b", source.text):
+            yield Violation((name,), span=one.key)
+
+
+def unreadable(context: CheckContext) -> Iterator[Violation]:
+    """A quotation mark that is never closed, a word where bash takes none: it stops there and says so only then."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+        return
+    lines = Document(source.text, source.path)
+    for problem in launches_in(source.path, source.text).problems:
+        quote = problem.reason in _QUOTES
+        if problem.reason in _UNSURE or ((quote or problem.reason == "(") and _DOCUMENT.search(source.text)):
+            continue
+        end = source.text.find("\n", problem.offset)
+        span = lines.span(problem.offset, end if end >= 0 else len(source.text))
+        yield Violation((), "quote" if quote else "default", {}, span=span)
+
+
+def not_followed(context: CheckContext) -> Iterator[Violation]:
+    """What a script starts, or sets, where only a run could tell: nothing is said about it."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+        return
+    lines, seen = Document(source.text, source.path), set[int]()
+    for one in launches_in(source.path, source.text).unknown:
+        if one.place.file.path != source.path or one.place.start in seen:
+            continue
+        seen.add(one.place.start)
+        kind = "bound" if one.reason is Reason.BOUND else "file" if one.reason is Reason.FILE else "default"
+        yield Violation((), kind, {"name": one.name}, span=lines.span(one.place.start, one.place.end))
+
+
+def program_unknown(context: CheckContext) -> Iterator[Violation]:
+    """What a launcher takes for the program: all of its options as one word, an option without its dashes, a misspelt name."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS:
+        return
+    known = sorted(programs())
+    for launch in launches_in(source.path, source.text).launches:
+        word, text = launch.program, launch.program.text if launch.program is not None else None
+        if word is None or text is None or launch.launcher.name not in LAUNCHERS or word.place.file.path != source.path:
+            continue
+        name = text.rpartition("/")[2]
+        span = Document(source.text, source.path).span(word.place.start, word.place.end)
+        similar = [one for one in known if _letters(one) == _letters(name)] or get_close_matches(
+            name, known, 1, _NEARLY
+        )
+        if text.lstrip().startswith("--"):
+            yield Violation((), "quoted", {"launcher": launch.launcher.name}, span=span)
+        elif text.startswith("#"):
+            yield Violation((), "comment", {"launcher": launch.launcher.name}, span=span)
+        elif name.replace("-", "_") in launch.launcher.values:
+            yield Violation((), "option", {"launcher": launch.launcher.name, "name": name}, span=span)
+        elif name not in known and similar and not any(path.is_file() for path in _beside(source, text)):
+            yield Violation((), "similar", {"name": name, "similar": similar[0]}, span=span)
+
+
+_NEARLY = 0.9  # of two names: a letter differs
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.removesuffix(".py").removesuffix("_py"))
+
+
+def _beside(source: EnvironmentSource, name: str) -> Iterator[Path]:
+    """Where a program may be that a script names: in its folder, and in those above it."""
+    folder = source.path.absolute().parent
+    return (one / name for one in (folder, *folder.parents))
+
+
+def simulated(context: CheckContext) -> Iterator[Violation]:
+    """``msrun --sim_level``: nothing is trained."""
+    source = context.source
+    if not isinstance(source, EnvironmentSource) or source.path.suffix not in SCRIPTS or "sim_level" not in source.text:
+        return
+    for launch in launches_in(source.path, source.text).launches:
+        level = launch.options.get("sim_level") if launch.launcher.name == "msrun" else None
+        if level is not None and level.text not in (None, "", "-1") and level.place.file.path == source.path:
+            yield Violation((), params={"level": level.text}, span=_span(launch, source))
+
+
+def _span(launch: Launch, source: EnvironmentSource) -> Location:
+    level = launch.options["sim_level"]
+    assert level is not None  # noqa: S101 - looked at above
+    return Document(source.text, source.path).span(level.place.start, level.place.end)

@@ -1,1 +1,0 @@
-"""Checks that need code; the others are declared in the checklists."""

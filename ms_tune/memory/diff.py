@@ -1,0 +1,198 @@
+"""What two traces have, one more than the other: matched by content, operator and place, or by size, never by number."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ms_tune.enums import MemoryCategory
+from ms_tune.footprint.attribution import location_at, operator_at, without_layer
+from ms_tune.footprint.category import CONTENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ms_tune.footprint.breakdown import Holder
+    from ms_tune.footprint.result import MemoryReport, RankReport
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """Blocks of one content, operator and place in both traces; zero where a trace has none."""
+
+    operator: str
+    location: str
+    content: MemoryCategory
+    before: int  # bytes at the peak of the first trace
+    after: int  # bytes at the peak of the second trace
+    count_before: int  # blocks of the first
+    count_after: int  # blocks of the second
+
+    @property
+    def change_bytes(self) -> int:
+        """What the second trace has more."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class RankComparison:
+    """One rank of both runs, each at its own peak."""
+
+    before: RankReport  # the rank in the first run
+    after: RankReport  # the same rank in the second
+    contents: Mapping[
+        MemoryCategory, int
+    ]  # what the second has more of each content; adds up to the difference of the peaks
+    changes: tuple[SizeChange, ...]  # what differs, the largest difference first; adds up, too
+
+    @property
+    def change_bytes(self) -> int:
+        """How much higher the second peak is."""
+        return self.after.curve.peak_bytes - self.before.curve.peak_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs."""
+
+    ranks: tuple[RankComparison, ...]  # the ranks that both have
+    only_before: tuple[int | None, ...]  # ranks of the first run only
+    only_after: tuple[int | None, ...]  # ranks of the second run only
+
+
+def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
+    """Two runs, rank by rank; single ranks are compared whatever their numbers are."""
+    if len(before.ranks) == len(after.ranks) == 1:
+        return Comparison((compare_ranks(before.ranks[0], after.ranks[0]),), (), ())
+    first = {rank.rank: rank for rank in before.ranks}
+    second = {rank.rank: rank for rank in after.ranks}
+    both = [number for number in first if number in second]
+    return Comparison(
+        tuple(compare_ranks(first[number], second[number]) for number in both),
+        tuple(number for number in first if number not in second),
+        tuple(number for number in second if number not in first),
+    )
+
+
+def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
+    """Two ranks, each at its own peak."""
+    first, second = _by_key(before), _by_key(after)
+    changes = []
+    for key in {**first, **second}:
+        operator, where, content = key
+        one, other = first.get(key), second.get(key)
+        sizes = (one.bytes if one else 0, other.bytes if other else 0)
+        counts = (one.count if one else 0, other.count if other else 0)
+        if sizes[0] != sizes[1]:
+            changes.append(SizeChange(operator, where, content, *sizes, *counts))
+    changes.sort(key=lambda change: (-abs(change.change_bytes), change.operator, change.location))
+    contents = {content: after.peak.contents[content] - before.peak.contents[content] for content in CONTENTS}
+    return RankComparison(before, after, contents, tuple(changes))
+
+
+def _by_key(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
+    return {(holder.operator, holder.location, holder.content): holder for holder in rank.peak.holders}
+
+
+class BlockKind(str, Enum):
+    """Contents between which two programs draw the line differently, taken together. The values are the names in JSON."""
+
+    KEPT = "kept"  # weights and optimizer state: float32 masters are the one here, the other there
+    GRADIENTS = "gradients"
+    PASSING = "passing"  # what the passes keep or need for a while
+    OTHER = "other"
+
+
+_KINDS = {
+    MemoryCategory.WEIGHTS: BlockKind.KEPT,
+    MemoryCategory.OPTIMIZER_STATE: BlockKind.KEPT,
+    MemoryCategory.GRADIENTS: BlockKind.GRADIENTS,
+    MemoryCategory.ACTIVATIONS: BlockKind.PASSING,
+    MemoryCategory.TEMPORARIES: BlockKind.PASSING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """Blocks at one run's peak for which the other's has none of their kind and size."""
+
+    kind: BlockKind  # what they hold
+    in_new: bool  # whether the second run holds them
+    operator: str  # the operator that allocated them; of parameters the parameter's name without its layer's number
+    location: str  # the line or the scope that did; empty if nothing tells
+    bytes: int  # the sum of their sizes
+    count: int  # how many they are
+
+    @property
+    def signed_bytes(self) -> int:
+        """What they add to the second run's peak, less than zero for blocks of the first."""
+        return self.bytes if self.in_new else -self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    kind: BlockKind
+    size: int
+    operator: str
+    location: str
+
+    @property
+    def partner_key(self) -> str:
+        """What its like on the other side shares: the end of a parameter's name, or the operator."""
+        return ".".join(self.operator.split(".")[-2:])
+
+
+def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
+    """What each of two runs of one model holds at its own peak for which the other has no block of that kind and size.
+
+    Two programs for one model, such as a static graph and a dynamic one, share neither operators nor places, by which
+    :func:`compare_reports` matches blocks. What they do share are sizes: a weight, a gradient, an activation has as many bytes on
+    both sides if it has the same format. So blocks of a kind that are as large as one of the other side cancel out, and
+    what is left is told by who holds it.
+
+    Their signed bytes add up to the difference of the peaks. Of several blocks of one size, those of the same parameter
+    (by the last two parts of its name) or operator cancel first.
+
+    Returns:
+        By kind, the largest first.
+    """
+    left = defaultdict(list)
+    for is_new, report in ((False, old), (True, new)):
+        for block in _blocks_at_peak(report):
+            left[block.kind, block.size].append((is_new, block))
+    found: Counter[tuple[BlockKind, bool, str, str]] = Counter()
+    counts: Counter[tuple[BlockKind, bool, str, str]] = Counter()
+    for members in left.values():
+        olds = [block for is_new, block in members if not is_new]
+        news = [block for is_new, block in members if is_new]
+        in_new = len(news) > len(olds)
+        more, fewer = (news, olds) if in_new else (olds, news)
+        for block in _without_partner(more, fewer):
+            key = (block.kind, in_new, block.operator, block.location)
+            found[key] += block.size
+            counts[key] += 1
+    rows = [Surplus(*key, size, counts[key]) for key, size in found.items()]
+    order = tuple(BlockKind)
+    return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.location)))
+
+
+def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
+    table, contents = report.table, report.contents
+    for row in report.peak.rows.tolist():
+        kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
+        name = contents.names.get(row)
+        operator = operator_at(table, row) if name is None else without_layer(name)
+        yield _Block(kind, int(table.size[row]), operator, location_at(table, row))
+
+
+def _without_partner(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
+    partners = Counter(block.partner_key for block in fewer)
+    alone, excess = [], len(more) - len(fewer)
+    for block in more:
+        if partners[block.partner_key]:
+            partners[block.partner_key] -= 1
+        else:
+            alone.append(block)
+    return alone[len(alone) - excess :]

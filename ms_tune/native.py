@@ -1,0 +1,216 @@
+"""C sources compiled when they are first needed, with whatever compiler there is, and kept in ms-tune's cache.
+
+A folder is built once and kept, safe when several processes want it at the same moment or one is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ms_tune.errors import StandInBuildError
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MARKER = "complete.json"  # written last: relative file name -> CRC-32 of its content
+_BUILDING = ".building-"
+
+
+def cache_root() -> Path:
+    """Where ms-tune may keep what it built, created if need be.
+
+    ``MS_TUNE_CACHE``, else ``$XDG_CACHE_HOME/ms-tune``, else ``~/.cache/ms-tune``; where that cannot be written, a
+    folder of this user's own in the system's temporary folder.
+
+    Raises:
+        StandInBuildError: None of them can be written.
+    """
+    chosen = os.environ.get("MS_TUNE_CACHE")
+    if chosen:
+        candidates = [Path(chosen)]
+    else:
+        home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
+        candidates = [Path(home_cache) / "ms-tune", Path(tempfile.gettempdir()) / f"ms-tune-{os.getuid()}"]
+    for folder in candidates:
+        if folder.is_absolute() and _is_ours_to_write(folder):
+            return folder
+    tried = ", ".join(map(str, candidates))
+    raise StandInBuildError(msg("dryrun.cache.unwritable", folders=tried), msg("dryrun.cache.unwritable.hint"))
+
+
+def _is_ours_to_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        # In a shared temporary folder another user may have made this name first, as a folder or as a link to one of
+        # ours; libraries that are loaded from it would be theirs to choose.
+        if {status.st_uid, folder.lstat().st_uid} != {os.getuid()}:
+            return False
+        if not stat.S_ISDIR(status.st_mode) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable[[], None]) -> Path:
+    """The folder, built by ``build`` if it is not there yet.
+
+    The build happens in a folder beside and is renamed into place when it is complete, under a lock that the kernel
+    drops when its holder dies; so a reader sees the whole folder or none, and a killed build leaves only a stray
+    folder that the next build removes.
+
+    Args:
+        folder: The place; its parent is created.
+        build: Fills the empty folder that it is given.
+        on_wait: Called once if another process is building the same folder.
+    """
+    if is_complete(folder):
+        return folder
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(folder.with_name(f".{folder.name}.lock"), on_wait):
+        if is_complete(folder):
+            return folder
+        prefix = f"{_BUILDING}{folder.name}-"
+        for stray in folder.parent.glob(f"{prefix}*"):
+            shutil.rmtree(stray, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+        try:
+            build(fresh)
+            sums = {str(path.relative_to(fresh)): _sum_of(path) for path in fresh.rglob("*") if path.is_file()}
+            (fresh / _MARKER).write_text(json.dumps(sums), encoding="utf-8")
+            if folder.exists():  # damaged: is_complete said no
+                shutil.rmtree(folder)
+            _rename_unless_done(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder holds everything that its build put there, unchanged: a crash may leave zeros in a file."""
+    try:
+        sums = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+        return isinstance(sums, dict) and all(_sum_of(folder / name) == known for name, known in sums.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _sum_of(path: Path) -> int:
+    """Of what it holds; a link's own text counts, since the file it leads to is counted itself."""
+    return zlib.crc32(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
+
+
+def _rename_unless_done(fresh: Path, folder: Path) -> None:
+    try:
+        fresh.rename(folder)
+    except OSError as error:
+        # On a file system without locks a second builder may have been faster; its result is as good as ours.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_complete(folder):
+            raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # no locks on this file system; see _rename_unless_done
+            pass
+        yield
+
+
+_FLAGS = (
+    *("-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-nostdlib", "-fno-builtin"),  # nothing but what the file itself defines
+    "-w",  # functions named like built-ins, thousands of them, are the purpose
+)
+_TIMEOUT_SECONDS = 300
+_SHOWN_ERROR_LINES = 3
+_TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), as a compiler tells the end of its linker
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A way to call a C compiler."""
+
+    name: str  # how it is shown to the user
+    command: tuple[str, ...]  # the program and its leading arguments
+
+
+def find_compilers() -> tuple[Compiler, ...]:
+    """Every C compiler at hand, the system's first; the ``ziglang`` wheel serves machines that have none."""
+    found = [Compiler(name, (path,)) for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
+    if importlib.util.find_spec("ziglang") is not None:
+        zig = (sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu")
+        found.append(Compiler("zig cc", zig))
+    return tuple(found)
+
+
+def compile_library(
+    source: Path, output: Path, environment: dict[str, str], flags: tuple[str, ...] = _FLAGS
+) -> Compiler:
+    """Compile one C file into a shared library with the first compiler that can.
+
+    Returns:
+        The compiler that did it.
+
+    Raises:
+        StandInBuildError: There is no compiler, or none of them could.
+        OSError: The disk is full, or no file may be as large (``ulimit -f``).
+    """
+    compilers = find_compilers()
+    if not compilers:
+        raise StandInBuildError(msg("dryrun.build.no-compiler"), msg("dryrun.build.no-compiler.hint"))
+    # The zig wheel keeps caches of its own; a home that cannot be written must not stop it.
+    scratch = str(source.parent)
+    environment = {**environment, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch, "TMPDIR": scratch}
+    environment["LC_ALL"] = "C"  # complaints are looked at, below
+    complaints = []
+    for compiler in compilers:
+        command = [*compiler.command, *flags, "-o", str(output), str(source)]
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            complaints.append(f"{compiler.name}: {error}")
+            continue
+        if done.returncode == 0 and output.is_file():
+            return compiler
+        full = _no_room_error(done)
+        if full:
+            raise OSError(full, os.strerror(full), str(output.parent))
+        lines = " / ".join(done.stderr.decode(errors="replace").strip().splitlines()[:_SHOWN_ERROR_LINES])
+        complaints.append(f"{compiler.name}: {lines or f'exit code {done.returncode}'}")
+    raise StandInBuildError(
+        msg("dryrun.build.failed", detail="; ".join(complaints)), msg("dryrun.build.no-compiler.hint")
+    )
+
+
+def _no_room_error(done: subprocess.CompletedProcess[bytes]) -> int:
+    """What a compiler lacked room by, as an error's number: no other one would find any; 0 for other complaints."""
+    if done.returncode == -signal.SIGXFSZ or _TOO_LARGE in done.stderr:
+        return errno.EFBIG
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number).encode() in done.stderr:
+            return number
+    return 0

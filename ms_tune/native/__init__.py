@@ -1,1 +1,0 @@
-"""C sources compiled when they are first needed, with whatever compiler there is, and kept in ms-tune's cache."""

@@ -1,0 +1,346 @@
+"""From relative times to seconds: by one measured step, by measured times of layers, or by both; never by anything else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from ms_tune.enums import RecomputeMode
+from ms_tune.errors import ConfigError, UsageError, closest
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
+from ms_tune.planning.table_file import Reader, parse_json
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ms_tune.planning.table import StageEnd
+    from ms_tune.text import Message
+
+HEAD, TAIL = "head", "tail"
+_MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200
+_MS = 1000
+_SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min)\s*")
+_PLAIN = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Measured times of one layer and one micro-batch, in milliseconds.
+
+    Attributes:
+        forward: Of its forward pass.
+        backward: Of its backward pass by what it recomputes, as far as that was measured.
+    """
+
+    forward: float
+    backward: Mapping[RecomputeMode, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLayer:
+    """What a profile tells of one layer: its kernels in a step, in milliseconds.
+
+    Attributes:
+        number: Its number in the model.
+        forward: Of forward passes, without what is recomputed.
+        backward: Of backward passes alone.
+        twice: Of what is recomputed, in both of its runs.
+    """
+
+    number: int
+    forward: float
+    backward: float
+    twice: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What was measured.
+
+    Attributes:
+        step_seconds: A step of the present plan; None if none was measured.
+        times: Layers, and ``head`` and ``tail``, by their names in the table; empty if none were measured.
+        seen: Layers of a profile, which :func:`ms_tune.planning.time_scale.with_layers` makes times of; None if there was none.
+        notes: What these figures cover, and do not.
+    """
+
+    step_seconds: float | None = None
+    times: Mapping[str, LayerTimes] = field(default_factory=dict)
+    seen: tuple[SeenLayer, ...] | None = None
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything was measured."""
+        return self.step_seconds is not None or bool(self.times)
+
+    def seconds(self, time: float, reference: float) -> float | None:
+        """How long a step takes.
+
+        A measured step alone is taken to scale as its passes do. With measured layers, the passes are theirs, and what the
+        measured step takes beside them stays what it is.
+
+        Args:
+            time: Of its passes, in the table's unit; milliseconds where layers were measured.
+            reference: Of the passes of the step that was measured.
+
+        Returns:
+            Seconds; None if nothing was measured.
+        """
+        if self.times:
+            passes = time / _MS
+            return passes if self.step_seconds is None else self.step_seconds + passes - reference / _MS
+        return None if self.step_seconds is None else self.step_seconds * time / reference
+
+    def check(self, *, has_present: bool, reference: float) -> None:
+        """Look whether the measured step can be that of the present plan.
+
+        Raises:
+            UsageError: There is no present plan, or its passes alone take longer than the step.
+        """
+        if self.step_seconds is None:
+            return
+        if not has_present:
+            raise UsageError(msg("planning.clock.no-present"), msg("planning.clock.no-present.hint"))
+        if self.times and reference / _MS > self.step_seconds:
+            sizes = {"passes": f"{reference / _MS:.4g}", "step": f"{self.step_seconds:.4g}"}
+            raise UsageError(msg("planning.clock.contradiction", **sizes))
+
+
+def parse_step(text: str) -> float:
+    """Seconds of ``step=11.5s`` (units: us, ms, s, min).
+
+    Raises:
+        ValueError: The text is something else, or the time is zero or beyond all steps.
+    """
+    name, equals, rest = text.partition("=")
+    match = _DURATION.fullmatch(rest) if equals and name.strip() == "step" else None
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        message = f"not a step: {text!r}"
+        raise ValueError(message)
+    return seconds
+
+
+def parse_times(text: str) -> dict[str, LayerTimes]:
+    """Times of ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward, or forward and backward without recompute.
+
+    A number without a unit is in milliseconds.
+
+    Raises:
+        ValueError: The text is something else, or a name stands twice.
+    """
+    found: dict[str, LayerTimes] = {}
+    for item in text.split(","):
+        name, equals, rest = (part.strip() for part in item.partition("="))
+        forward, slash, backward = rest.partition("/")
+        if not equals or not name or name in found:
+            message = f"not a time: {item!r}"
+            raise ValueError(message)
+        kinds = {RecomputeMode.NONE: _parse_ms(backward)} if slash else {}
+        found[name] = LayerTimes(_parse_ms(forward), kinds)
+    return found
+
+
+def _parse_ms(text: str) -> float:
+    match = _PLAIN.fullmatch(text)
+    time = float(match[1]) * (_SECONDS[match[2]] * _MS if match[2] else 1.0) if match else 0.0
+    if not 0 < time <= _MOST_MS:
+        message = f"not a time: {text!r}"
+        raise ValueError(message)
+    return time
+
+
+def read_times(text: str, source: str) -> dict[str, LayerTimes]:
+    """Times of a JSON file: by name ``forward`` and, as far as measured, the backward pass by kind of recompute, in milliseconds.
+
+    Raises:
+        ConfigError: The text is no such JSON; the message says where.
+    """
+    reader, data = Reader(source), parse_json(text, source)
+    if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
+        reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
+    kinds = [kind.value for kind in RecomputeMode]
+    found = {}
+    for name, value in data.items():
+        row = reader.mapping(value, name, ("forward",), ("backward",))
+        back = reader.mapping(row.get("backward", {}), f"{name}.backward", (), kinds)
+        times = {kind: reader.number(back[kind], f"{name}.backward.{kind}", _MOST_MS) for kind in back}
+        forward = reader.number(row["forward"], f"{name}.forward", _MOST_MS)
+        if not forward or not all(times.values()):
+            reader.fail(name, msg("planning.clock.zero"))
+        found[name] = LayerTimes(forward, {RecomputeMode(kind): time for kind, time in times.items()})
+    return found
+
+
+def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> CostTable:
+    """The table with measured times; its unit is a millisecond then.
+
+    Every part that takes time in the table needs a measured one: figures of another origin beside them would be no seconds.
+    A kind of recompute whose backward pass was not measured takes as much longer as the table says, in forward passes.
+
+    Raises:
+        ConfigError: A name is not of the table, one of its parts has no time, or recomputing takes less time than not.
+    """
+    if not times:
+        return table
+    parts = {layer.name: layer.forward for layer in table.layers}
+    parts |= {name: end.forward for name, end in ((HEAD, table.head), (TAIL, table.tail))}
+    for name in times:
+        if name not in parts:
+            hint = msg("planning.clock.names", names=", ".join(parts))
+            raise ConfigError(
+                msg("planning.clock.unknown", name=name, like=closest(name, parts) or "-"), hint, path=source
+            )
+    missing = [name for name, forward in parts.items() if forward and name not in times]
+    if missing:
+        hint = msg("planning.clock.missing.hint")
+        raise ConfigError(msg("planning.clock.missing", names=", ".join(missing)), hint, path=source)
+    return replace(
+        table,
+        layers=tuple(
+            _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
+        ),
+        head=_timed_end(table.head, times.get(HEAD)),
+        tail=_timed_end(table.tail, times.get(TAIL)),
+    )
+
+
+def _timed_end(end: StageEnd, times: LayerTimes | None) -> StageEnd:
+    return end if times is None else replace(end, forward=times.forward)
+
+
+def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGroup:
+    twice = 2 * times.forward
+    plain = layer.recompute.get(RecomputeMode.NONE)
+    before = plain.backward_extra if plain is not None else 0.0
+    measured = times.backward.get(RecomputeMode.NONE)
+    least = before if measured is None else measured / twice - 1
+    recompute = {}
+    for kind, kept in layer.recompute.items():
+        own = times.backward.get(kind)
+        extra = least + kept.backward_extra - before if own is None else own / twice - 1
+        if extra < least:
+            raise ConfigError(msg("planning.clock.less", layer=layer.name, kind=kind.value), path=source)
+        recompute[kind] = kept._replace(backward_extra=round(extra, 9))
+    return replace(layer, forward=times.forward, recompute=recompute)
+
+
+def with_layers(clock: Clock, table: CostTable) -> Clock:
+    """The clock with times of the table's layers, and what these cover; times that it has stay.
+
+    A kind of layers takes the mean of those that the profile has. What runs twice because it is recomputed counts half for each
+    run: scopes do not tell them apart. A part that the profile has not takes as much beside the kind with most layers as the
+    table says.
+
+    Raises:
+        UsageError: The profile has layers that the table has not: it is of another model.
+    """
+    if not clock.seen:
+        return clock
+    last = max(one.number for one in clock.seen)
+    if last >= table.layer_count:
+        raise UsageError(msg("planning.seen.beyond", number=last, layers=table.layer_count))
+    found: dict[str, LayerTimes] = {}
+    counts: dict[str, int] = {}
+    start = 0
+    for layer in table.layers:
+        own = [one for one in clock.seen if start <= one.number < start + layer.count]
+        start += layer.count
+        if own and layer.forward:
+            found[layer.name], counts[layer.name] = _mean_times(own, table.micro_batches), len(own)
+    if not found:
+        return clock
+    reference = max((layer for layer in table.layers if layer.name in found), key=lambda layer: counts[layer.name])
+    scale = clock.times.get(reference.name, found[reference.name]).forward / reference.forward
+    ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
+    parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
+    rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
+    told = [
+        f"{layer.name} {_times_text(found[layer.name])} ({counts[layer.name]}/{layer.count})"
+        for layer in table.layers
+        if layer.name in found and layer.name not in clock.times
+    ]
+    notes = [msg("planning.seen.layers", times=", ".join(told))] if told else []
+    left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
+    if left:
+        notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
+    return replace(clock, times={**found, **rest, **clock.times}, seen=None, notes=(*clock.notes, *notes))
+
+
+def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
+    """Of one layer and one micro-batch. Layers that recompute nothing tell the forward pass best; the backward pass is that of all."""
+    plain = [one for one in layers if not one.twice]
+    whole = [one for one in layers if one.twice and not one.forward]
+
+    def mean(figures: Iterator[float], of: Sequence[SeenLayer]) -> float:
+        return sum(figures) / len(of) / micro_batches
+
+    forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)
+    backward = {RecomputeMode.NONE: mean((one.backward for one in layers), layers)}
+    if whole:
+        backward[RecomputeMode.FULL] = backward[RecomputeMode.NONE] + mean((one.twice / 2 for one in whole), whole)
+    return LayerTimes(forward, backward)
+
+
+def _times_text(times: LayerTimes) -> str:
+    backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
+    return f"{times.forward:.4g} / {backward} ms"
+
+
+MOST_LONGER = 100.0  # that copies make a pass: slower links are refused
+_DIGITS = 10**6
+
+
+def can_swap(table: CostTable) -> bool:
+    """Whether a plan of a table may swap."""
+    return RecomputeMode.SWAP in table.layers[0].recompute
+
+
+def with_swap_time(table: CostTable, bytes_per_time: float, source: str) -> CostTable:
+    """The table with the time that its layers' swap takes: what of the copies is not hidden behind passes of the layer that makes them.
+
+    A layer that swaps sends what it keeps of a micro-batch to the host once its forward pass has made it, and fetches it for its
+    backward pass, beside the computation and in both directions at once: a pass takes as long as the longer of the two. Copies
+    are not lent to layers that swap nothing, so a plan's time is rather too long.
+
+    Args:
+        table: The table.
+        bytes_per_time: Bytes that go to the host, and as many that come back, in one unit of the table's time.
+        source: Where the table is from.
+
+    Raises:
+        ConfigError: Copies take so much longer than passes that swap is no remedy, or a layer that swaps takes no time.
+    """
+    return replace(table, layers=tuple(_with_copy_time(layer, bytes_per_time, source) for layer in table.layers))
+
+
+def _with_copy_time(layer: LayerGroup, bytes_per_time: float, source: str) -> LayerGroup:
+    kept = layer.recompute.get(RecomputeMode.SWAP)
+    if kept is None or not kept.swapped_bytes:
+        return layer
+    plain = layer.recompute.get(RecomputeMode.NONE, LayerCost(0))
+    copies = kept.swapped_bytes / bytes_per_time
+    back = 2 * layer.forward * (1 + plain.backward_extra)
+    if not layer.forward or not back or copies / min(layer.forward, back) > MOST_LONGER:
+        raise ConfigError(_too_slow(layer, copies), msg("planning.link.slow.hint"), path=source)
+    longer = kept._replace(
+        forward_extra=_extra_time(copies, layer.forward, layer.forward),
+        backward_extra=_extra_time(copies, back, 2 * layer.forward),
+    )
+    return replace(layer, recompute={**layer.recompute, RecomputeMode.SWAP: longer})
+
+
+def _extra_time(copies: float, own: float, unit: float) -> float:
+    """The longer of copies and computation, as a part of a unit beyond it, rounded up."""
+    longest = max(copies, own)
+    return ceil(round((longest / unit - 1) * _DIGITS, 3)) / _DIGITS
+
+
+def _too_slow(layer: LayerGroup, copies: float) -> Message:
+    times = f"{copies / layer.forward:,.0f}" if layer.forward else "-"
+    return msg("planning.link.slow", layer=layer.name, times=times, most=f"{MOST_LONGER:g}")

@@ -1,0 +1,215 @@
+"""What PyTorch's or torch_npu's allocator held before a recording's first event: the state at the end, with every event taken back."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ms_tune.pools.torch_settings import LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT
+from ms_tune.pools.torch_space import HeldSegment
+from ms_tune.readers.torch_events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+    from ms_tune.readers.torch_snapshot import DeviceTrace
+
+_MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+_ENDLESS = 1 << 41  # address space of an expandable segment
+
+
+class RecordingError(ValueError):
+    """Events that contradict each other, at a place; the reason is the name of a text."""
+
+    def __init__(self, *, reason: str, event: int) -> None:
+        super().__init__(reason)
+        self.reason, self.event = reason, event
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the allocator holds before the first event."""
+
+    segments: tuple[HeldSegment, ...]
+    live: Mapping[int, int]  # sizes of its live blocks by address
+    requested: Mapping[int, int]  # what was asked for those
+    streams: Mapping[int, int]
+
+
+def start_of(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
+    """What was held before the first event: the end, with all events taken back.
+
+    Args:
+        device: The device.
+        rounded: What a block of a size takes; what was live at the start and was freed later tells only what was asked.
+
+    Raises:
+        RecordingError: The events contradict each other.
+    """
+    final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
+    wrong = _find_contradiction(device, final)
+    classic = _classic_segments(device, wrong.event if wrong is not None else -1)
+    if wrong is not None:
+        raise wrong
+    live = {address: block.size for address, (block, _) in final.items()}
+    requested = {address: block.requested for address, (block, _) in final.items()}
+    streams = {address: stream for address, (_, stream) in final.items()}
+    for address, place, allocates in device.events.first_turns():
+        if allocates:
+            live.pop(address, None)
+        else:
+            event = device.events[place]
+            live[address], requested[address], streams[address] = rounded(event.size), event.size, event.stream
+    held = [classic[base] for base in sorted(classic)]
+    if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
+        held += _expandable_segments(device, live, streams, rounded)
+    held.sort(key=lambda one: one.base)
+    for one, following in pairwise(held):
+        if one.base + one.size > following.base:
+            raise RecordingError(reason="segment", event=0)
+    return Start(
+        tuple(held),
+        live,
+        {address: requested[address] for address in live},
+        {address: streams[address] for address in live},
+    )
+
+
+def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:
+    """The last allocation or release that cannot have happened: at one address they take turns, up to the state at the end."""
+    turns = device.events.turns_by_address
+    following = np.append(turns.allocates[1:], False)
+    lives = ~following  # after the event, on the way back: what is released next is live
+    ends = np.flatnonzero(turns.last)
+    lives[ends] = [address in final for address in turns.address[ends].tolist()]
+    wrong = np.flatnonzero(lives != turns.allocates)
+    if not len(wrong):
+        return None
+    place = wrong[np.argmax(turns.place[wrong])]
+    return RecordingError(reason="alloc" if turns.allocates[place] else "free", event=int(turns.place[place]))
+
+
+def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
+    """The segments of before that are not expandable; events up to a place that contradicts are nobody's concern.
+
+    Raises:
+        RecordingError: A segment is gone at the end that nobody gave back.
+    """
+    classic = {
+        one.address: HeldSegment(one.address, one.size, one.small, one.stream)
+        for one in device.segments
+        if not one.expandable
+    }
+    places = device.events.places_with(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
+    for place, action, address, size, stream in device.events.iterate_rows(places[places > before]):
+        if action == Action.SEGMENT_FREE:
+            classic[address] = HeldSegment(address, size, size == SMALL_SEGMENT, stream)
+        elif classic.pop(address, None) is None:
+            raise RecordingError(reason="segment", event=place)
+    return classic
+
+
+def _expandable_segments(
+    device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
+) -> list[HeldSegment]:
+    mapped = Ranges()
+    for segment in device.segments:
+        if segment.expandable:
+            mapped.add(segment.address, segment.address + segment.size)
+    for _, action, address, size, _ in device.events.iterate_rows(device.events.places_with(*_MAPS)[::-1]):
+        change = mapped.remove if action == Action.SEGMENT_MAP else mapped.add
+        change(address, address + size)
+    # A segment's memory lies side by side; where another's is between, there are two segments.
+    runs: list[tuple[tuple[bool, int], int]] = []
+    for start, kind in sorted(_segment_kinds(device, live, streams, rounded)):
+        if not runs or runs[-1][0] != kind:
+            runs.append((kind, start))
+    found = []
+    for number, ((small, stream), base) in enumerate(runs):
+        end = runs[number + 1][1] if number + 1 < len(runs) else base + _ENDLESS
+        ranges = mapped.ranges_between(base, end)
+        if ranges:  # others are taken in the course of the trace
+            found.append(HeldSegment(base, min(end - base, _ENDLESS), small, stream, tuple(ranges)))
+    return found
+
+
+def _segment_kinds(
+    device: DeviceTrace, live: Mapping[int, int], streams: Mapping[int, int], rounded: Callable[[int], int]
+) -> list[tuple[int, tuple[bool, int]]]:
+    """Where memory is ever mapped, and the pool: that of the block that it was mapped for."""
+    seen = Ranges()
+    kinds: list[tuple[int, tuple[bool, int]]] = []
+
+    def tell(address: int, size: int, kind: tuple[bool, int]) -> None:
+        kinds.extend((start, kind) for start, _ in seen.missing_between(address, address + size))
+        seen.add(address, address + size)
+
+    for segment in device.segments:
+        if segment.expandable:
+            tell(segment.address, segment.size, (segment.small, segment.stream))
+    mapped, given = device.events.places_with(Action.SEGMENT_MAP), device.events.places_with(Action.SEGMENT_UNMAP)
+    allocations = device.events.places_with(Action.ALLOC)
+    asking = np.searchsorted(allocations, mapped)  # the block that memory is mapped for is allocated next
+    asked = allocations[asking[asking < len(allocations)]]
+    taken = device.events.iterate_rows(mapped[asking < len(allocations)])
+    for (_, _, address, size, _), (_, _, _, wanted, stream) in zip(
+        taken, device.events.iterate_rows(asked), strict=True
+    ):
+        tell(address, size, (rounded(wanted) <= SMALL_REQUEST, stream))
+    order = sorted(live)
+    for _, _, address, size, stream in device.events.iterate_rows(
+        given
+    ):  # mapped before the first event: what lived there tells
+        at = bisect_left(order, address)
+        inside = at < len(order) and order[at] < address + size
+        guess = size < LARGE_SEGMENT or size % LARGE_SEGMENT != 0
+        kind = (live[order[at]] <= SMALL_REQUEST, streams[order[at]]) if inside else (guess, stream)
+        tell(address, size, kind)
+    return kinds
+
+
+class Ranges:
+    """A set of addresses as ascending ranges that do not touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Put a range in."""
+        if end <= start:
+            return
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def remove(self, start: int, end: int) -> None:
+        """Take a range out."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first >= last or end <= start:
+            return
+        left = [(self._starts[first], start)] if self._starts[first] < start else []
+        right = [(end, self._ends[last - 1])] if self._ends[last - 1] > end else []
+        kept = left + right
+        self._starts[first:last] = [one for one, _ in kept]
+        self._ends[first:last] = [one for _, one in kept]
+
+    def ranges_between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is in the set of a range."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
+        return [(max(low, start), min(high, end)) for low, high in pairs]
+
+    def missing_between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is not in the set of a range."""
+        found = []
+        for low, high in self.ranges_between(start, end):
+            if low > start:
+                found.append((start, low))
+            start = high
+        return [*found, (start, end)] if start < end else found

@@ -1,0 +1,221 @@
+"""What STAlloc's trace analysis says about a trace: the theoretical peak and what it is made of.
+
+Section by section as STAlloc's ``Synthesizer/trace_parser.py`` and ``data_structures.py`` define them. Sizes are rounded
+up to 512 bytes, time is the ordinal of the event.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ms_tune.packing.placement import PackingProblem
+from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.torch_pool import TorchPool
+from ms_tune.pools.torch_settings import NPU_PADDING, TorchSettings
+from ms_tune.pools.workload import Request, make_workload
+from ms_tune.readers.memlog import HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ms_tune.readers.memlog import LogBlock, MemLog
+
+VARIABLE = 512  # bytes; blocks up to this are "variable" ones, kept apart
+
+
+class TensorKind(str, Enum):
+    """What a block is, by when it comes and goes."""
+
+    WEIGHTS = "weights"  # before iteration 0 until the end: weights, gradient buffers, master copies
+    OPTIMIZER = "optimizer"  # made in the first iteration, kept until the end
+    INIT = "init"  # gone before the first iteration
+    UNRELEASED = "unreleased"  # before the first iteration until some other one
+    SAVED = "saved"  # activations that outlive their phase: kept for backward
+    TEMPORARY = "temporary"  # activations that do not
+    SMALL = "small"  # up to 512 bytes
+
+
+_PLANNED = (TensorKind.WEIGHTS, TensorKind.OPTIMIZER, TensorKind.INIT, TensorKind.SAVED, TensorKind.TEMPORARY)
+
+
+class SizeShare(NamedTuple):
+    """One kind of blocks: how many, bytes at the theoretical peak, and the peak of its own curve."""
+
+    kind: TensorKind
+    blocks: int
+    at_peak: int
+    own_peak: int
+
+
+class MemLogReport(NamedTuple):
+    """The analysis."""
+
+    peak: int  # bytes: the largest live sum of all but small and unreleased blocks, STAlloc's "All"
+    peak_time: int  # the event at which it is reached first
+    shares: tuple[SizeShare, ...]  # one for every kind
+    activations: SizeShare  # those of both kinds together
+    # Peaks of PyTorch's caching allocator when it serves the trace.
+    torch_allocated: int
+    torch_reserved: int
+
+    @property
+    def torch_utilisation(self) -> float:
+        """What STAlloc prints in its mode Torch: allocated by reserved."""
+        return self.torch_allocated / self.torch_reserved if self.torch_reserved else 1.0
+
+
+def kind_of(block: LogBlock, log: MemLog, first: int) -> TensorKind:
+    """STAlloc's class of a block (``trace_parser.py``); ``first`` is the number of the first iteration."""
+    kept = block.end_iteration is None or block.end_iteration == log.tail
+    if block.size <= VARIABLE:
+        return TensorKind.SMALL
+    if block.iteration == HEAD:
+        if kept:
+            return TensorKind.WEIGHTS
+        return TensorKind.INIT if block.end_iteration == HEAD else TensorKind.UNRELEASED
+    if kept and block.iteration == first:
+        return TensorKind.OPTIMIZER
+    alike = block.iteration == block.end_iteration and block.phase == block.end_phase
+    return TensorKind.TEMPORARY if alike else TensorKind.SAVED
+
+
+def analyse_log(log: MemLog, *, npu: bool = False) -> MemLogReport:
+    """The theoretical peak, what it is made of, and PyTorch's allocator (or torch_npu's) on the same trace."""
+    first = min((block.iteration for block in log.blocks if block.iteration != HEAD), default=HEAD + 1)
+    kinds = [kind_of(block, log, first) for block in log.blocks]
+    codes = np.array([list(TensorKind).index(kind) for kind in kinds], np.int64)
+    planned = np.isin(codes, [list(TensorKind).index(kind) for kind in _PLANNED])
+    total = _live_curve(log, planned)
+    time = int(total.argmax())
+    shares = tuple(_size_share(log, codes, [kind], time) for kind in TensorKind)
+    result = replay_workload(
+        make_workload(Request(one.size, one.start, one.end) for one in log.blocks),
+        TorchPool(TorchSettings(padding=NPU_PADDING if npu else 0)),
+    )
+    return MemLogReport(
+        peak=int(total[time]),
+        peak_time=time,
+        shares=shares,
+        activations=_size_share(log, codes, [TensorKind.SAVED, TensorKind.TEMPORARY], time),
+        torch_allocated=result.used_peak,
+        torch_reserved=result.reserved_peak,
+    )
+
+
+def problem_of(log: MemLog) -> PackingProblem:
+    """All blocks of a trace as a placement problem; sizes rounded up to 512 bytes, as PyTorch's allocator does."""
+    lower = np.array([block.start for block in log.blocks], np.int64)
+    upper = np.array([log.events if block.end is None else block.end for block in log.blocks], np.int64)
+    size = np.array([round_up(block.size) for block in log.blocks], np.int64)
+    return PackingProblem(lower, upper, size, np.full(len(size), ALIGNMENT))
+
+
+def round_up(size: int) -> int:
+    """A size as PyTorch's allocator rounds it."""
+    return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
+
+
+def _size_share(log: MemLog, codes: NDArray[np.int64], kinds: Sequence[TensorKind], time: int) -> SizeShare:
+    mask = np.isin(codes, [list(TensorKind).index(kind) for kind in kinds])
+    curve = _live_curve(log, mask)
+    return SizeShare(kinds[0], int(mask.sum()), int(curve[time]), int(curve.max()))
+
+
+def _live_curve(log: MemLog, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    change = np.zeros(log.events + 1, np.int64)
+    for number in np.flatnonzero(mask).tolist():
+        block = log.blocks[number]
+        change[block.start] += round_up(block.size)
+        if block.end is not None:
+            change[block.end] -= round_up(block.size)
+    return np.cumsum(change)[: log.events]
+
+
+class StaticBlocks(NamedTuple):
+    """The allocations that a plan file has a line for, with which STAlloc's allocator serves the next run.
+
+    ``Allocator/StaticAllocator.hpp`` counts the allocations above 512 bytes. The first ones, of the time before the first
+    iteration and of iteration 0, come once; those of iteration 1 come again in each iteration after it, and have the
+    places of the plan again. An allocation whose size is not the plan's, or whose place is -1, goes to PyTorch's allocator.
+    """
+
+    sizes: tuple[int, ...]  # what each asks for, in their order
+    # Those that get a place, as numbers of `sizes`; the others outlive the iteration that makes them anew.
+    planned: tuple[int, ...]
+    problem: PackingProblem  # the planned ones, to be placed
+    count_once: int  # how many come before iteration 1, and only once
+    allocated: int  # bytes: the largest live sum of those that get a place
+    small: int  # bytes: that of all blocks up to 512 bytes, which have a pool of their own
+    later_count: int  # allocations of the iterations after iteration 1
+    later_of_other_size: int  # those of them whose size is not what the plan has at their turn
+
+
+def static_blocks(log: MemLog) -> StaticBlocks | None:
+    """What is planned of a trace; None if it has no iterations 0 and 1.
+
+    Args:
+        log: A trace without layers of experts, whose blocks are placed while the training runs.
+    """
+    counted = [block for block in log.blocks if block.size > VARIABLE and block.iteration != log.tail]
+    once = [block for block in counted if block.iteration in (HEAD, 0)]
+    again = [block for block in counted if block.iteration == 1]
+    if not again or not any(block.iteration == 0 for block in once):
+        return None
+    later = [block for block in counted if block.iteration > 1]
+    begin = again[0].start
+    end = min((block.start for block in log.blocks if block.iteration > 1), default=log.events)
+    spans: list[tuple[int, int] | None] = [
+        (block.start, end if block.end is None else min(block.end, end)) for block in once
+    ]
+    following = [block for block in later if block.iteration == 2]  # noqa: PLR2004 - the first that repeats
+    spans += [_block_span(block, place, following, (begin, end)) for place, block in enumerate(again)]
+    rows = [*once, *again]
+    planned = tuple(number for number, span in enumerate(spans) if span is not None)
+    lower, upper = zip(*(span for span in spans if span is not None), strict=True)
+    size = np.array([round_up(rows[number].size) for number in planned], np.int64)
+    problem = PackingProblem(
+        np.array(lower, np.int64), np.maximum(upper, np.array(lower, np.int64) + 1), size, np.full(len(size), ALIGNMENT)
+    )
+    return StaticBlocks(
+        sizes=tuple(block.size for block in rows),
+        planned=planned,
+        problem=problem,
+        count_once=len(once),
+        allocated=_live_peak(log, [rows[number] for number in planned]),
+        small=_live_peak(
+            log, [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
+        ),
+        later_count=len(later),
+        later_of_other_size=_count_other_sizes(later, [block.size for block in again]),
+    )
+
+
+def _block_span(
+    block: LogBlock, place: int, following: Sequence[LogBlock], iteration: tuple[int, int]
+) -> tuple[int, int] | None:
+    """When a block of iteration 1 has its place for itself; None if it may still be there when its turn comes again."""
+    if block.end_iteration == 1 and block.end is not None:
+        return block.start, block.end
+    if block.end is None or place >= len(following) or block.end > following[place].start:
+        return None
+    return iteration  # it lasts into the next iteration, which has the same places
+
+
+def _count_other_sizes(later: Sequence[LogBlock], sizes: Sequence[int]) -> int:
+    """How many allocations of later iterations are not of the size of their turn; turns are counted through."""
+    return sum(block.size != sizes[turn % len(sizes)] for turn, block in enumerate(later))
+
+
+def _live_peak(log: MemLog, blocks: Sequence[LogBlock]) -> int:
+    change = np.zeros(log.events + 1, np.int64)
+    for block in blocks:
+        change[block.start] += round_up(block.size)
+        if block.end is not None:
+            change[block.end] -= round_up(block.size)
+    return int(np.cumsum(change).max())

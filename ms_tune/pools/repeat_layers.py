@@ -1,0 +1,337 @@
+"""From the requests of two runs that differ by a layer to those of a run with many: what one has more is repeated.
+
+The events of the smaller run are found again in the larger one (:func:`match_events`); what is left over is a layer's
+own: a stretch of its forward pass, of its backward pass, of the optimizer. Each stretch is repeated. Blocks that every layer
+makes and another stretch frees are freed in the order in which the run frees them: the oldest first, as what one layer hands
+on to the next, or the newest first, as what the backward pass takes. Where that does not work out, nothing is returned, and
+the caller compares the peak of what is with the one that it expects.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ms_tune.pools.workload import Request, Workload, make_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    _Pairs = tuple[list[int], list[int]]
+
+_MOST_ALIGNED = 100_000  # of the smaller run: half a kilobyte each
+_MOST_EVENTS = 1_500_000  # of a run that is replayed: some seconds
+_MOST_MOVED, _ONE_IN = 100, 50  # events that the larger run has in another order; 35 of 9,493 were seen
+
+
+def match_events(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int] | None:
+    """The place of each event of the smaller run in the larger one, where a few happen a little earlier or later.
+
+    A static graph's order of execution is a sort of its operators, and a layer more moves some others: of 9,000 events of a
+    stage of Qwen3-32B four, of others up to 35. Those that keep their order have the earliest places that they can have, all but the fewest do, and each of those few has
+    the place nearest to where it would be of what is left.
+
+    Args:
+        small: What is the same about an event in both runs, in order.
+        large: The same of the larger run.
+        most: Events that may be out of order.
+
+    Returns:
+        The places; None where more are out of order or one is not there.
+    """
+    if len(small) > _MOST_ALIGNED or len(small) > len(large):
+        return None
+    found = _in_order(small, large, most)
+    return None if found is None else _with_moved(found, small, large)
+
+
+def _in_order(small: Sequence[Hashable], large: Sequence[Hashable], most: int) -> list[int | None] | None:
+    """Places that rise, None for as few events as possible; None where there are more than ``most`` of them.
+
+    ``reached[n]`` is the earliest place at which all events so far but ``n`` can be found.
+    """
+    end = len(large)
+    places = _places_by_key(large)
+    nowhere = np.full(1, end, dtype=np.int64)
+    reached = np.full(most + 1, end, dtype=np.int64)
+    reached[0] = -1
+    history = np.empty((len(small), most + 1), dtype=np.int32)
+    taken = np.empty((len(small), most + 1), dtype=np.bool_)
+    for number, key in enumerate(small):
+        options = places.get(key, nowhere)
+        after = options[np.minimum(np.searchsorted(options, reached, side="right"), len(options) - 1)]
+        left_out = np.concatenate((nowhere, reached[:-1]))
+        taken[number] = (after <= left_out) & (after < end)
+        reached = np.where(taken[number], after, left_out)
+        history[number] = reached
+    fits = np.flatnonzero(reached < end)
+    if not len(fits):
+        return None
+    missing, found = int(fits[0]), list[int | None]()
+    for number in reversed(range(len(small))):
+        if taken[number, missing]:
+            found.append(int(history[number, missing]))
+        else:
+            found.append(None)
+            missing -= 1
+    return found[::-1]
+
+
+def _places_by_key(events: Sequence[Hashable]) -> dict[Hashable, NDArray[np.int64]]:
+    """Where each key is, and the place behind the last event for "nowhere"."""
+    found: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(events):
+        found.setdefault(key, []).append(place)
+    return {key: np.array([*places, len(events)], dtype=np.int64) for key, places in found.items()}
+
+
+def _with_moved(found: list[int | None], small: Sequence[Hashable], large: Sequence[Hashable]) -> list[int] | None:
+    """The same with the events that were out of order, each as near as may be."""
+    used = {place for place in found if place is not None}
+    left: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(large):
+        if place not in used:
+            left.setdefault(key, []).append(place)
+    places, before = list[int](), 0
+    for key, known in zip(small, found, strict=True):
+        if known is not None:
+            before = known
+            places.append(known)
+            continue
+        options = left.get(key, [])
+        if not options:
+            return None
+        _, nearest = min((abs(option - before), option) for option in options)
+        options.remove(nearest)
+        places.append(nearest)
+    return places
+
+
+class RepeatedWorkload(NamedTuple):
+    """The requests of a run with more layers."""
+
+    work: Workload  # they
+    moved: int  # events of the smaller run that the larger one has in another order
+
+
+class _Event(NamedTuple):
+    """A block that is allocated or freed, and what is the same about it in both runs."""
+
+    key: tuple[object, ...]
+    block: int
+    frees: bool
+
+
+class _Stretch(NamedTuple):
+    """Events that the larger run has more, from the first to before the last."""
+
+    first: int
+    end: int
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, int) and self.first <= place < self.end
+
+
+def repeat_layers(
+    small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]], layers: int, more: int
+) -> RepeatedWorkload | None:
+    """The larger run with what it has more than the smaller one repeated.
+
+    Args:
+        small: The smaller run.
+        large: The larger one.
+        names: What allocates each request, alike for all layers.
+        layers: Layers of the smaller run.
+        more: How many times to repeat what it has more.
+
+    Returns:
+        The requests, in order; None where the smaller run is not found in the larger one, or the repetition frees what is
+        not there.
+    """
+    if small.releases or large.releases:
+        return None
+    grown = _pair_grown_blocks(small, large, names)
+    if grown is None:
+        return None
+    before, after = _list_events(small, names[0], grown[0]), _list_events(large, names[1], grown[1])
+    places = _places_of_events(before, after)
+    if places is None:
+        return None
+    stretches = _find_stretches(places, len(after))
+    if len(after) + more * (len(after) - len(before)) > _MOST_EVENTS:
+        return None
+    sizes = {block: large.requests[block].size for block in range(len(large.requests))}
+    for one, other in zip(*grown, strict=True):
+        sizes[other] += more * (sizes[other] - small.requests[one].size)
+    copies = _RepeatedRequests(large, sizes, after, stretches, more + 1)
+    copies.find_families(layers)
+    made = copies.make_requests()
+    return None if made is None else RepeatedWorkload(made, _count_moved(places))
+
+
+def _pair_grown_blocks(small: Workload, large: Workload, names: tuple[Sequence[str], Sequence[str]]) -> _Pairs | None:
+    """Blocks that both runs have once and that grow with the layers, such as one buffer for all gradients.
+
+    Returns:
+        The blocks of each run, in pairs; None where they cannot be paired.
+    """
+    made = [
+        [(called[block], request.stream, request.persistent) for block, request in enumerate(work.requests)]
+        for work, called in ((small, names[0]), (large, names[1]))
+    ]
+    sizes = [
+        {(*key, request.size) for key, request in zip(keys, work.requests, strict=True)}
+        for keys, work in zip(made, (small, large), strict=True)
+    ]
+    found: list[dict[tuple[object, ...], list[int]]] = []
+    for work, keys, others in ((small, made[0], sizes[1]), (large, made[1], sizes[0])):
+        mine: dict[tuple[object, ...], list[int]] = {}
+        for block, key in enumerate(keys):
+            if (*key, work.requests[block].size) not in others:
+                mine.setdefault(key, []).append(block)
+        found.append(mine)
+    first, second = found
+    if {key: len(blocks) for key, blocks in first.items()} != {key: len(blocks) for key, blocks in second.items()}:
+        return None
+    return [block for key in first for block in first[key]], [block for key in first for block in second[key]]
+
+
+def _list_events(work: Workload, names: Sequence[str], grown: Sequence[int]) -> list[_Event]:
+    found = []
+    numbers = {block: -number for number, block in enumerate(grown, start=1)}
+    for event in work.schedule:
+        block = event if event >= 0 else ~event
+        request = work.requests[block]
+        key = (
+            numbers.get(block, request.size),
+            request.stream,
+            request.persistent,
+            request.batch,
+            names[block],
+            event < 0,
+        )
+        found.append(_Event(key, block, event < 0))
+    return found
+
+
+def _places_of_events(before: Sequence[_Event], after: Sequence[_Event]) -> list[int] | None:
+    moved = min(_MOST_MOVED, len(before) // _ONE_IN)
+    return match_events([event.key for event in before], [event.key for event in after], moved)
+
+
+def _find_stretches(places: Sequence[int], end: int) -> list[_Stretch]:
+    common = sorted(places)
+    ends = zip([-1, *common], [*common, end], strict=True)
+    return [_Stretch(place + 1, following) for place, following in ends if place + 1 < following]
+
+
+def _count_moved(places: Sequence[int]) -> int:
+    """How many are out of order: all but the most that rise."""
+    rising: list[int] = []
+    for place in places:
+        at = bisect_left(rising, place)
+        rising[at : at + 1] = [place]
+    return len(places) - len(rising)
+
+
+class _RepeatedRequests:
+    """The events of the larger run with every stretch repeated."""
+
+    def __init__(
+        self,
+        work: Workload,
+        sizes: Mapping[int, int],
+        events: Sequence[_Event],
+        stretches: Sequence[_Stretch],
+        copies: int,
+    ) -> None:
+        self._requests, self._sizes, self._events = work.requests, sizes, events
+        self._stretches, self._copies = stretches, copies
+        self._firsts = [stretch.first for stretch in stretches]
+        self._made_at = {event.block: number for number, event in enumerate(events) if not event.frees}
+        self._freed_at = {event.block: number for number, event in enumerate(events) if event.frees}
+        self._queues: dict[int, deque[tuple[int, int]]] = {}  # by block of a family: what is freed next
+
+    def _stretch_at(self, place: int) -> _Stretch | None:
+        number = bisect_right(self._firsts, place) - 1
+        stretch = self._stretches[number] if number >= 0 else None
+        return stretch if stretch is not None and place in stretch else None
+
+    def find_families(self, layers: int) -> None:
+        """Find the blocks that the layers make alike and that are not freed where they are made.
+
+        The copies of a stretch free them in the order in which the run does: the oldest first, or the newest.
+        """
+        for stretch in self._stretches:
+            for place in range(stretch.first, stretch.end):
+                event = self._events[place]
+                if event.frees or self._is_own(event.block):
+                    continue
+                family = [event.block]
+                for layer in range(1, layers + 1):
+                    before = place - layer * (stretch.end - stretch.first)
+                    if before < 0 or self._events[before].key != event.key or self._stretch_at(before):
+                        break
+                    family.insert(0, self._events[before].block)
+                self._queue_frees(family)
+
+    def _is_own(self, block: int) -> bool:
+        freed = self._freed_at.get(block)
+        return freed is None or self._stretch_at(freed) is not None
+
+    def _queue_frees(self, family: list[int]) -> None:
+        freed = [self._freed_at.get(block) for block in family]
+        places = [place for place in freed if place is not None]
+        if len(places) < len(family) or sum(self._stretch_at(place) is not None for place in places) != 1:
+            return
+        blocks = [(block, 0) for block in family] + [(family[-1], copy) for copy in range(1, self._copies)]
+        if places == sorted(places, reverse=True):
+            blocks.reverse()
+        elif places != sorted(places):
+            return
+        queue = deque(blocks)
+        self._queues.update(dict.fromkeys(family, queue))
+
+    def make_requests(self) -> Workload | None:
+        """The requests; None where something is freed twice or before it is there."""
+        requests: list[Request] = []
+        lives: dict[tuple[int, int], int] = {}
+        for tick, (block, copy, frees) in enumerate(self._repeat_events()):
+            if not frees:
+                lives[block, copy] = len(requests)
+                requests.append(self._requests[block]._replace(size=self._sizes[block], start=tick, end=None))
+                continue
+            at = lives.get((block, copy))
+            if at is None or requests[at].end is not None:
+                return None
+            requests[at] = requests[at]._replace(end=tick)
+        return make_workload(requests)
+
+    def _repeat_events(self) -> Iterator[tuple[int, int, bool]]:
+        place = 0
+        while place < len(self._events):
+            stretch = self._stretch_at(place)
+            end = place + 1 if stretch is None else stretch.end
+            for copy in range(1 if stretch is None else self._copies):
+                for event in self._events[place:end]:
+                    yield from self._repeat_event(event, copy, common=stretch is None)
+            place = end
+
+    def _repeat_event(self, event: _Event, copy: int, *, common: bool) -> Iterator[tuple[int, int, bool]]:
+        block = event.block
+        if not event.frees:
+            yield block, copy, False
+        elif block in self._queues:
+            yield *self._queues[block].popleft(), True
+        elif self._stretch_at(self._made_at[block]) is None:  # made once, and freed once
+            if not copy:
+                yield block, 0, True
+        elif common:  # made by each copy, and freed by none of them
+            yield from ((block, each, True) for each in range(self._copies))
+        else:
+            yield block, copy, True

@@ -1,0 +1,269 @@
+"""MindSpore's pool under other settings: what the same requests would have taken, why the run's own took more, how to write a setting."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, Vmm
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.settings import pool_for
+from ms_tune.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ms_tune.pools.mindspore_pool import MindSporeSettings
+    from ms_tune.pools.pool import PoolGrowth, PoolUnit
+    from ms_tune.pools.replay import Replay
+    from ms_tune.pools.settings import Inferred
+    from ms_tune.pools.workload import Workload
+
+INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
+INITS = (4, 8, 16, 32)  # GiB
+WASTE_LIMIT = 0.03  # of what is reserved; above it the recorded setting is a finding
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where and what to write; None where there is nothing to write."""
+
+    script: str | None  # for the training script
+    config: str | None  # for a MindFormers config, which cannot set `init_size`
+    environment: str | None  # for the shell
+
+
+def lines_for(settings: MindSporeSettings) -> Lines:
+    """The lines for a setting.
+
+    Names and forms are those of ``mindspore/runtime/memory.py`` (2.10), of MindFormers 1.9's
+    ``core/context/build_context.py``, which hands ``mempool_block_size`` on as ``increase_size``, and of ``MS_ALLOC_CONF``.
+    """
+    return Lines(_script_line(settings), _config_line(settings), _environment_line(settings))
+
+
+def _script_line(settings: MindSporeSettings) -> str | None:
+    if settings.init is None and settings.increase is None:
+        return None
+    sizes = {
+        "init_size": settings.init or DEFAULT_SIZE,
+        "increase_size": settings.increase or DEFAULT_SIZE,
+        "max_size": _limit_set_by_user(settings),
+    }
+    written = ", ".join(f'{name}="{_format_gb(size)}"' for name, size in sizes.items() if size)
+    return f"ms.runtime.set_memory({written})"
+
+
+def _config_line(settings: MindSporeSettings) -> str | None:
+    if settings.increase is None or settings.init != DEFAULT_SIZE:
+        return None
+    limit = _limit_set_by_user(settings)
+    # Without max_device_memory MindFormers 1.9 passes 1024GB on, which is the default of max_size.
+    keys = {"max_device_memory": limit, "mempool_block_size": settings.increase}
+    written = ", ".join(f'{key}: "{_format_gb(size)}"' for key, size in keys.items() if size)
+    return f"context: {{{written}}}"
+
+
+def _environment_line(settings: MindSporeSettings) -> str | None:
+    options = [
+        *(["enable_vmm:True"] if settings.vmm is Vmm.ON else []),
+        *(["enable_small_pool:True"] if settings.small_pool else []),
+    ]
+    return f"export MS_ALLOC_CONF={','.join(options)}" if options else None
+
+
+def _limit_set_by_user(settings: MindSporeSettings) -> int | None:
+    """The limit if it is one that somebody set: MindSpore's own are no whole GiB."""
+    return settings.total if settings.total != SIMULATED_DEVICE and settings.total % GIB == 0 else None
+
+
+def _format_gb(size: int) -> str:
+    return f"{size / GIB:g}GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A unit when most bytes are in use: how much of it is empty, and which block keeps it."""
+
+    unit: PoolUnit
+    touched: int  # bytes of it that were ever used, up to the end of the trace
+    live: int  # bytes of it in use at the peak
+    # Position of the live block in it that lives longest, the largest among equals; None if it is empty.
+    request: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Why the pool of a run reserved more than was in use."""
+
+    growths: tuple[PoolGrowth, ...]  # every time it took memory from the device, with the largest hole at that time
+    missed: tuple[
+        PoolGrowth, ...
+    ]  # the growths at which the free bytes would have been enough, had they been in one piece
+    spilled: int  # bytes of persistent requests that the common part served
+    untouched: int  # bytes that were reserved and never used: the ends of the units
+    idle_at_peak: int  # bytes of touched extents that were free when most bytes were in use
+    pins: tuple[Pin, ...]  # the units, those with most idle touched bytes first
+
+
+def causes_of(work: Workload, result: Replay) -> Causes:
+    """Explain a replay."""
+    pins = _pinned_units(work, result)
+    return Causes(
+        growths=result.growths,
+        missed=tuple(growth for growth in result.growths if growth.free_bytes >= growth.request_bytes),
+        spilled=result.spilled,
+        untouched=result.reserved_peak - result.actual_peak,
+        idle_at_peak=sum(pin.touched - pin.live for pin in pins),
+        pins=tuple(sorted(pins, key=lambda pin: pin.live - pin.touched)),
+    )
+
+
+def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
+    peak = result.used.index(result.used_peak) if work.requests else 0
+    held = [unit for unit in result.units if unit.released is None or unit.released >= peak]
+    units = sorted(held, key=lambda unit: unit.base)
+    bases = [unit.base for unit in units]
+    live = [0] * len(units)
+    longest: list[tuple[float, int, int] | None] = [None] * len(units)
+    tick = work.requests[peak].start if work.requests else 0
+    for index, (request, address) in enumerate(zip(work.requests, result.addresses, strict=True)):
+        if request.start <= tick and (request.end is None or request.end > tick):
+            at = bisect_right(bases, address) - 1
+            live[at] += request.size
+            key = (float("inf") if request.end is None else request.end, request.size, index)
+            longest[at] = max(longest[at] or key, key)
+    return [
+        Pin(unit, unit.high - unit.low, live[at], None if found is None else found[2])
+        for at, (unit, found) in enumerate(zip(units, longest, strict=True))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """What a pool takes under one setting."""
+
+    name: str  # the setting in a few characters, such as `increase_size=4GB`; `recorded` for that of the run
+    settings: MindSporeSettings
+    # Peaks in bytes. `reserved` is what the device loses.
+    used: int
+    actual: int
+    reserved: int
+    fits: bool  # whether the pool never needs more than the device has
+    recorded: bool = False  # whether the run had this setting
+    advisable: bool = True  # whether the user can choose it: `vmm floor` is a limit, not a setting
+
+    @property
+    def waste_share(self) -> float:
+        """The share of what is reserved that is never in use."""
+        return 1 - self.used / self.reserved if self.reserved else 0.0
+
+    @property
+    def setting_lines(self) -> Lines:
+        """What to write where for this setting."""
+        return lines_for(self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """All settings side by side."""
+
+    pool: str  # what the trace calls the pool
+    inferred: Inferred  # the settings of the run, as the replay found them, and where the replay differs from the trace
+    total: int  # bytes that the pool may take of the device
+    outcomes: tuple[ReplayOutcome, ...]  # the settings, that of the run first
+    best: ReplayOutcome | None  # the one that fits and reserves least; None if none fits
+    best_without_vmm: ReplayOutcome | None  # the same where the device or the driver has no vmm
+    causes: Causes  # why the pool of the run reserved what it did
+
+    @property
+    def recorded_outcome(self) -> ReplayOutcome:
+        """The setting of the run."""
+        return self.outcomes[0]
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether the run's setting wastes more than :data:`WASTE_LIMIT`."""
+        return self.recorded_outcome.waste_share > WASTE_LIMIT
+
+
+def what_if(
+    pool: str,
+    inferred: Inferred,
+    total: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> WhatIf:
+    """Replay a workload under every setting that users choose between.
+
+    Args:
+        pool: What the trace calls the pool.
+        inferred: The requests, the settings of the run and its replay.
+        total: Bytes that the pool may take of the device; None: what it could take in the run.
+        on_progress: Told how many settings are done, of how many.
+    """
+    work, limit = inferred.work, total or inferred.settings.total
+    base = replace(inferred.settings, total=limit, simulated=False)
+    candidates = list(_settings_to_try(base, older=inferred.older))
+    outcomes = [_make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
+    for done, (name, settings) in enumerate(candidates):
+        on_progress(done, len(candidates))
+        result = replay_workload(work, pool_for(settings, older=inferred.older and settings.vmm is Vmm.OFF))
+        outcomes.append(_make_outcome(name, result, settings, limit))
+        if settings.vmm is Vmm.ON:
+            floor = used_pages(work, result) * PAGE
+            outcomes.append(
+                ReplayOutcome("vmm floor", settings, result.used_peak, floor, floor, floor <= limit, advisable=False)
+            )
+    on_progress(len(candidates), len(candidates))
+    return WhatIf(
+        pool=pool,
+        inferred=inferred,
+        total=limit,
+        outcomes=tuple(outcomes),
+        best=_best_outcome(outcomes),
+        best_without_vmm=_best_outcome([outcome for outcome in outcomes if outcome.settings.vmm is Vmm.OFF]),
+        causes=causes_of(work, inferred.replay),
+    )
+
+
+def _settings_to_try(base: MindSporeSettings, *, older: bool) -> Iterator[tuple[str, MindSporeSettings]]:
+    """Each setting changed alone; ``set_memory`` brings its defaults for what is not named."""
+    yield "vmm", replace(base, vmm=Vmm.ON, init=None, increase=None, small_pool=False)
+    init, increase = base.init or DEFAULT_SIZE, base.increase or DEFAULT_SIZE
+    for size in INCREASES:
+        yield f"increase_size={size}GB", replace(base, init=init, increase=size * GIB)
+    for size in INITS:
+        yield f"init_size={size}GB", replace(base, init=size * GIB, increase=increase)
+    if not older:
+        name = "small_pool off" if base.small_pool else "small_pool"
+        yield name, replace(base, small_pool=not base.small_pool)
+
+
+def _make_outcome(
+    name: str, result: Replay, settings: MindSporeSettings, limit: int, *, recorded: bool = False
+) -> ReplayOutcome:
+    fits = not result.is_over and result.reserved_peak <= limit
+    return ReplayOutcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
+
+
+def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
+    """The setting that fits and reserves least; among equals what the run had, then the first."""
+    fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
+    return min(fitting, key=lambda outcome: outcome.reserved, default=None)
+
+
+def used_pages(work: Workload, result: Replay) -> int:
+    """How many pages hold a live byte when most bytes are in use: what vmm cannot give back even then."""
+    peak = result.used.index(result.used_peak) if result.used else 0
+    tick = work.requests[peak].start if work.requests else 0
+    spans = sorted(
+        (address // PAGE, (address + request.size - 1) // PAGE)
+        for request, address in zip(work.requests, result.addresses, strict=True)
+        if request.start <= tick and (request.end is None or request.end > tick)
+    )
+    pages, beyond = 0, -1
+    for first, last in spans:
+        pages += max(last - max(first, beyond + 1) + 1, 0)
+        beyond = max(beyond, last)
+    return pages

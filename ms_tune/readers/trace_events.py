@@ -1,0 +1,443 @@
+"""What is kept of a profile's time line: intervals and moments as columns, for millions of them.
+
+An exporter writes millions of events and a few thousand of layouts: events that differ in digits alone say the same in the
+same places. Of an event whose layout is known nothing is decoded but what is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from array import array
+from dataclasses import dataclass, field
+from enum import Enum
+from operator import itemgetter
+from sys import intern
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_T = TypeVar("_T")
+OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "Free": "free", "Communication": "comm"}
+FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_KNOWN = 100_000  # layouts
+_LONGEST = 2048  # bytes of an event whose layout is kept
+_WHOLE = 19  # digits of a time stamp before and behind its point
+_VALUES = {
+    "ts": rb'"ts": ?"([0-9]{1,%d})(?:\.([0-9]{1,%d}))?"' % (_WHOLE, _WHOLE),
+    "dur": rb'"dur": ?"?([0-9]{1,15}(?:\.[0-9]{0,20})?)"?(?=[,}]|$)',
+    "name": rb'"name": ?"([^"\\]*)"',
+    "id": rb'"id": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
+    "pid": rb'"pid": ?"?((?<=")[^"\\]*(?=")|[0-9]+)"?(?=[,}]|$)',
+}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _VALUES.items()}
+_MOST = 2_000_000  # of each kind of event; what is beyond is counted
+_FARTHEST = 9e15  # microseconds from the base, of which the nanoseconds have 64 bits: 285 years
+_LONG = 20.0  # microseconds, from which a host event can explain a gap
+_NOT_HOST = (
+    "Ascend Hardware",
+    "HCCL",
+    "Communication",
+    "Overlap Analysis",
+    "HBM",
+    "LLC",
+    "NPU MEM",
+    "Stars Soc Info",
+    "AI Core Freq",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Starts and lengths in microseconds since the trace's base, in order of their starts."""
+
+    start: array[float] = field(default_factory=lambda: array("d"))
+    length: array[float] = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def in_order(self) -> Intervals:
+        """By their starts, as exporters write them most of the time."""
+        if all(sooner < later for sooner, later in itertools.pairwise(self.start)):
+            return self
+        return intervals_of(sorted(zip(self.start, self.length, strict=True)))
+
+    @property
+    def total_length(self) -> float:
+        """The sum of the lengths."""
+        return sum(self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments(Generic[_T]):
+    """What is known of some moments on the device."""
+
+    times: array[int]  # the moments, in nanoseconds since the trace's base, rising
+    values: Sequence[_T]  # what is known of each
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEvents:
+    """What was kept of a trace."""
+
+    base: int  # microseconds that all times count from: a whole number, as a float has too few digits for a time stamp
+    # Intervals by what the device did: `compute`, `exposed` (communication alone), `free`, `comm`.
+    overlap: dict[str, Intervals]
+    collectives: list[tuple[float, float, str]]  # collectives and sends, by their names
+    # Where something starts on the device, when it was launched on the host, in microseconds since the base.
+    launches: Moments[float]
+    host: Intervals  # long events of the host; of equal length with `host_names`
+    host_names: list[str]
+    names: Moments[str]  # names of what starts on the device
+    events: int  # how many events were read
+    dropped: int  # events beyond the most that are kept
+    truncated: bool  # the file ends within an event
+
+
+def intervals_of(rows: Iterable[tuple[float, float]]) -> Intervals:
+    """Columns of starts and lengths."""
+    kept = [*rows]
+    return Intervals(array("d", [start for start, _ in kept]), array("d", [length for _, length in kept]))
+
+
+def moments_of(at: array[int], told: Sequence[_T]) -> Moments[_T]:
+    """In order of time; of several at one moment the last one counts."""
+    if all(sooner < later for sooner, later in itertools.pairwise(at)):
+        return Moments(at, told)
+    order = sorted(range(len(at)), key=at.__getitem__)
+    order = [place for place, after in zip(order, [*order[1:], -1], strict=True) if after < 0 or at[after] != at[place]]
+    return Moments(array("q", [at[place] for place in order]), [told[place] for place in order])
+
+
+class EventKind(Enum):
+    """What is kept of an event; what the device does has the names of :class:`~ms_tune.readers.trace_events.ProfileEvents`."""
+
+    NOTHING = "nothing"
+    COMPUTE = "compute"
+    EXPOSED = "exposed"
+    FREE = "free"
+    COMMUNICATION = "comm"
+    COLLECTIVE = "collective"
+    DEVICE = "device"  # the name of what starts on the device
+    HOST = "host"  # of a long one: name and process
+    HOST_NAMED = "host-named"  # the same, where processes have names in place of numbers
+    LAUNCH = "launch"  # the beginning of a flow
+    START = "start"  # its end
+    DECODED = "decoded"  # all of it, by a decoder
+
+
+# What each kind takes beside its time stamp.
+KEPT = {
+    **dict.fromkeys((EventKind.COMPUTE, EventKind.EXPOSED, EventKind.FREE, EventKind.COMMUNICATION), ("dur",)),
+    **dict.fromkeys((EventKind.COLLECTIVE, EventKind.DEVICE), ("dur", "name")),
+    EventKind.HOST: ("dur", "name", "pid"),
+    **dict.fromkeys((EventKind.LAUNCH, EventKind.START), ("id",)),
+}
+
+
+class EventLayout(NamedTuple):
+    """What is kept of events of one layout."""
+
+    place: int  # of what is kept in `Kind`; 0 is nothing
+    # From an event to its values as they are written: the time stamp before and behind its point, and what the kind
+    # needs; for `Kind.DECODED` the event.
+    take: Callable[[bytes], tuple[bytes, ...]] = itemgetter(slice(None), slice(0))
+
+
+_PLACES = {kind: place for place, kind in enumerate(EventKind)}
+
+
+class EventLayouts:
+    """The layouts met so far."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, EventLayout] = {}
+
+    def layout_for(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
+        """The layout of each event.
+
+        Args:
+            events: Their texts, without their braces.
+            keys: The same without the values of their digits: see :func:`without_digits`.
+
+        Raises:
+            ValueError: One is no event.
+        """
+        found = [*map(self._known.get, keys)]
+        for place, layout in enumerate(found):
+            if layout is None:
+                found[place] = self._known.get(keys[place]) or self._learn_layout(events[place], keys[place])
+        return found  # type: ignore[return-value]  # those that were None are learnt
+
+    def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
+        layout = layout_of(event)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        if len(event) <= _LONGEST:
+            self._known[key] = layout
+        return layout
+
+
+def without_digits(text: bytes) -> bytes:
+    """A text in which all digits are 0."""
+    return text.translate(_DIGITS)
+
+
+def kind_of(event: dict[str, Any]) -> EventKind:
+    """What is kept of a decoded event."""
+    phase = event.get("ph")
+    if phase in ("s", "f") and event.get("cat") == FLOW:
+        return EventKind.LAUNCH if phase == "s" else EventKind.START
+    if phase != "X":
+        return EventKind.DECODED if phase == "M" else EventKind.NOTHING
+    name, arguments = str(event.get("name")), event.get("args")
+    if name in OVERLAP and not arguments:
+        return EventKind(OVERLAP[name])
+    if name.startswith(("hcom_", "hccl_")):
+        return EventKind.COLLECTIVE
+    if isinstance(arguments, dict) and ("Task Type" in arguments or "Physic Stream Id" in arguments):
+        return EventKind.DEVICE
+    return EventKind.HOST
+
+
+def layout_of(text: bytes) -> EventLayout:
+    """The layout of an event.
+
+    Args:
+        text: Without its braces.
+
+    Raises:
+        ValueError: It is none.
+    """
+    event = json.loads(b"{%b}" % text)
+    kind = kind_of(event)
+    if kind not in KEPT:
+        return EventLayout(_PLACES[kind])
+    slices = []
+    for name in ("ts", *KEPT[kind]):
+        found = _PATTERNS[name].search(text)
+        # What is written twice, or in another way, is left to the decoder.
+        if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says_the_same(event.get(name), found):
+            return EventLayout(_PLACES[EventKind.DECODED])
+        slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
+    if kind is EventKind.HOST and not isinstance(event["pid"], int):
+        kind = EventKind.HOST_NAMED
+    return EventLayout(_PLACES[kind], itemgetter(*slices))
+
+
+def _says_the_same(value: object, found: re.Match[bytes]) -> bool:
+    written = b".".join(part for part in found.groups() if part is not None).decode("utf-8", "replace")
+    return not isinstance(value, bool) and (
+        value == written or (isinstance(value, int | float) and value == float(written))
+    )
+
+
+class KeptEvents:
+    """What is kept of the events met so far; processes are told apart at the end, when all their names are known.
+
+    Attributes:
+        count: Events so far.
+        truncated: The file ends within an event.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._dropped = 0
+        self.truncated = False
+        self._layouts = EventLayouts()
+        self._base: int | None = None
+        self._processes: dict[object, str] = {}
+        self._overlap = {name: Intervals() for name in OVERLAP.values()}
+        self._launched: dict[bytes, float] = {}  # on the host, by flows
+        self._starts: array[int] = array("q")  # on the device, of flows
+        self._hosts: array[float] = array("d")  # their launches
+        self._waiting: list[tuple[bytes, int]] = []  # starts whose launches were not met
+        self._long: list[tuple[float, float, str, object]] = []
+        self._collectives: list[tuple[float, float, str]] = []
+        self._device: array[int] = array("q")
+        self._names: list[str] = []  # of what starts on the device
+
+    def take_together(self, text: str, between: str) -> bool:
+        """Look at events with this text between any two; False if it is elsewhere, too, and nothing was looked at."""
+        if self._base is None or not text.startswith("{"):
+            return False
+        data, mark = text[1:-1].encode(), between.encode()
+        events = data.split(mark)
+        try:
+            layouts = self._layouts.layout_for(events, without_digits(data).split(mark))
+        except (ValueError, RecursionError):
+            return False
+        self.count += len(events)
+        # By the kinds' places, as an Enum is slow to look up.
+        rows: list[list[tuple[bytes, ...]]] = [[] for _ in EventKind]
+        add = [some.append for some in rows]
+        for event, (place, take) in zip(events, layouts, strict=True):
+            if place:
+                add[place](take(event))
+        for kind, some in zip(EventKind, rows, strict=True):
+            if some:
+                self._keep_all(kind, some)
+        return True
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Look at a decoded event."""
+        self.count += 1
+        self._take_decoded(event)
+
+    def _keep_all(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
+        """Keep events of one kind: the values that their layout takes."""
+        if kind is EventKind.DECODED:
+            for text, _ in rows:
+                self._take_decoded(json.loads(b"{%b}" % text))
+            return
+        whole, part, *told = zip(*rows, strict=True)
+        base = self._base or 0
+        times = [int(one) - base + float(b"0." + digits) for one, digits in zip(whole, part, strict=True)]
+        if not -_FARTHEST < min(times) <= max(times) < _FARTHEST:
+            near = [place for place, at in enumerate(times) if abs(at) < _FARTHEST]
+            times, told = [times[place] for place in near], [tuple(one[place] for place in near) for one in told]
+        if kind is EventKind.LAUNCH:
+            self._launches_at(told[0], times)
+        elif kind is EventKind.START:
+            self._starts_at(told[0], times)
+        elif kind is EventKind.DEVICE:
+            self._take_names(times, _intern_names(told[1]))
+        elif kind is EventKind.COLLECTIVE:
+            kept = zip(times, map(float, told[0]), _intern_names(told[1]), strict=True)
+            self._collectives += self._cut_to_room(self._collectives, [*kept])
+        elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
+            self._take_host_events(kind, times, told)
+        else:
+            during = self._overlap[kind.value]
+            during.start.extend(self._cut_to_room(during.length, times))
+            during.length.extend(map(float, told[0][: len(during.start) - len(during.length)]))
+
+    def _take_host_events(self, kind: EventKind, times: Sequence[float], told: Sequence[Sequence[bytes]]) -> None:
+        long = [
+            (at, length, intern(name.decode()[:200]), int(process) if kind is EventKind.HOST else process.decode())
+            for at, length, name, process in zip(times, map(float, told[0]), told[1], told[2], strict=True)
+            if length >= _LONG
+        ]
+        self._long += self._cut_to_room(self._long, long)
+
+    def _take_decoded(self, event: dict[str, Any]) -> None:
+        kind = kind_of(event)
+        if kind is EventKind.DECODED:
+            arguments = event.get("args")
+            if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
+                self._processes[_process_key(event.get("pid"))] = str(arguments.get("name"))
+            return
+        at = self._parse_time(event.get("ts")) if kind in KEPT else None
+        if at is None:
+            return
+        if kind in (EventKind.LAUNCH, EventKind.START):
+            number = str(event.get("id")).encode("utf-8", "replace")
+            (self._launches_at if kind is EventKind.LAUNCH else self._starts_at)([number], [at])
+        elif (length := _parse_length(event.get("dur"))) is not None:
+            self._take_interval(event, kind, at, length)
+
+    def _take_interval(self, event: dict[str, Any], kind: EventKind, at: float, length: float) -> None:
+        name = intern(str(event.get("name")))  # a few names, millions of times
+        if kind is EventKind.COLLECTIVE:
+            self._collectives += self._cut_to_room(self._collectives, [(at, length, name)])
+        elif kind is EventKind.DEVICE:
+            self._take_names([at], [name])
+        elif kind is not EventKind.HOST:
+            during = self._overlap[kind.value]
+            if self._cut_to_room(during.start, [at]):
+                during.start.append(at)
+                during.length.append(length)
+        elif length >= _LONG:
+            self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
+
+    def _take_names(self, times: Sequence[float], names: Sequence[str]) -> None:
+        room = max(_MOST - len(self._names), 0)
+        self._device.extend([round(at * 1000) for at in times[:room]])
+        self._names += names[:room]
+
+    def _launches_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+        room = len(self._cut_to_room(self._launched, numbers))
+        self._launched.update(zip(numbers[:room], times[:room], strict=True))
+
+    def _starts_at(self, numbers: Sequence[bytes], times: Sequence[float]) -> None:
+        """Something starts on the device: mostly its launch was written before."""
+        room = max(_MOST - len(self._starts) - len(self._waiting), 0)
+        self._dropped += max(len(numbers) - room, 0)
+        starts = [round(at * 1000) for at in times[:room]]
+        launched = [*map(self._launched.get, numbers[:room])]
+        if None in launched:
+            rows = [*zip(numbers, starts, launched, strict=False)]
+            self._waiting += [(number, at) for number, at, host in rows if host is None]
+            starts = [at for _, at, host in rows if host is not None]
+        self._starts.extend(starts)
+        self._hosts.extend([host for host in launched if host is not None])
+
+    def _cut_to_room(self, kept: Sequence[object] | dict[bytes, float], more: Sequence[_T]) -> Sequence[_T]:
+        room = max(_MOST - len(kept), 0)
+        self._dropped += max(len(more) - room, 0)
+        return more[:room]
+
+    def _parse_time(self, value: object) -> float | None:
+        """Microseconds since the base, from digits that a float would not hold."""
+        whole, _, part = str(value).partition(".")
+        if not (whole.isdecimal() and len(whole) < 20 and (not part or (part.isdecimal() and len(part) < 20))):  # noqa: PLR2004 - digits
+            return None
+        if self._base is None:
+            self._base = int(whole)
+        at = int(whole) - self._base + (float(f"0.{part}") if part else 0.0)
+        return at if abs(at) < _FARTHEST else None
+
+    def events_in_order(self) -> ProfileEvents:
+        """All of it, in order of time."""
+        host = [one for one in self._long if not self._processes.get(one[3], "").startswith(_NOT_HOST)]
+        host.sort(key=lambda one: one[0])
+        self._collectives.sort()
+        return ProfileEvents(
+            base=self._base or 0,
+            overlap={name: rows.in_order() for name, rows in self._overlap.items()},
+            collectives=self._collectives,
+            launches=self._all_launches(),
+            host=intervals_of((start, length) for start, length, _, _ in host),
+            host_names=[name for _, _, name, _ in host],
+            names=self._all_names(),
+            events=self.count,
+            dropped=self._dropped,
+            truncated=self.truncated,
+        )
+
+    def _all_launches(self) -> Moments[float]:
+        for number, at in self._waiting:
+            if (launched := self._launched.get(number)) is not None:
+                self._starts.append(at)
+                self._hosts.append(launched)
+        return moments_of(self._starts, self._hosts)
+
+    def _all_names(self) -> Moments[str]:
+        for start, _, name in self._collectives:
+            self._device.append(round(start * 1000))
+            self._names.append(name)
+        return moments_of(self._device, self._names)
+
+
+def _intern_names(names: Iterable[bytes]) -> list[str]:
+    """A few names, millions of times."""
+    known = {name: intern(name.decode()) for name in {*names}}
+    return [known[name] for name in names]
+
+
+def _process_key(value: object) -> object:
+    return value if isinstance(value, int | str) else str(value)
+
+
+def _parse_length(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        return None
+    return number if 0 <= number < 1e15 else None  # noqa: PLR2004 - 30 years

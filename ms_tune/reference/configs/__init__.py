@@ -1,1 +1,0 @@
-"""Configs of dynamic-graph frameworks, read into the neutral model."""

@@ -1,0 +1,328 @@
+"""Reads MindFormers dynamic-graph configs (2.0, 2.1) into the neutral model, section by section, with types checked.
+
+Names and their aliases follow ``COMMON_CONFIG_MAPPING`` in ``mindformers/parallel_core/transformer_config_utils.py``,
+defaults ``transformer_config.py`` beside it and ``pynative/config/config.py``; what the trainer makes of them
+``pynative/base_models/gpt/parallelize.py`` (``apply_fsdp``: weights, gradients and optimizer state are sharded, gradients
+reduced and accumulated in float32) and ``pynative/optimizer/adamw.py`` (float32 copies and moments).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ms_tune.dialects.job_parts import (
+    ContextMethod,
+    DType,
+    Experts,
+    LatentAttention,
+    MicroBatches,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError
+from ms_tune.facts.keys import key_at
+from ms_tune.facts.models import facts_of, names_of
+from ms_tune.facts.query import REQUIRED, order
+from ms_tune.facts.releases import release_for
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ms_tune.facts.models import ModelFacts
+
+_Value = TypeVar("_Value", int, str, bool)
+
+
+class Section:
+    """One section of the config, read with types checked: the framework's own validators are as strict."""
+
+    def __init__(self, data: Mapping[str, object], name: str, path: Path, dialect: Dialect) -> None:
+        section = data.get(name)
+        self.dialect = dialect
+        self.name = name
+        self.path = path
+        self._values: Mapping[object, object] = {}
+        if isinstance(section, dict):
+            self._values = section
+        elif section is not None:
+            raise ConfigError(msg("model.section-not-a-mapping", key=name), path=path)
+
+    def get(self, key: str, default: _Value | None) -> _Value:
+        """The value of a key, of the default's type (an int if there is no default).
+
+        Raises:
+            ConfigError: The key has no default and is missing, or the value has another type.
+        """
+        value = self._values.get(key)
+        if value is None:
+            if default is None:
+                raise ConfigError(msg("model.missing-key", key=f"{self.name}.{key}"), path=self.path)
+            return default
+        wanted = int if default is None else type(default)
+        # bool is a subclass of int; the framework rejects it where an int is wanted, and so does this.
+        if type(value) is not wanted:
+            raise ConfigError(
+                msg("model.wrong-type", key=f"{self.name}.{key}", wanted=wanted.__name__, value=repr(value)),
+                path=self.path,
+            )
+        if wanted is int and isinstance(value, int) and value <= 0:
+            raise ConfigError(msg("model.not-positive", key=f"{self.name}.{key}", value=value), path=self.path)
+        return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
+
+    def known(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+        """The value of a key, or what the framework takes where it is not written; see :meth:`get`."""
+        default = key_at(self.dialect, self.name, key).default
+        return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it
+
+    def raw(self, key: str) -> object:
+        """The value of a key as the parser gave it."""
+        return self._values.get(key)
+
+    def first(self, name: str, default: _Value | None) -> _Value:
+        """The value of a model's field, under whichever of its names the config has it; see :meth:`get`."""
+        return self.get(next((key for key in names_of(name) if self.raw(key) is not None), name), default)
+
+    def count(self, name: str, default: int = 0) -> int:
+        """A whole number from zero up, under whichever name the config has it.
+
+        Raises:
+            ConfigError: It is something else.
+        """
+        key = next((key for key in names_of(name) if self.raw(key) is not None), name)
+        value = default if self.raw(key) is None else self.raw(key)
+        if type(value) is not int or value < 0:
+            raise ConfigError(
+                msg("model.wrong-type", key=f"{self.name}.{key}", wanted="int ≥ 0", value=repr(value)), path=self.path
+            )
+        return value
+
+    def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
+        """A value that must be one of some.
+
+        Raises:
+            ConfigError: It is none of them.
+        """
+        value = self.get(key, default)
+        if value not in choices:
+            raise ConfigError(
+                msg("model.not-one-of", key=f"{self.name}.{key}", value=repr(value), choices=", ".join(choices)),
+                path=self.path,
+            )
+        return value
+
+
+_DIALECT = Dialect.MINDFORMERS_PYNATIVE
+_DTYPES = tuple(dtype.value for dtype in DType)
+_CONTEXT_METHODS = {
+    "colossal": ContextMethod.RING,
+    "ulysses": ContextMethod.ULYSSES,
+    "hybrid": ContextMethod.HYBRID,
+}
+_COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
+_GATED = ("silu", "swiglu", "fusedswiglu")
+
+
+def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> TrainingConfig:
+    """The neutral model of a MindFormers dynamic-graph config.
+
+    Args:
+        data: The config's values.
+        path: Its path, for errors.
+        devices: Devices of the job; the micro-batches of a step follow from them.
+
+    Raises:
+        ConfigError: A required key is missing or a value cannot be.
+    """
+    model = Section(data, "model", path, _DIALECT)
+    training = Section(data, "training", path, _DIALECT)
+    parallelism = read_parallelism(data, path)
+    compute = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
+    written = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
+    # ``layers/linear.py`` of 2.1: weights are made in the format that is computed in; norms and the embedding have their own,
+    # and so have the projections in ``transformers/attention.py``, which ``params_dtype`` is for. In 2.0 it is for all projections
+    # and experts.
+    parameters, attention = (written, None) if before_2_1() else (compute, written)
+    local = training.known("local_batch_size")
+    return TrainingConfig(
+        shape=_read_shape(model, path, whole=parallelism.context == 1),
+        parallelism=parallelism,
+        batch=MicroBatches(local, _micro_batches(training, devices // parallelism.model_size, local, path)),
+        precision=Precision(
+            parameters,
+            mixed=True,
+            gradients=DType.FLOAT32,
+            embedding=DType(model.one_of("embedding_params_dtype", _DTYPES, DType.FLOAT32.value)),
+            norm=DType(model.one_of("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
+            rotary=DType(model.one_of("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
+            attention=None if attention is parameters else attention,
+            compute=None if compute is parameters else compute,
+        ),
+        optimizer=_read_optimizer(data, path, parallelism, alone=devices == 1),
+    )
+
+
+def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
+    """How the job is split; the data-parallel size follows from the devices."""
+    section = Section(data, "parallelism", path, _DIALECT)
+    chunks = section.known("pipeline_parallel_interleave_num")
+    tensor = section.known("tensor_parallel")
+    earlier = before_2_1() and tensor > 1
+    method = section.one_of("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
+    return Parallelism(
+        tensor=tensor,
+        pipeline=section.known("pipeline_parallel"),
+        context=section.known("context_parallel"),
+        expert=section.known("expert_parallel"),
+        virtual_pipeline=chunks if chunks > 1 else None,
+        # 2.0 does not read the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
+        sequence=section.known("sequence_parallel") or earlier,
+        context_method=_CONTEXT_METHODS[method],
+        ulysses=section.get("ulysses_degree_in_cp", 1),
+        split_loss=section.known("enable_loss_parallel") and tensor > 1,
+        whole_inside=earlier,
+    )
+
+
+def before_2_1() -> bool:
+    """Whether the release that is meant splits layers through HyperParallel's tensors, and has what 2.1 mended."""
+    return order(release_for(_DIALECT).version) < order("2.1")
+
+
+def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[bool, ...]:
+    """Which layers have experts (``transformer_config.py``: ``first_k_dense_replace`` or ``moe_layer_freq``).
+
+    Args:
+        data: The config's values.
+        path: Its path, for errors.
+        layers: Layers of the model, without multi-token prediction.
+    """
+    model = Section(data, "model", path, _DIALECT)
+    if not model.count("num_moe_experts"):
+        return (False,) * layers
+    pattern = model.raw("moe_layer_freq")
+    if isinstance(pattern, list) and len(pattern) == layers:
+        return tuple(bool(item) for item in pattern)
+    frequency = pattern if isinstance(pattern, int) and pattern > 0 else 1
+    first = model.count("first_k_dense_replace")
+    dense = model.raw("mlp_only_layers")
+    named = set(dense) if isinstance(dense, list) else set()
+    return tuple(number >= first and number % frequency == 0 and number not in named for number in range(layers))
+
+
+def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
+    """``trainer.py``: samples of a step, divided by the ranks that see different ones and by those of a micro-batch."""
+    total: int = training.known("global_batch_size")
+    count, rest = divmod(total, max(1, data_parallel) * local)
+    if rest or not count:
+        raise ConfigError(
+            msg("model.global-batch", total=total, local=local, ways=max(1, data_parallel)),
+            path=path,
+        )
+    return count
+
+
+def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
+    """The sizes; ``whole`` where no rank has a part of the sequence only."""
+    heads, hidden = model.first("num_attention_heads", None), model.get("hidden_size", None)
+    groups = model.first("num_query_groups", heads)
+    latent = _read_latent(model) if model.get("multi_latent_attention", default=False) else None
+    if latent is None and heads % groups:
+        raise ConfigError(
+            msg("model.not-divisible", a="model.num_attention_heads", b="model.num_query_groups"), path=path
+        )
+    kind = model.get("model_type", "")
+    facts = facts_of(release_for(_DIALECT).version, kind=kind)
+    activation = model.get("hidden_act", "silu")
+    # ``gated_linear_unit`` is the MindFormers models' own setting where the config does not say.
+    gated = activation in _GATED and model.get("gated_linear_unit", default=True)
+    linear_bias = model.get("add_bias_linear", default=False)
+    return ModelShape(
+        vocab_size=model.get("vocab_size", None),
+        hidden_size=hidden,
+        ffn_hidden_size=model.first("ffn_hidden_size", None),
+        num_layers=model.first("num_layers", None),
+        num_attention_heads=heads,
+        num_query_groups=heads if latent else groups,
+        head_size=latent.head_size if latent else model.first("kv_channels", hidden // heads),
+        seq_length=model.get("seq_length", None),
+        activation=("fusedswiglu" if activation == "fusedswiglu" else "swiglu") if gated else activation,
+        normalization=model.get("normalization", "RMSNorm"),
+        rotary=model.get("position_embedding_type", "rope") != "none",
+        tied_embeddings=model.get("tie_word_embeddings", default=False) and facts.ties,
+        qkv_bias=linear_bias or model.first("add_qkv_bias", kind == "glm4"),
+        output_bias=linear_bias,
+        mlp_bias=linear_bias,
+        # ``pynative/transformers``: FlashAttention is used whatever ``use_flash_attention`` says.
+        flash_attention=True,
+        rotary_fraction=_read_fraction(model, 0.5 if kind.startswith("glm4") else 1.0),
+        # ``models/qwen3/modeling_qwen3_train_pynative.py``, 2.0 and 2.1: whatever ``qk_layernorm`` says.
+        qk_norm=kind.startswith("qwen3") or model.first("qk_layernorm", default=False),
+        sandwich_norm=model.get("use_sandwich_norm", kind == "glm4"),
+        latent=latent,
+        experts=_read_experts(model, facts) if model.count("num_moe_experts") else None,
+        # ``parallel_core/transformer_config.py``: the layout and the mask of FlashAttention.
+        heads_first=whole,
+        whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
+        tiled_words=before_2_1(),
+        own_tables=before_2_1(),
+    )
+
+
+def _read_latent(model: Section) -> LatentAttention:
+    return LatentAttention(
+        query_rank=model.count("q_lora_rank") or None,
+        key_value_rank=model.get("kv_lora_rank", None),
+        plain_size=model.first("qk_head_dim", 128),
+        rotary_size=model.first("qk_pos_emb_head_dim", 64),
+        value_size=model.get("v_head_dim", 128),
+    )
+
+
+def _read_experts(model: Section, facts: ModelFacts) -> Experts:
+    width = model.first("moe_ffn_hidden_size", None)
+    shared = model.count("shared_expert_num")
+    factor = model.raw("moe_expert_capacity_factor")
+    # DeepSeek's own converter leaves out `router_dense_type` (``models/deepseek3/config_converter_deepseek_v3.py``, 2.0 and 2.1).
+    known = [key for key in facts.names("moe_router_dtype") if model.raw(key) is not None]
+    return Experts(
+        count=model.count("num_moe_experts"),
+        per_token=model.first("moe_router_topk", 2),
+        ffn_hidden_size=width,
+        shared_ffn_hidden_size=model.get("moe_shared_expert_intermediate_size", shared * width) if shared else 0,
+        shared_gate=model.get("use_shared_expert_gating", default=False),
+        shared_split=before_2_1(),
+        grouped=True,
+        capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
+        router=DType(model.one_of(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
+        tensor_parallel=False,
+        fused_order=model.get("moe_permute_fusion", default=False),
+    )
+
+
+def _read_fraction(model: Section, default: float) -> float:
+    value = model.raw("partial_rotary_factor")
+    value = model.raw("rotary_percent") if value is None else value
+    return float(value) if isinstance(value, int | float) and 0 < value <= 1 else default
+
+
+def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism, *, alone: bool) -> Optimizer:
+    """The optimizer; on a single device nothing is sharded, and gradients are cast as they come (``trainer.py``)."""
+    section = Section(data, "parallelism", path, _DIALECT)
+    policy = section.one_of("reshard_after_forward_policy", ("always", "never", "default"), "default")
+    shards = section.raw("data_parallel_shard")
+    again = policy == "always" or (policy == "default" and parallelism.pipeline == 1)
+    return Optimizer(
+        Section(data, "optimizer", path, _DIALECT).get("type", "AdamW"),
+        gradient_buffers=not alone,
+        sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
+        gathers_again=again,
+        shards=shards if isinstance(shards, int) and shards > 0 else None,
+        keeps_clones=before_2_1(),
+    )

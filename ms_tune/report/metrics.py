@@ -1,0 +1,366 @@
+"""The result of `metrics` in the terminal, as JSON, and as a page: each run's step times as a curve, its figures with formulas and inputs."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import START, Severity
+from ms_tune.report.console import Console, pad, text_width
+from ms_tune.report.page import table_html, write_page
+from ms_tune.units import gib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.metrics.result import Figure, MetricsReport, RunComparison, RunMetrics
+    from ms_tune.metrics.steps import Outlier, StepTimes
+    from ms_tune.text import Language
+
+_SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")
+_SHOWN = 5  # slow steps
+VERSION = 1
+# Keys of every run; null where a figure is not there.
+_FIGURES = (
+    *("samples_per_second", "samples_per_second_per_card", "tokens_per_second", "tokens_per_second_per_card"),
+    *("tflops_logged", "tflops_per_card", "mfu", "hfu", "bubble"),
+)
+_WIDTH, _HEIGHT, _LEFT, _BELOW = 1000, 220, 70, 24
+_TIME, _LOSS = "#3b6fb6", "#b5651d"
+
+
+def show_report(report: MetricsReport, console: Console) -> None:
+    """Write all runs, the comparison, and the doubts."""
+    for run in report.runs:
+        _show_run(run, console)
+    if report.comparison:
+        _show_comparison(report.comparison, console)
+        _show_problems(report.comparison.baseline.problems, console)
+    _show_problems(report.problems, console)
+
+
+def title_of(run: RunMetrics, console: Console) -> str:
+    """A run in one line."""
+    return console.text(
+        "metrics.show.run",
+        source=run.source,
+        number=run.number,
+        form=run.form.value,
+        steps=run.steps,
+        first=run.first_step,
+        last=run.last_step,
+        ranks=run.ranks.count,
+    )
+
+
+def rows_of(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+    """Its figures: name, value, and what it is made of."""
+    yield from _time_rows(run, console)
+    yield from _other_rows(run, console)
+
+
+def _show_run(run: RunMetrics, console: Console) -> None:
+    console.write(title_of(run, console))
+    _write_rows(rows_of(run, console), console)
+    _show_problems(run.problems, console)
+    console.write("")
+
+
+def _write_rows(rows: Iterable[tuple[str, str, str]], console: Console) -> None:
+    """Names in one column, values and what they are made of behind."""
+    kept = list(rows)
+    width = max((text_width(name) for name, _, _ in kept), default=0)
+    for name, value, made_of in kept:
+        console.write(f"  {pad(name, width)}  {value}" + (f"   ({made_of})" if made_of else ""))
+
+
+def _time_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+    times = run.times
+    if times.median is not None:
+        interval = ""
+        if times.low is not None:
+            interval = console.text(
+                "metrics.show.interval", low=_seconds_text(times.low), high=_seconds_text(times.high)
+            )
+        yield (
+            console.text("metrics.show.step"),
+            console.text("metrics.show.step.value", median=_seconds_text(times.median), mad=_seconds_text(times.mad)),
+            console.text(
+                "metrics.show.step.of",
+                count=times.count,
+                interval=interval,
+                shortest=_seconds_text(times.shortest),
+                longest=_seconds_text(times.longest),
+                mean=_seconds_text(times.mean),
+            ),
+        )
+    first = console.text("metrics.show.first.value", first=_seconds_text(times.first))
+    if times.median:
+        first += console.text("metrics.show.first.times", times=f"{times.first / times.median:.1f}")
+    yield console.text("metrics.show.first"), first, ""
+    for place, one in enumerate(times.outliers[:_SHOWN]):
+        yield console.text("metrics.show.outliers") if not place else "", _outlier_text(one, console), ""
+    if times.outlier_count > _SHOWN:
+        yield "", console.text("metrics.show.outliers.more", count=times.outlier_count - _SHOWN), ""
+    if run.ranks.fastest is not None:
+        value = console.text(
+            "metrics.show.ranks.value",
+            fastest=_seconds_text(run.ranks.fastest),
+            slowest=_seconds_text(run.ranks.slowest),
+            rank="?" if run.ranks.slowest_rank is None else run.ranks.slowest_rank,
+        )
+        yield console.text("metrics.show.ranks"), value, ""
+
+
+def _outlier_text(one: Outlier, console: Console) -> str:
+    kinds = [console.text(f"metrics.show.kind.{kind}") for kind in one.kinds]
+    names = kinds[0] if kinds else ""
+    for other in kinds[1:]:
+        names = console.text("metrics.show.kind.and", one=names, other=other)
+    beside = console.text("metrics.show.outlier.beside", kinds=names) if names else ""
+    return console.text("metrics.show.outlier", number=one.number, seconds=_seconds_text(one.seconds), beside=beside)
+
+
+def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+    for figure in run.figures:
+        yield _figure_row(figure, console)
+        if figure.name in ("mfu", "hfu"):
+            for one in run.counted_otherwise:
+                share = one.mfu if figure.name == "mfu" else one.hfu
+                if share is not None:
+                    yield "", f"{share:.2%}", console.text(f"metrics.convention.{one.convention.value}")
+    if run.losses:
+        yield console.text("metrics.show.loss"), f"{run.losses[0]:.6g} -> {run.losses[1]:.6g}", ""
+    if run.memory:
+        most = max(run.memory, key=lambda one: one.max_allocated)
+        reserved = max(one.max_reserved for one in run.memory)
+        value = console.text(
+            "metrics.show.memory.value",
+            allocated=gib(most.max_allocated),
+            rank=most.rank,
+            reserved=gib(reserved) if reserved else "-",
+        )
+        yield console.text("metrics.show.memory"), value, ""
+
+
+def _figure_row(figure: Figure, console: Console) -> tuple[str, str, str]:
+    name = console.text(f"metrics.show.figure.{figure.name}")
+    if figure.value is None:
+        options = ", ".join(figure.missing)
+        return name, console.text("metrics.show.missing" if options else "metrics.show.not", options=options), ""
+    value = f"{figure.value:.2%}" if figure.name in _SHARES else f"{figure.value:,.5g}"
+    inputs = console.listed(console.say(one) for one in figure.inputs)
+    formula = console.say(figure.formula)
+    return name, value, console.text("metrics.show.with", formula=formula, inputs=inputs) if inputs else formula
+
+
+def _show_problems(problems: Iterable[Diagnostic], console: Console) -> None:
+    for problem in problems:
+        console.write(f"  {problem_line(problem, console, 'red' if problem.severity is Severity.ERROR else 'dim')}")
+
+
+def problem_line(problem: Diagnostic, console: Console, colour: str | None = None) -> str:
+    """A doubt in one line."""
+    label = console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
+    label = label if colour is None else console.paint(label, colour)
+    hint = f" ({console.say(problem.help)})" if problem.help else ""
+    return f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]"
+
+
+def _show_comparison(comparison: RunComparison, console: Console) -> None:
+    title, *lines = comparison_lines(comparison, console)
+    console.write(title)
+    for line in lines:
+        console.write(f"  {line}")
+    _write_rows([_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one], console)
+
+
+def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
+    """Which runs, the ratio of their medians, and whether that tells them apart."""
+    run, baseline = comparison.run, comparison.baseline
+    yield console.text("metrics.show.comparison", run=run.source, baseline=baseline.source)
+    yield console.text(
+        "metrics.show.ratio",
+        ratio=f"{comparison.ratio:.3f}",
+        seconds=_seconds_text(run.times.median),
+        before=_seconds_text(baseline.times.median),
+    )
+    if comparison.low is None or comparison.high is None:
+        yield console.text("metrics.show.ratio.few")
+        return
+    word = "same" if not comparison.is_told_apart else "slower" if comparison.ratio > 1 else "faster"
+    yield console.text(
+        "metrics.show.ratio.interval",
+        low=f"{comparison.low:.3f}",
+        high=f"{comparison.high:.3f}",
+        word=console.text(f"metrics.show.ratio.{word}"),
+    )
+
+
+def _seconds_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4f}" if value < 100 else f"{value:,.1f}"  # noqa: PLR2004 - digits that tell
+
+
+def report_json(report: MetricsReport, console: Console) -> dict[str, object]:
+    """The whole object."""
+    return {
+        "version": VERSION,
+        "runs": [_run_json(run, console) for run in report.runs],
+        "baseline": [_run_json(run, console) for run in report.baseline],
+        "comparison": _comparison_json(report.comparison, console) if report.comparison else None,
+        "problems": [_problem_json(problem, console) for problem in report.problems],
+    }
+
+
+def _run_json(run: RunMetrics, console: Console) -> dict[str, object]:
+    return {
+        "source": str(run.source),
+        "run": run.number,
+        "form": run.form.value,
+        "steps": run.steps,
+        "first_step": run.first_step,
+        "last_step": run.last_step,
+        "step_seconds": _times_json(run.times),
+        "ranks": {
+            "count": run.ranks.count,
+            "fastest_median": run.ranks.fastest,
+            "slowest_median": run.ranks.slowest,
+            "slowest": run.ranks.slowest_rank,
+        },
+        **dict.fromkeys(_FIGURES),
+        **{figure.name: figure.value for figure in run.figures},
+        "mfu_counted_otherwise": {one.convention.value: one.mfu for one in run.counted_otherwise},
+        "hfu_counted_otherwise": {one.convention.value: one.hfu for one in run.counted_otherwise},
+        "figures": [_figure_json(figure, console) for figure in run.figures],
+        "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
+        "memory": [
+            {
+                "rank": one.rank,
+                "allocated_bytes": one.allocated,
+                "max_allocated_bytes": one.max_allocated,
+                "reserved_bytes": one.reserved or None,
+                "max_reserved_bytes": one.max_reserved or None,
+            }
+            for one in run.memory
+        ],
+        "problems": [_problem_json(problem, console) for problem in run.problems],
+        "curve": {
+            "step": list(run.curve.number),
+            "seconds": list(run.curve.seconds),
+            "loss": list(run.curve.loss),
+        },
+    }
+
+
+def _times_json(times: StepTimes) -> dict[str, object]:
+    return {
+        "count": times.count,
+        "median": times.median,
+        "mad": times.mad,
+        "interval": None if times.low is None else [times.low, times.high],
+        "first": times.first,
+        "shortest": times.shortest,
+        "longest": times.longest,
+        "mean": times.mean,
+        "resolution": times.resolution,
+        "averaged_over": times.averaged,
+        "outliers": [
+            {"step": one.number, "line": one.line, "seconds": one.seconds, "beside": list(one.kinds)}
+            for one in times.outliers
+        ],
+        "outlier_count": times.outlier_count,
+    }
+
+
+def _figure_json(figure: Figure, console: Console) -> dict[str, object]:
+    return {
+        "name": figure.name,
+        "value": figure.value,
+        "formula": console.say(figure.formula),
+        "inputs": [console.say(one) for one in figure.inputs],
+        "missing": list(figure.missing),
+    }
+
+
+def _problem_json(problem: Diagnostic, console: Console) -> dict[str, object]:
+    return {
+        "id": problem.id,
+        "serious": problem.severity is Severity.ERROR,
+        "message": console.say(problem.message),
+        "hint": console.say(problem.help) if problem.help else None,
+        "line": problem.location.line if problem.location != START else None,
+    }
+
+
+def _comparison_json(comparison: RunComparison, console: Console) -> dict[str, object]:
+    return {
+        "run": {"source": str(comparison.run.source), "run": comparison.run.number},
+        "baseline": {"source": str(comparison.baseline.source), "run": comparison.baseline.number},
+        "ratio": comparison.ratio,
+        "interval": None if comparison.low is None else [comparison.low, comparison.high],
+        "confidence": 0.95,
+        "told_apart": comparison.is_told_apart,
+        "linearity": comparison.linearity.value if comparison.linearity else None,
+        "linearity_guide": comparison.guide.value if comparison.guide else None,
+        "figures": [_figure_json(one, console) for one in (comparison.linearity, comparison.guide) if one],
+    }
+
+
+def report_html(report: MetricsReport, language: Language) -> str:
+    """The page in one language."""
+    console = Console(language)
+    sources = dict.fromkeys(run.source for run in (*report.runs, *report.baseline))
+    return write_page(console.text("metrics.show.title"), sources, _page_parts(report, console), language)
+
+
+def _page_parts(report: MetricsReport, console: Console) -> Iterator[str]:
+    if report.comparison:
+        yield '<div class="verdict">'
+        yield from (f"<p>{html.escape(line)}</p>" for line in comparison_lines(report.comparison, console))
+        yield "</div>"
+    for run in (*report.runs, *report.baseline):
+        yield f"<h2>{html.escape(title_of(run, console))}</h2>"
+        yield from _html_curves(run, console)
+        yield from table_html("", [console.text("metrics.show.figure"), "", ""], list(rows_of(run, console)), 0)
+        yield from _html_list(problem_line(problem, console) for problem in run.problems)
+    yield from _html_list(problem_line(problem, console) for problem in report.problems)
+
+
+def _html_list(lines: Iterator[str]) -> Iterator[str]:
+    items = [f"<li>{html.escape(line)}</li>" for line in lines]
+    if items:
+        yield "<ul>" + "".join(items) + "</ul>"
+
+
+def _html_curves(run: RunMetrics, console: Console) -> Iterator[str]:
+    curve = run.curve
+    steps = list(zip(curve.number, curve.seconds, strict=True))[1:]
+    losses = [(step, loss) for step, loss in zip(curve.number, curve.loss, strict=True) if loss is not None]
+    for name, points, colour in (("step", steps, _TIME), ("loss", losses, _LOSS)):
+        if len(points) > 1:
+            label = console.text(f"metrics.show.{name}")
+            yield _svg_curve(points, label, colour)
+
+
+def _svg_curve(points: Sequence[tuple[int, float]], label: str, colour: str) -> str:
+    low, high = min(value for _, value in points), max(value for _, value in points)
+    first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
+    span = high - low or abs(high) or 1.0
+
+    def place(step: int, value: float) -> str:
+        across = _LEFT + (step - first) / (last - first) * (_WIDTH - _LEFT - 10)
+        down = 10 + (high - value) / span * (_HEIGHT - _BELOW - 20)
+        return f"{across:.1f},{down:.1f}"
+
+    line = " ".join(place(step, value) for step, value in points if math.isfinite(value))
+    texts = [(0, 16, f"{high:.5g}"), (0, _HEIGHT - _BELOW - 4, f"{low:.5g}"), (_LEFT, _HEIGHT - 6, f"{first:,}")]
+    texts += [(_WIDTH - 90, _HEIGHT - 6, f"{points[-1][0]:,}"), (_WIDTH // 2, _HEIGHT - 6, label)]
+    marks = "".join(
+        f'<text x="{x}" y="{y}" font-size="13" fill="currentColor">{html.escape(t)}</text>' for x, y, t in texts
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><title>{html.escape(label)}</title>'
+        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>{marks}</svg>'
+    )

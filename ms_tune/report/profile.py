@@ -1,0 +1,339 @@
+"""A profile's verdict on the terminal, and the tables it rests on."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.readers.scopes import ScopePass
+from ms_tune.report.console import Console, pad, table, terminal_width, text_width
+from ms_tune.report.page import table_html, write_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ms_tune.profile.result import ProfileReport, RankTimes
+    from ms_tune.readers.profile_tables import Kernels
+    from ms_tune.text import Language
+
+_BAR = 30  # characters
+_MOST_RANKS = 32
+_MOST_LAYERS_SHOWN = 32
+_LONGEST_SHAPES = 40  # characters
+VERSION = 1
+_COLOURS = {
+    "compute": "#2f7d4f",
+    "transfer": "#3b6fb6",
+    "waiting": "#c98a1b",
+    "bubble": "#b5651d",
+    "host": "#b03a48",
+    "dependency": "#7a4fa3",
+    "communication": "#5f8fbf",
+    "free": "#8a8f98",
+}
+_HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # of a bar, of the picture, of the ranks' names
+_MOST_BARS = 64
+
+
+def show_report(report: ProfileReport, top: int, console: Console) -> None:
+    """Write all of it, the verdict first."""
+    bound = console.text(f"profile.bound.{report.verdict.bound.value}")
+    console.write(console.labelled(console.text("profile.show.verdict"), console.paint(bound, "cyan")))
+    for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
+        console.write(console.labelled(console.text(f"profile.show.{label}"), ""))
+        for line in lines:
+            console.write(f"  - {console.say(line)}")
+    _show_shares(report, console)
+    for title, heads, rows, right in tables_of(report, top, console):
+        if rows:
+            console.write("")
+            console.write(title)
+            for text in table(heads, rows, right=range(right), width=terminal_width() - 2):
+                console.write(f"  {text}")
+    console.write("")
+    if report.identity_error_us is not None:
+        console.write(console.text("profile.show.identity", error=f"{report.identity_error_us:,.3f}"))
+    for problem in report.problems:
+        label = console.text("profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem")
+        hint = f" ({console.say(problem.help)})" if problem.help else ""
+        console.write(f"{console.labelled(label, console.say(problem.message))}{hint} [{problem.id}]")
+
+
+def _show_shares(report: ProfileReport, console: Console) -> None:
+    counted = [rank.whole / rank.steps for rank in report.ranks if rank.whole]
+    if not counted:
+        return
+    mean = sum(counted) / len(counted) / 1000
+    console.write("")
+    console.write(console.text("profile.show.shares", ranks=len(counted), ms=f"{mean:,.2f}"))
+    names = {cause: console.text(f"profile.cause.{cause.value}") for cause in report.shares}
+    width = max(map(text_width, names.values()))
+    for cause, share in sorted(report.shares.items(), key=lambda one: -one[1]):
+        console.write(f"  {pad(names[cause], width)}  {share:6.1%}  {'#' * round(share * _BAR)}")
+
+
+def tables_of(
+    report: ProfileReport, top: int, console: Console
+) -> Iterator[tuple[str, list[str], list[Sequence[str]], int]]:
+    """Titles, heads, rows, and how many columns are numbers: ranks, gaps, collectives, operators, layers."""
+
+    def heads(*names: str) -> list[str]:
+        return [console.text(f"profile.show.{name}") for name in names]
+
+    causes = sorted(report.shares, key=lambda cause: -report.shares[cause])
+    names = [console.text(f"profile.short.{cause.value}") for cause in causes]
+    ranks: list[Sequence[str]] = [
+        [
+            rank_name(rank.rank),
+            f"{rank.whole / rank.steps / 1000:,.2f}",
+            rank.level or "-",
+            *(f"{rank.share_of(cause):.1%}" for cause in causes),
+        ]
+        for rank in report.ranks[:_MOST_RANKS]
+    ]
+    yield console.text("profile.show.ranks"), [*heads("rank", "step", "level"), *names], ranks, 2
+    queues: list[Sequence[str]] = [
+        [rank_name(rank.rank), stream, f"{count:,}", f"{share:.1%}"]
+        for rank in report.ranks[:_MOST_RANKS]
+        for stream, (count, share) in rank.queues.items()
+    ]
+    yield console.text("profile.show.queues"), heads("rank", "stream", "operator-count", "busy"), queues, 4
+    gaps: list[Sequence[str]] = [
+        [
+            rank_name(gap.rank),
+            f"{gap.microseconds / 1000:,.3f}",
+            gap.start,
+            console.text(f"profile.short.{gap.cause.value}"),
+            " … ".join(name or "-" for name in gap.kernels_around),
+            gap.host or "-",
+        ]
+        for gap in report.gaps
+    ]
+    columns = heads("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host")
+    yield console.text("profile.show.gaps"), columns, gaps, 3
+    yield _collectives_table(report, console)
+    yield _operators_table(report, top, console)
+    yield _layers_table(report, console)
+
+
+def _collectives_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
+    rows: list[Sequence[str]] = [
+        [
+            f"{one.count:,}",
+            f"{one.elapsed / 1000:,.3f}",
+            f"{one.transit / 1000:,.3f}",
+            f"{(one.elapsed - one.transit) / 1000:,.3f}",
+            one.name,
+        ]
+        for one in report.collectives
+    ]
+    names = ("collective-count", "collective-elapsed", "collective-transit", "collective-waiting", "collective-kind")
+    return console.text("profile.show.collectives"), [console.text(f"profile.show.{name}") for name in names], rows, 4
+
+
+def _longest_computing(report: ProfileReport) -> Kernels | None:
+    able = [rank.kernels for rank in report.ranks if rank.kernels is not None and rank.kernels.microseconds]
+    return max(able, key=lambda kernels: kernels.microseconds, default=None)
+
+
+def _operators_table(
+    report: ProfileReport, top: int, console: Console
+) -> tuple[str, list[str], list[Sequence[str]], int]:
+    kernels = _longest_computing(report)
+    rows: list[Sequence[str]] = []
+    if kernels is not None:
+        rows += [
+            [
+                f"{one.count:,}",
+                f"{one.microseconds / 1000:,.3f}",
+                f"{one.microseconds / kernels.microseconds:.1%}",
+                one.name,
+                one.core,
+                _shorten_shapes(one.shapes[0].inputs) if one.shapes else "",
+            ]
+            for one in kernels.types[:top]
+        ]
+    names = ("operator-count", "operator-ms", "operator-share", "operator-type", "operator-core", "operator-shapes")
+    return console.text("profile.show.operators"), [console.text(f"profile.show.{name}") for name in names], rows, 3
+
+
+def _shorten_shapes(shapes: str) -> str:
+    return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
+
+
+def _layers_table(report: ProfileReport, console: Console) -> tuple[str, list[str], list[Sequence[str]], int]:
+    kernels = _longest_computing(report)
+    layers = sorted(kernels.layers, key=lambda one: -sum(one.microseconds.values())) if kernels is not None else []
+    kept = {one.name for one in layers[:_MOST_LAYERS_SHOWN]}
+    rows: list[Sequence[str]] = [
+        [f"{one.count:,}", *(f"{one.microseconds.get(name, 0.0) / 1000:,.3f}" for name in ScopePass), one.name]
+        for one in (kernels.layers if kernels is not None else ())
+        if one.name in kept
+    ]
+    names = ("layer-count", "layer-forward", "layer-backward", "layer-recompute", "layer-name")
+    heads = [console.text(f"profile.show.{name}") for name in names]
+    title = console.text("profile.show.layers", shown=len(rows), count=len(layers))
+    return title, heads, rows, 4
+
+
+def rank_name(rank: int | None) -> str:
+    """A rank's number for readers."""
+    return "?" if rank is None else str(rank)
+
+
+def report_json(report: ProfileReport, top: int, console: Console) -> dict[str, object]:
+    """The whole object."""
+    return {
+        "version": VERSION,
+        "sources": [str(source) for source in report.sources],
+        "verdict": report.verdict.bound.value,
+        "evidence": [console.say(one) for one in report.verdict.evidence],
+        "next": [console.say(one) for one in report.verdict.next_steps],
+        "shares": {cause.value: share for cause, share in report.shares.items()},
+        "identity_error_us": report.identity_error_us,
+        "imbalance": report.imbalance,
+        "ranks": [_rank_json(rank, top) for rank in report.ranks],
+        "gaps": [
+            {
+                "rank": gap.rank,
+                "timestamp_us": gap.start,
+                "microseconds": gap.microseconds,
+                "cause": gap.cause.value,
+                "before": gap.before or None,
+                "after": gap.after or None,
+                "host": gap.host or None,
+            }
+            for gap in report.gaps
+        ],
+        "collectives": [
+            {
+                "name": one.name,
+                "count": one.count,
+                "point_to_point": one.point_to_point,
+                "elapsed_us": one.elapsed,
+                "transit_us": one.transit,
+                "waiting_us": one.elapsed - one.transit,
+            }
+            for one in report.collectives
+        ],
+        "problems": [
+            {
+                "id": problem.id,
+                "serious": problem.severity is Severity.ERROR,
+                "message": console.say(problem.message),
+                "hint": console.say(problem.help) if problem.help else None,
+            }
+            for problem in report.problems
+        ],
+    }
+
+
+def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
+    return {
+        "rank": rank.rank,
+        "folder": str(rank.folder),
+        "level": rank.level or None,
+        "steps": rank.steps,
+        "microseconds": rank.whole,
+        "times_us": {cause.value: time for cause, time in rank.times.items()},
+        "identity_error_us": rank.error,
+        "queues": {name: {"kernels": count, "busy": share} for name, (count, share) in rank.queues.items()},
+        "idle_linked": rank.linked,
+        "kernels": _kernels_json(rank.kernels, top) if rank.kernels else None,
+    }
+
+
+def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
+    return {
+        "count": kernels.count,
+        "microseconds": kernels.microseconds,
+        "below_10_us": kernels.tiny,
+        "ai_cpu": kernels.ai_cpu,
+        "ai_cpu_us": kernels.ai_cpu_microseconds,
+        "types": [
+            {
+                "name": one.name,
+                "core": one.core,
+                "count": one.count,
+                "microseconds": one.microseconds,
+                "shapes": [
+                    {"inputs": shape.inputs, "count": shape.count, "microseconds": shape.microseconds}
+                    for shape in one.shapes
+                ],
+            }
+            for one in kernels.types[:top]
+        ],
+        "layers": [
+            {
+                "name": one.name,
+                "count": one.count,
+                **{f"{name.value}_us": one.microseconds.get(name, 0.0) for name in ScopePass},
+            }
+            for one in kernels.layers
+        ],
+    }
+
+
+def report_html(report: ProfileReport, top: int, language: Language) -> str:
+    """The page in one language."""
+    console = Console(language)
+    parts = [
+        *_verdict_html(report, console),
+        *_bars_html(report, console),
+        *(part for one in tables_of(report, top, console) for part in table_html(*one)),
+        *_doubts_html(report, console),
+    ]
+    return write_page(console.text("profile.show.title"), report.sources, parts, language)
+
+
+def _verdict_html(report: ProfileReport, console: Console) -> Iterator[str]:
+    yield f'<div class="verdict"><p class="word">{_escaped_text(console, f"profile.bound.{report.verdict.bound.value}")}</p>'
+    for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
+        yield f"<p>{_escaped_text(console, f'profile.show.{label}')}</p><ul>"
+        yield from (f"<li>{html.escape(console.say(line))}</li>" for line in lines)
+        yield "</ul>"
+    yield "</div>"
+
+
+def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
+    ranks = [rank for rank in report.ranks if rank.whole][:_MOST_BARS]
+    if not ranks:
+        return
+    longest = max(rank.whole / rank.steps for rank in ranks)
+    mean = sum(rank.whole / rank.steps for rank in ranks) / len(ranks) / 1000
+    yield f"<h2>{_escaped_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT * len(ranks)}" role="img">'
+    for row, rank in enumerate(ranks):
+        yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{rank_name(rank.rank)}</text>'
+        at = float(_NAME)
+        for cause in report.shares:
+            width = rank.times.get(cause, 0.0) / rank.steps / longest * (_WIDTH - _NAME)
+            tip = console.labelled(console.text(f"profile.cause.{cause.value}"), f"{rank.share_of(cause):.1%}")
+            if width > 0:
+                yield (
+                    f'<rect x="{at:.2f}" y="{row * _HEIGHT + 2}" width="{width:.2f}" height="{_HEIGHT - 5}" '
+                    f'fill="{_COLOURS[cause.value]}"><title>{html.escape(tip)}</title></rect>'
+                )
+            at += width
+    yield '</svg><ul class="legend">'
+    for cause, share in report.shares.items():
+        box = f'<svg viewBox="0 0 8 8"><rect width="8" height="8" fill="{_COLOURS[cause.value]}"/></svg>'
+        yield f"<li>{box}{_escaped_text(console, f'profile.cause.{cause.value}')} {share:.1%}</li>"
+    yield "</ul>"
+
+
+def _doubts_html(report: ProfileReport, console: Console) -> Iterator[str]:
+    yield "<ul>"
+    if report.identity_error_us is not None:
+        yield f"<li>{_escaped_text(console, 'profile.show.identity', error=f'{report.identity_error_us:,.3f}')}</li>"
+    for problem in report.problems:
+        label = _escaped_text(
+            console, "profile.show.serious" if problem.severity is Severity.ERROR else "profile.show.problem"
+        )
+        yield f"<li>{label}: {html.escape(console.say(problem.message))}</li>"
+    yield "</ul>"
+
+
+def _escaped_text(console: Console, text_id: str, **params: object) -> str:
+    return html.escape(console.text(text_id, **params))

@@ -1,0 +1,93 @@
+"""A step's time, and its layers', from whatever was measured: for what is worked out from them, doubtful ones are worse than none.
+
+A log tells the median of its longest run, the first step apart. A profile tells the mean of its ranks' steps; a profiler slows
+the host down, the more the closer it looks, so that a log is to be preferred. Its kernels are as long as without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ms_tune.diagnostics import Severity
+from ms_tune.errors import UsageError
+from ms_tune.metrics.result import MetricsRequest
+from ms_tune.metrics.run import measure_runs
+from ms_tune.planning.time_scale import Clock, SeenLayer
+from ms_tune.profile.run import analyse_profiles
+from ms_tune.readers.profile_export import holds_profile
+from ms_tune.readers.scopes import ScopePass
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ms_tune.diagnostics import Diagnostic
+    from ms_tune.profile.result import ProfileReport, RankTimes
+    from ms_tune.text import Message
+
+_MS = 1000.0  # microseconds
+
+
+def clock_of(source: Path) -> Clock:
+    """The seconds of a step, and of a profile its layers.
+
+    Raises:
+        TraceError: The source cannot be read.
+        UsageError: It tells no step, or none that is to be believed.
+    """
+    if holds_profile(source):
+        return _of_profile(analyse_profiles([source], 0))
+    logs = measure_runs([source], MetricsRequest())
+    run = max(logs.runs, key=lambda one: one.times.count)
+    _refuse([*logs.problems, *run.about_steps])
+    if run.times.median is None:
+        raise UsageError(msg("metrics.step.none", why=msg("metrics.problem.one-step")))
+    return Clock(run.times.median)
+
+
+def _refuse(problems: Iterable[Diagnostic]) -> None:
+    for problem in problems:
+        if problem.severity is Severity.ERROR:
+            raise UsageError(msg("metrics.step.none", why=problem.message), problem.help)
+
+
+def _of_profile(report: ProfileReport) -> Clock:
+    _refuse(report.problems)
+    times = [rank.whole / rank.steps / 1e6 for rank in report.ranks if rank.whole]
+    if not times:
+        raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
+    notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]
+    seen, more = _layers(report.ranks)
+    return Clock(sum(times) / len(times), seen=seen, notes=(*notes, *more))
+
+
+def _layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
+    """The layers of the longest list, each the mean of the ranks that have it, and what is not in them."""
+    lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
+    for rank in ranks:
+        for layer in rank.kernels.layers if rank.kernels is not None else ():
+            each = [layer.microseconds.get(one, 0.0) / rank.steps / _MS for one in ScopePass]
+            lists.setdefault(layer.cells, {}).setdefault(layer.number, []).append(SeenLayer(layer.number, *each))
+    if not lists:
+        kernels = any(rank.kernels is not None for rank in ranks)
+        return (), [msg("metrics.step.no-scopes" if kernels else "metrics.step.no-kernels")]
+    longest = max(
+        lists, key=lambda name: sum(one.forward + one.backward for own in lists[name].values() for one in own)
+    )
+    means = [_mean(number, own) for number, own in sorted(lists[longest].items())]
+    whole = tuple(one for one in means if one.backward > 0 and one.forward + one.twice > 0)
+    notes = []
+    if len(whole) < len(means):
+        numbers = ", ".join(str(one.number) for one in means if one not in whole)
+        notes.append(msg("metrics.step.half-layers", numbers=numbers))
+    others = sorted(set(lists) - {longest})
+    if others:
+        names = ", ".join(".".join(one).strip(".") for one in others)
+        notes.append(msg("metrics.step.other-lists", names=names, used=".".join(longest).strip(".")))
+    return whole, notes
+
+
+def _mean(number: int, ranks: Sequence[SeenLayer]) -> SeenLayer:
+    sums = [sum(getattr(one, name) for one in ranks) for name in ("forward", "backward", "twice")]
+    return SeenLayer(number, *(total / len(ranks) for total in sums))

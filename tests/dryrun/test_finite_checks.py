@@ -1,0 +1,67 @@
+"""What is followed through a class stays behind what other classes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ms_tune.dryrun.child.hook.finite_checks import NAME, _answer_unread, _follow, _forget
+
+
+class Base:
+    """Both kinds of tensors come from it."""
+
+    def clone(self) -> str:
+        return "base"
+
+    def fill(self) -> str:
+        return "base"
+
+
+class Plain(Base):
+    """The class that is followed."""
+
+
+class Own(Base):
+    """A parameter, with a way of its own."""
+
+    def clone(self, how: str = "same") -> str:
+        return f"own, {how}"
+
+    def fill(self, how: str = "zeros") -> str:
+        return f"own, {how}"
+
+
+class Both(Plain, Own):
+    """A parameter that is a tensor of a kind of its own."""
+
+
+def test_a_class_that_is_followed_does_not_come_before_another_ones_own_methods() -> None:
+    _follow(Plain, "clone", lambda _arguments, _result: None)
+    _forget(Plain, "fill")
+    assert Both().clone("zeros") == "own, zeros"
+    assert Both().fill("ones") == "own, ones"
+    assert Plain().clone() == Plain().fill() == "base"
+
+
+class Placed:
+    """A tensor at an address that simulation made up."""
+
+    dtype, shape = "Int64", (2, 3)
+
+    def __init__(self, **known: object) -> None:
+        vars(self).update(known)
+
+    def _tolist(self) -> Any:  # noqa: ANN401 - a number or lists of it
+        return "read"
+
+
+def test_lists_of_what_is_known_are_made_without_a_look_at_its_memory() -> None:
+    class Unread(Placed):
+        pass
+
+    _answer_unread(Unread, "_tolist")
+    assert Unread()._tolist() == "read"
+    assert Unread(**{NAME: 5})._tolist() == [[5, 5, 5], [5, 5, 5]]
+    assert Unread(**{NAME: True}, dtype="Bool", shape=())._tolist() is True
+    number = Unread(**{NAME: 0}, dtype="Float32", shape=(1,))._tolist()
+    assert (number, type(number[0])) == ([0.0], float)

@@ -1,0 +1,15 @@
+"""Kinds of layers in words, as JSON has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ms_tune.dialects.stage import StageLayerKind
+
+
+def labels(kinds: Mapping[StageLayerKind, int]) -> dict[str, int]:
+    """Layers by the words of their kind."""
+    return {kind.label: count for kind, count in kinds.items()}

@@ -1,0 +1,83 @@
+"""Layers of a profile become the times of a table's parts, and it is said what they cover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ms_tune.enums import RecomputeMode
+from ms_tune.errors import UsageError
+from ms_tune.planning.table import StageEnd
+from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, with_layers, with_times
+from ms_tune.text import Language, render
+from tests.planning.tables import CASE_E
+
+BODY = replace(CASE_E.layers[0], name="dense", count=2, forward=1000)
+# Four micro-batches; layers 0 and 1 are dense, 2 to 4 have experts.
+TABLE = replace(
+    CASE_E,
+    stages=2,
+    micro_batches=4,
+    layers=(BODY, replace(BODY, name="experts", count=3, forward=1500)),
+    head=StageEnd(),
+    tail=StageEnd(forward=500),
+)
+
+
+def test_layers_that_recompute_nothing_all_and_some() -> None:
+    plain, whole = SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 0.0, 22.0, 17.0)
+    some = [SeenLayer(2, 10.0, 30.0, 4.0), SeenLayer(4, 12.0, 34.0, 4.0)]
+    clock = with_layers(Clock(9.0, seen=(plain, whole, *some)), TABLE)
+    assert clock.step_seconds == 9.0
+    assert clock.times == {
+        "dense": LayerTimes(2.0, {RecomputeMode.NONE: 21 / 4, RecomputeMode.FULL: (21 + 17 / 2) / 4}),
+        "experts": LayerTimes((12 + 14) / 2 / 4, {RecomputeMode.NONE: 32 / 4}),
+        # 500 beside the 1000 of a dense layer: of two kinds with as many layers the first one tells.
+        "tail": LayerTimes(1.0),
+    }
+    first, second = (render(note, Language.EN) for note in clock.notes)
+    assert "dense 2 / none 5.25 | full 7.375 ms (2/2), experts 3.25 / none 8 ms (2/3)" in first
+    assert second == "Not measured, but taken beside dense as relative times have it: tail 1 ms forward."
+    table = with_times(TABLE, clock.times, "here")
+    dense = table.layers[0]
+    assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
+    assert with_layers(clock, table) == clock  # nothing is left to be told
+
+
+def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
+    given = {"tail": LayerTimes(7.0)}
+    clock = with_layers(Clock(9.0, given, (SeenLayer(3, 12.0, 24.0, 0.0),)), TABLE)
+    assert clock.times["dense"].forward == pytest.approx(2.0)
+    assert not clock.times["dense"].backward
+    assert clock.times["experts"] == LayerTimes(3.0, {RecomputeMode.NONE: 6.0})
+    assert clock.times["tail"] == given["tail"]
+    assert "beside experts as relative times have it: dense 2 ms forward" in render(clock.notes[1], Language.EN)
+
+
+def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
+    seen = (SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 8.0, 20.0, 0.0), SeenLayer(2, 16.0, 32.0, 0.0))
+    clock = with_layers(Clock(9.0, {"dense": LayerTimes(7.0)}, seen), TABLE)
+    assert clock.times["dense"] == LayerTimes(7.0)
+    assert clock.times["tail"] == LayerTimes(3.5)  # beside the 7 ms that count
+    layers, rest = (render(note, Language.EN) for note in clock.notes)
+    assert "dense" not in layers
+    assert "beside dense as relative times have it: tail 3.5 ms" in rest
+    assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
+
+
+def test_a_quick_layer_that_is_recomputed_is_no_contradiction() -> None:
+    clock = with_layers(Clock(9.0, seen=(SeenLayer(0, 8.0, 40.0, 0.0), SeenLayer(1, 0.0, 20.0, 8.0))), TABLE)
+    assert clock.times["dense"].backward == {RecomputeMode.NONE: 30 / 4, RecomputeMode.FULL: 34 / 4}
+    assert with_times(TABLE, clock.times, "here").layers[0].forward == pytest.approx(2.0)
+
+
+def test_of_another_model() -> None:
+    with pytest.raises(UsageError, match="has a layer 5, and the model 5 layers"):
+        with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
+
+
+@pytest.mark.parametrize("seen", [None, ()])
+def test_a_log_and_a_profile_without_scopes(seen: tuple[SeenLayer, ...] | None) -> None:
+    clock = Clock(9.0, seen=seen)
+    assert with_layers(clock, TABLE) == clock

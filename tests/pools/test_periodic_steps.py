@@ -1,0 +1,154 @@
+"""Steps that are all alike are carried out once; what is told of them is what carrying out each of them tells."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.footprint.torch_report import analyse_snapshot
+from ms_tune.pools import periodic_steps
+from ms_tune.pools.periodic_steps import Repeats, repeats_of
+from ms_tune.pools.torch_pool import TorchPool
+from ms_tune.pools.torch_settings import TorchSettings
+from ms_tune.pools.torch_what_if import Cache, outcome_of, with_segments
+from ms_tune.readers.torch_snapshot import read_torch_snapshot
+from ms_tune.units import MIB
+from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
+from tests.pools.torch_recordings import TRAIN, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ms_tune.footprint.torch_report import TorchReport
+    from ms_tune.pools.torch_what_if import TorchOutcome
+
+STEPS = 12
+
+
+class Again:
+    """Addresses of segments: the lowest one that is not held, as a driver may give it."""
+
+    def __init__(self) -> None:
+        self.pool: TorchPool | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        assert self.pool is not None
+        held = {unit.base for unit in self.pool.state.units if unit.released is None}
+        return next(base for base in (number << 42 for number in range(8, 999)) if base not in held)
+
+
+def program(settings: TorchSettings, seed: int, *, emptied: bool, leaks: bool = False) -> Program:
+    """Two steps of their own, many that are alike, one of its own."""
+    made, bases = Program(settings, seed=seed), Again()
+    made.pool = bases.pool = TorchPool(settings, bases)
+    made.run(1, emptied=emptied)
+    for number in range(STEPS + 2):
+        random = Random(seed if 0 < number <= STEPS else number + 100)  # noqa: S311 - a program of a test
+        held = []
+        for _ in range(40):
+            held.append(made.allocate(random.randint(1, 9 * MIB), TRAIN))
+            if random.random() < 0.4:
+                made.free(held.pop(random.randrange(len(held))))
+        while held:
+            made.free(held.pop())
+        if leaks:
+            made.allocate(600)
+        if emptied:
+            made.empty_cache()
+    return made
+
+
+def told(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
+    replay = report.replay
+    columns = (replay.used.tolist(), replay.reserved.tolist(), replay.sizes.tolist())
+    return (
+        *columns,
+        replay.allocations,
+        replay.differences,
+        replay.first,
+        replay.growths,
+        replace(outcome),
+        report.causes,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [NPU, NPU_EXPANDABLE, TorchSettings(), TorchSettings(expandable=True)])
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_is_told_is_the_same(
+    settings: TorchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, emptied: bool, damaged: bool
+) -> None:
+    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    again: list[int] = []
+    made = program(settings, 7, emptied=emptied)
+    if damaged:
+        [*filter(lambda event: event["action"] == "alloc", made.events)][-5]["size"] += 3 * MIB
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(made.snapshot()))
+    other = with_segments(settings, expandable=not settings.expandable)
+
+    def results() -> list[tuple[object, ...]]:
+        report = analyse_snapshot(path, None, None, lambda _what, _share: None)
+        if not report.replay.is_exact:
+            return [(report.replay.first, report.replay.differences, report.contents)]
+        return [
+            told(report, outcome_of(report.recording, tried, cache, recorded=False))
+            for tried in (settings, other, replace(other, total=40 * MIB, collect_above=0.5))
+            for cache in Cache
+        ]
+
+    original = periodic_steps.repeats_of
+
+    def counted(events: object) -> Repeats | None:
+        found = original(events)  # type: ignore[arg-type]
+        again.append(found.times if found else 0)
+        return found
+
+    monkeypatch.setattr(periodic_steps, "repeats_of", counted)
+    short = results()
+    assert max(again) >= STEPS - 2
+    monkeypatch.setattr(periodic_steps, "repeats_of", lambda _events: None)
+    assert short == results()
+
+
+def test_few_are_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    served = 0
+    take = TorchPool.take
+
+    def counted(pool: TorchPool, wanted: int, stream: int) -> object:
+        nonlocal served
+        served += 1
+        return take(pool, wanted, stream)
+
+    monkeypatch.setattr(TorchPool, "take", counted)
+    path, numbers = tmp_path / "s.pickle", []
+    for leaks in (False, True):  # what leaks is never again as it was
+        path.write_bytes(pickle.dumps(program(NPU, 3, emptied=False, leaks=leaks).snapshot()))
+        served = 0
+        report = analyse_snapshot(path, None, None, lambda _what, _share: None)
+        assert report.replay.is_exact
+        numbers.append(served / report.replay.allocations)
+    assert numbers[0] < 1 <= numbers[1]
+
+
+def test_events_that_never_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic_steps, "_LEAST_EVENTS", 100)
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(Program(NPU, seed=4).run(4).snapshot()))
+    assert repeats_of(read_torch_snapshot(path).devices[0].events) is None
+    path.write_bytes(pickle.dumps(program(NPU, 4, emptied=False).snapshot()))
+    events = read_torch_snapshot(path).devices[0].events
+    found = repeats_of(events)
+    assert found is not None
+    for place in range(found.begin, found.begin + found.length * (found.times - 1), 17):
+        assert events[place][:4] == events[place + found.length][:4]

@@ -1,0 +1,153 @@
+"""Runs with many layers, made of two runs that differ by a layer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
+from ms_tune.pools.repeat_layers import repeat_layers
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.workload import Request, Workload, make_workload
+from ms_tune.units import MIB
+
+
+def trained(  # noqa: C901 - the shape of a training step
+    layers: int, steps: int = 2, micro_batches: int = 2, *, recomputed: bool = False
+) -> tuple[Workload, list[str]]:
+    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update."""
+    tick, requests, names = 0, [], []
+    ends: dict[int, int] = {}
+
+    def make(name: str, mib: int) -> int:
+        nonlocal tick
+        tick += 1
+        requests.append(Request(mib * MIB, tick, None, persistent=name in {"weight", "state", "buffer"}))
+        names.append(name)
+        return len(requests) - 1
+
+    def free(block: int) -> None:
+        nonlocal tick
+        tick += 1
+        ends[block] = tick
+
+    for _ in range(layers):
+        make("weight", 30)
+    make("head", 50)
+    make("buffer", 60 * layers)
+    for step in range(steps):
+        for _ in range(micro_batches):
+            hidden, kept = make("embed", 7), []
+            for _ in range(layers):
+                inner = [make("attention", 11), make("mlp", 23)]
+                outer = make("hidden", 7)
+                if recomputed:
+                    for block in inner:
+                        free(block)
+                    inner = []
+                kept.append((hidden, inner))
+                hidden = outer
+            grad = make("loss", 90)
+            free(hidden)
+            for before, inner in reversed(kept):
+                again = inner or [make("attention again", 11), make("mlp again", 23)]
+                below = make("grad", 8)
+                for block in (*again, before, grad):
+                    free(block)
+                grad = below
+            free(grad)
+        for _ in range(layers):
+            if not step:
+                make("state", 60)
+            free(make("update", 31))
+    done = [request._replace(end=ends.get(number)) for number, request in enumerate(requests)]
+    return make_workload(done), names
+
+
+def lives(work: Workload) -> list[tuple[int, int | None]]:
+    """Sizes in order, and which request each release is of: everything but the ticks."""
+    return [(work.requests[event].size, None) if event >= 0 else (-1, ~event) for event in work.schedule]
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@given(first=st.integers(2, 3), more=st.integers(1, 12), steps=st.integers(1, 3), micro=st.integers(1, 3))
+def test_what_is_made_is_the_run_with_all_layers(
+    first: int, more: int, steps: int, micro: int, *, recomputed: bool
+) -> None:
+    (small, called), (large, called_too), (whole, _) = (
+        trained(layers, steps, micro, recomputed=recomputed) for layers in (first, first + 1, first + 1 + more)
+    )
+    made = repeat_layers(small, large, (called, called_too), first, more)
+    assert made is not None
+    work = made.work
+    settings = MindSporeSettings()
+    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
+    assert len(work.requests) == len(whole.requests)
+    assert one.used_peak == other.used_peak
+    assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
+
+
+def test_a_layer_that_is_the_first_and_the_last_at_once_tells_nothing() -> None:
+    (small, called), (large, called_too) = trained(1), trained(2)
+    assert repeat_layers(small, large, (called, called_too), 2, 1) is None
+
+
+def test_without_further_layers_it_is_the_larger_run() -> None:
+    (small, called), (large, called_too) = trained(2), trained(3)
+    made = repeat_layers(small, large, (called, called_too), 2, 0)
+    assert made is not None
+    work = made.work
+    assert lives(work) == lives(large)
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
+def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:
+    (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
+    made = repeat_layers(small, large, (called, called_too), told, 4)
+    assert made is not None
+    work = made.work
+    assert lives(work) == lives(whole)
+
+
+def swapped(work: Workload, ticks: list[int]) -> Workload:
+    """The run with what happens at each of these ticks and at the next one the other way round."""
+    order = {tick: tick for request in work.requests for tick in (request.start, request.end) if tick is not None}
+    of_one_block = {(request.start, request.end) for request in work.requests}
+    for tick in ticks:
+        if tick in order and tick + 1 in order and (tick, tick + 1) not in of_one_block:
+            order[tick], order[tick + 1] = order[tick + 1], order[tick]
+    moved = [
+        request._replace(start=order[request.start], end=None if request.end is None else order[request.end])
+        for request in work.requests
+    ]
+    return make_workload(moved)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 30).map(lambda number: 3 * number), max_size=2, unique=True))
+def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]) -> None:
+    (small, called), (large, called_too), (whole, _) = (trained(layers) for layers in (3, 4, 8))
+    made = repeat_layers(swapped(small, ticks), large, (called, called_too), 3, 4)
+    assert made is not None
+    work = made.work
+    settings = MindSporeSettings()
+    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
+    assert one.used_peak == pytest.approx(other.used_peak, rel=0.02)
+
+
+def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:
+    (small, called), (large, called_too) = trained(2), trained(3)
+    assert repeat_layers(large, small, (called_too, called), 3, 1) is None
+    assert repeat_layers(small, large, (called[::-1], called_too), 2, 1) is None
+
+
+def test_empty_cache_is_not_repeated() -> None:
+    (small, called), (large, called_too) = trained(2), trained(3)
+    assert repeat_layers(small._replace(releases=(1,)), large, (called, called_too), 2, 1) is None
+
+
+def test_what_would_take_too_long_is_left() -> None:
+    (small, called), (large, called_too) = trained(2), trained(3)
+    assert repeat_layers(small, large, (called, called_too), 2, 10**6) is None

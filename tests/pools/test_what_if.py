@@ -1,0 +1,287 @@
+"""What other settings would take, why the run's took what it did, and what to write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporePool, MindSporeSettings, Vmm
+from ms_tune.pools.replay import replay_workload
+from ms_tune.pools.scenarios import (
+    TraceFacts,
+    free_after_last_use,
+    layers_with,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
+)
+from ms_tune.pools.settings import infer_settings
+from ms_tune.pools.what_if import Lines, WhatIf, causes_of, lines_for, used_pages, what_if
+from ms_tune.pools.workload import Request, make_workload
+from ms_tune.units import GIB, MIB
+from tests.pools.recorded import recorded
+from tests.pools.strategies import as_recorded
+
+QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
+NEWER_POOL = "DefaultEnhancedAscendMemoryPool"
+LLAMA = "llama4L_pynative_launch_blocking"
+
+
+@cache
+def result_of(run: str, total: int | None = None) -> WhatIf:
+    pool, work = recorded(run)
+    return what_if(pool, infer_settings(work, pool), total)
+
+
+def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
+    outcome = next(outcome for outcome in result.outcomes if outcome.name == name)
+    return tuple(round(size / GIB, 3) for size in (outcome.used, outcome.actual, outcome.reserved))  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+def test_the_table_of_a_large_run() -> None:
+    """Of Qwen3-8B, last stage; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
+    result = result_of(QWEN_8B)
+    assert (result.recorded_outcome.used // MIB, result.recorded_outcome.actual // MIB) == (16_371, 17_398)
+    assert gibs(result, "recorded") == gibs(result, "increase_size=2GB") == (15.987, 16.991, 17.0)
+    assert gibs(result, "increase_size=1GB") == (15.987, 17.977, 18.0)
+    assert gibs(result, "increase_size=8GB") == (15.987, 16.202, 17.0)
+    assert gibs(result, "increase_size=32GB") == (15.987, 16.217, 33.0)
+    assert gibs(result, "vmm")[1] == 16.217  # one unit of no end: as with units that are never used up
+    assert result.is_wasteful
+    assert result.best is not None
+    assert result.best.name == "vmm"
+    assert result.best_without_vmm is result.recorded_outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run", [QWEN_8B, LLAMA, "packed/graph_set_memory", "packed/limit_6gb", "packed/older_continuous"]
+)
+def test_figures_are_in_order(run: str) -> None:
+    result = result_of(run)
+    names = [outcome.name for outcome in result.outcomes]
+    assert names[0] == "recorded"
+    assert len(names) == len(set(names))
+    assert {f"increase_size={size}GB" for size in (1, 2, 4, 8, 16, 32)} < set(names)
+    for outcome in result.outcomes:
+        assert outcome.used <= outcome.actual <= outcome.reserved
+        assert outcome.actual % 512 == 0
+        assert not outcome.fits or outcome.reserved <= result.total
+    assert ("small_pool" in names) is not result.inferred.older
+
+
+def test_what_does_not_fit_is_told_and_never_the_best() -> None:
+    result = result_of("packed/limit_6gb")
+    assert not result.recorded_outcome.fits
+    assert result.best is None
+    roomy = result_of("packed/limit_6gb", 8 * GIB)
+    assert roomy.best is not None
+    assert roomy.best.fits
+    narrow = result_of("packed/graph_set_memory", 3 * GIB)
+    assert not any(outcome.fits for outcome in narrow.outcomes)
+
+
+def test_each_setting_is_changed_alone_within_the_limit() -> None:
+    result = result_of("packed/graph_set_memory", 3 * GIB)
+    run = result.inferred.settings
+    assert (run.init, run.increase) == (2 * GIB, 5 * GIB)
+    tried = {outcome.name: outcome.settings for outcome in result.outcomes}
+    expected = {
+        "recorded": run,
+        **dict.fromkeys(("vmm", "vmm floor"), replace(run, vmm=Vmm.ON, init=None, increase=None)),
+        **{f"increase_size={size}GB": replace(run, increase=size * GIB) for size in (1, 2, 4, 8, 16, 32)},
+        **{f"init_size={size}GB": replace(run, init=size * GIB) for size in (4, 8, 16, 32)},
+        "small_pool": replace(run, small_pool=True),
+    }
+    limited = {name: replace(settings, total=3 * GIB, simulated=False) for name, settings in expected.items()}
+    assert tried == {**limited, "recorded": run}
+    assert [outcome.recorded for outcome in result.outcomes] == [True, *[False] * (len(tried) - 1)]
+    assert {outcome.name for outcome in result.outcomes if not outcome.advisable} == {"vmm floor"}
+
+
+def test_waste_is_what_is_reserved_and_never_in_use() -> None:
+    full = infer_settings(
+        as_recorded(make_workload([Request(GIB, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
+    )
+    half = infer_settings(
+        as_recorded(make_workload([Request(GIB // 2, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
+    )
+    for inferred, waste in ((full, 0.0), (half, 0.5)):
+        result = what_if(NEWER_POOL, inferred)
+        assert (result.recorded_outcome.waste_share, result.is_wasteful) == (waste, waste > 0)
+
+
+def test_pages_at_the_peak_are_counted_once() -> None:
+    work = make_workload([Request(512, 1, None), Request(512, 2, None), Request(2 * PAGE, 3, None), Request(512, 4, 5)])
+    result = replay_workload(work, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))
+    assert used_pages(work, result) == 3
+    gone = make_workload([Request(PAGE, 1, 2), Request(PAGE // 2, 3, None)])
+    assert used_pages(gone, replay_workload(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
+
+
+class TestCauses:
+    def test_a_hole_too_small_a_spill_and_a_pin_are_told(self) -> None:
+        requests = [
+            Request(GIB, 1, None, persistent=True),
+            Request(GIB // 4, 2, None, persistent=True),  # spills, and keeps the first common unit
+            Request(GIB // 2, 3, 10),
+            Request(GIB // 4, 4, 20),
+            Request(3 * GIB // 4, 11, None),  # half a GiB is free: no hole is large enough
+        ]
+        work = make_workload(requests)
+        result = replay_workload(work, MindSporePool(MindSporeSettings()))
+        causes = causes_of(work, result)
+        assert causes.spilled == GIB // 4
+        assert [growth.request for growth in causes.growths] == [0, 1, 4]
+        assert causes.missed == ()
+        pins = {pin.unit.base: pin for pin in causes.pins}
+        common = pins[result.units[1].base]
+        assert (common.touched, common.live, common.request) == (GIB, GIB // 2, 1)
+        assert causes.idle_at_peak == GIB // 2
+        assert causes.untouched == GIB // 4
+
+    def test_enough_in_pieces_is_a_missed_growth(self) -> None:
+        requests = [
+            *(Request(GIB // 4, number, 10 if number % 2 else None) for number in range(1, 5)),
+            Request(GIB // 2, 11, None),
+        ]
+        work = make_workload(requests)
+        causes = causes_of(work, replay_workload(work, MindSporePool(MindSporeSettings())))
+        (missed,) = causes.missed
+        assert (missed.request, missed.largest_hole, missed.free_bytes) == (4, GIB // 4, GIB // 2)
+
+    @pytest.mark.slow
+    def test_the_weights_of_a_large_run_spill(self) -> None:
+        assert round(result_of(QWEN_8B).causes.spilled / GIB, 2) == 7.83
+
+
+class TestLines:
+    def test_they_are_what_set_memory_and_mindformers_take(self) -> None:
+        lines = lines_for(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=58 * GIB))
+        assert lines.script == 'ms.runtime.set_memory(init_size="2GB", increase_size="4GB", max_size="58GB")'
+        assert lines.config == 'context: {max_device_memory: "58GB", mempool_block_size: "4GB"}'
+        assert lines.environment is None
+
+    @pytest.mark.parametrize("size", [0.3, 1, 1.5, 2, 10, 16.25])
+    def test_sizes_match_the_pattern_of_mindspore(self, size: float) -> None:
+        """_MEMORY_PATTERN of mindspore/runtime/memory.py: digits, a point, GB."""
+        script = lines_for(MindSporeSettings(init=2 * GIB, increase=int(size * GIB))).script or ""
+        assert f'increase_size="{size}GB"' in script
+        for written in re.findall(r'="([^"]*)"', script):
+            assert re.fullmatch(r"[1-9][0-9]*(\.)?[0-9]*GB|0\.[0-9]*GB", written)
+
+    def test_mindformers_cannot_set_init_size(self) -> None:
+        lines = lines_for(MindSporeSettings(init=4 * GIB, increase=2 * GIB))
+        assert lines.config is None
+        assert lines.script == 'ms.runtime.set_memory(init_size="4GB", increase_size="2GB")'
+
+    def test_one_size_that_is_set_is_enough_for_a_line(self) -> None:
+        for settings in (MindSporeSettings(init=4 * GIB), MindSporeSettings(increase=4 * GIB)):
+            assert '="4GB"' in (lines_for(settings).script or "")
+
+    def test_a_limit_that_is_no_whole_gib_is_mindspores_own(self) -> None:
+        for total in (58 * GIB + 1, SIMULATED_DEVICE):
+            lines = lines_for(MindSporeSettings(init=2 * GIB, increase=4 * GIB, total=total))
+            assert lines.script == 'ms.runtime.set_memory(init_size="2GB", increase_size="4GB")'
+            assert lines.config == 'context: {mempool_block_size: "4GB"}'
+
+    def test_sizes_that_are_not_set_are_the_defaults(self) -> None:
+        assert lines_for(MindSporeSettings(increase=4 * GIB)) == Lines(
+            f'ms.runtime.set_memory(init_size="{DEFAULT_SIZE / GIB:g}GB", increase_size="4GB")', None, None
+        )
+        assert lines_for(MindSporeSettings(init=4 * GIB)) == Lines(
+            f'ms.runtime.set_memory(init_size="4GB", increase_size="{DEFAULT_SIZE / GIB:g}GB")', None, None
+        )
+        for settings, options in (
+            (MindSporeSettings(vmm=Vmm.ON), "enable_vmm:True"),
+            (MindSporeSettings(small_pool=True), "enable_small_pool:True"),
+        ):
+            assert lines_for(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
+
+    def test_the_environment(self) -> None:
+        assert lines_for(MindSporeSettings()).script is None
+        both = MindSporeSettings(vmm=Vmm.ON, small_pool=True)
+        assert lines_for(both).environment == "export MS_ALLOC_CONF=enable_vmm:True,enable_small_pool:True"
+
+
+class TestScenarios:
+    """Two layers forward, two backward; weights and optimizer state beside them."""
+
+    REQUESTS = (
+        Request(64 * MIB, 1, None, persistent=True),  # weight
+        Request(128 * MIB, 2, None, persistent=True),  # adam
+        Request(10 * MIB, 10, 60),  # layer 0, kept for backward
+        Request(20 * MIB, 12, 60),  # layer 0, its output
+        Request(10 * MIB, 20, 50),  # layer 1
+        Request(20 * MIB, 22, 50),  # layer 1, its output
+        Request(5 * MIB, 40, 45),  # backward of layer 1
+        Request(5 * MIB, 55, 58),  # backward of layer 0
+    )
+    FACTS = TraceFacts(
+        last_use=[None, None, 57, 20, 44, 30, 42, 56],
+        content=["weights", "optimizer_state", *["activations"] * 4, "temporaries", "temporaries"],
+        name=["layers.0.w", "adam_m.layers.0.w", "a", "b", "c", "d", "e", "f"],
+        layer=["", "", "layers.0", "layers.0", "layers.1", "layers.1", "layers.1", "layers.0"],
+        forward=[False, False, True, True, True, True, False, False],
+        backward=[False, False, False, False, False, False, True, True],
+    )
+    WORK = make_workload(REQUESTS)
+
+    def peak(self, requests: tuple[Request, ...]) -> int:
+        ticks = {request.start for request in requests}
+        return max(sum(r.size for r in requests if r.start <= t and (r.end is None or r.end > t)) for t in ticks)
+
+    def test_freed_after_the_last_use(self) -> None:
+        change = free_after_last_use(self.WORK, self.FACTS)
+        assert [request.end for request in change.work.requests] == [None, None, 58, 21, 45, 31, 43, 57]
+        assert change.changed == 6
+        assert self.peak(change.work.requests) < self.peak(self.REQUESTS)
+
+    def test_a_category_taken_away_or_sharded(self) -> None:
+        gone = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 0)
+        assert (gone.name, gone.changed, len(gone.work.requests)) == ("remove", 1, 7)
+        assert self.peak(gone.work.requests) == self.peak(self.REQUESTS) - 128 * MIB
+        eighth = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 8)
+        assert (eighth.name, eighth.by_content, eighth.work.requests[1].size) == ("shard", True, 16 * MIB)
+        odd = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 3)
+        assert odd.work.requests[1].size % 512 == 0
+        assert 3 * odd.work.requests[1].size >= 128 * MIB
+
+    def test_a_group_by_name(self) -> None:
+        change = shard_blocks(self.WORK, self.FACTS, "adam_*", 2)
+        assert (change.changed, change.by_content, change.work.requests[1].size) == (1, False, 64 * MIB)
+        assert shard_blocks(self.WORK, self.FACTS, "nothing.*", 2).changed == 0
+
+    def test_layers_are_those_with_activations(self) -> None:
+        assert layers_with(self.WORK, self.FACTS, "activations") == ["layers.0", "layers.1"]
+        assert layers_with(self.WORK, self.FACTS, "communication") == []
+
+    def test_recomputed_activations_are_gone_between_forward_and_backward(self) -> None:
+        change = recompute_layers(self.WORK, self.FACTS, "activations", {"layers.0"})
+        lives = sorted((r.size, r.start, r.end) for r in change.work.requests if r.size in (10 * MIB, 20 * MIB))
+        # Layer 0's inner activation leaves as layer 1 begins and is back as its backward pass does; its output stays.
+        assert lives == [
+            (10 * MIB, 10, 20),
+            (10 * MIB, 20, 50),
+            (10 * MIB, 55, 60),
+            (20 * MIB, 12, 60),
+            (20 * MIB, 22, 50),
+        ]
+        assert change.changed == 1
+
+    def test_the_pool_of_the_run_serves_the_changed_workload(self) -> None:
+        pool, work = recorded("packed/graph_set_memory")
+        inferred = infer_settings(work, pool)
+        rows = len(work.requests)
+        nothing, no = [""] * rows, [False] * rows
+        facts = TraceFacts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
+        same = replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, 60 * GIB)
+        assert same.used == inferred.replay.used_peak
+        half = replay_change(shard_blocks(inferred.work, facts, "all", 2), inferred, 60 * GIB)
+        assert half.used < 0.51 * same.used
+        assert half.fits
+        assert not replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, GIB).fits
