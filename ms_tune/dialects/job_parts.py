@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-ANY_PARAMETER = "**"  # among those of a class that lets others through
-
-
 class CheckoutView(Protocol):
     """What of the repository around a file (:class:`ms_tune.job.checkout.Checkout`) the parts of a dialect look at."""
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+ANY_PARAMETER = "**"  # among those of a class of a repository that lets others through
+
+
 @cache
 def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
     """The names of one kind that a release takes.

@@ -6,15 +6,13 @@ the process.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import programs, releases_with
+from ms_tune.facts.query import load, order
 from ms_tune.facts.registries import releases_registering
 from ms_tune.facts.releases import served
 from ms_tune.job.definitions import (
@@ -26,31 +24,22 @@ from ms_tune.job.definitions import (
     read_source_text,
     stamp_source,
 )
+from ms_tune.job.detect import PACKAGES, PARSER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from ms_tune.enums import Dialect
     from ms_tune.job.definitions import SourceStamp
 
-# What tells a repository: a framework's package, in front of those that may be cloned or copied beside it.
-_PACKAGES: Mapping[str | None, tuple[str, Dialect | None]] = MappingProxyType(
-    {
-        "mindspeed_llm": ("MindSpeed-LLM", Dialect.MEGATRON),
-        "modellink": ("MindSpeed-LLM", None),  # its name before 1.0, of which nothing is served
-        "mindspeed_mm": ("MindSpeed-MM", Dialect.MINDSPEED_MM),
-        "mindspeed_ms": ("MindSpeed-Core-MS", Dialect.MINDSPEED_MS),
-        "mindformers": ("MindFormers", Dialect.MINDFORMERS),
-        "hyper_parallel": ("HyperParallel", None),
-    }
-)
-_PARSER = "training/arguments.py"
-_SIGNS = (_PARSER, "__init__.py")
 _COPIES = ("megatron", "mindspeed")  # the rest of the parser, where it is copied into the repository
 # Parts of MindSpeed-LLM with parsers of their own (2.0 to 26.1), unless they belong to a feature.
 _OWN_PARSERS = re.compile(r"checkpoint|convert_ckpt|rejection_sampling|preprocess|fsdp2|data_handler|scripts|tools")
 _FEATURES = "features_manager"
-_RELEASE = re.compile(r"[vr]?(\d+\.\d+)(?!\d)")
+_RELEASE = re.compile(r"[vr]?(\d{1,2}\.\d+)(?!\d)")  # MindFormers had dates, too, before 1.0 (2023.09.dev)
+_RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
+_STAYED = "1.9"  # in MindFormers' setup.py after 1.9, too
 _VERSION = re.compile(r"""^[^#\n]*?(?<![\w.-])_*version_*\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 _VERSION_FILES = ("setup.py", "{package}/__init__.py", "{package}/version.py", "pyproject.toml")
 
@@ -65,31 +54,57 @@ class Checkout:
     @property
     def framework(self) -> str | None:
         """The framework that its package is, as ``facts/data/releases.json`` calls it."""
-        return _PACKAGES.get(self.package, (None, None))[0]
+        return PACKAGES.get(self.package or "")
 
-    @property
+    @cached_property
     def releases(self) -> tuple[str, ...]:
-        """The served releases that it may be of, oldest first; none where that is not known."""
-        return self._release[0]
+        """The served releases that it may be of, oldest first; none where that is not known.
 
-    @property
-    def release_source(self) -> str | None:
-        """What tells them: ``arguments``, ``git tag``, ``setup.py``, ``version file`` or ``classes``; None if nothing does."""
-        return self._release[1]
+        MindSpeed-LLM says 0.0.1 in its ``setup.py`` from 1.0 to 2.3, and 26.0.0dev0 in 26.1; MindFormers 1.9.0 in that of r2.0.0.
+        """
+        if self.package == "mindspeed_llm" and (found := releases_with("MindSpeed-LLM", frozenset(self.own_arguments))):
+            return found
+        about = [one for one in load("releases").values() if one["framework"] == self.framework]
+        for version, of_git in self._versions if self.package in [one["package"] for one in about] else ():
+            release = _RELEASE.match(version)
+            if release is None or not any(release[1] in one["served"] for one in about):
+                continue
+            likely: tuple[str, ...] = ()
+            if not of_git and self.package == "mindformers" and release[1] == _STAYED:
+                likely = releases_registering((kind, name) for kind, names in self.classes.items() for name in names)
+            return tuple(one for one in likely if order(one) > order(_STAYED)) or (release[1],)
+        return ()
 
     def releases_of(self, framework: str) -> tuple[str, ...]:
         """The same if it is of this framework; none of another."""
         return self.releases if self.framework == framework else ()
 
+    def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
+        """The served release of a dialect that is nearest to its own, and what it says that it is; None where nothing tells that."""
+        framework, among = load("releases")[dialect.value]["framework"], served(dialect)
+        own = [(release, release) for release in self.releases_of(framework)] or [
+            (found[1], version)
+            for version, _ in self._versions
+            if framework == self.framework == "MindFormers" and (found := _RELEASE.match(version))
+        ][:1]
+        if not own:
+            return None
+        release, version = own[-1]
+        return next((one for one in reversed(among) if order(one) <= order(release)), among[0]), version
+
     @cached_property
-    def written_version(self) -> str | None:
-        """The version that it says it has (``1.4.0``), served or not; None where it says nothing."""
-        return next((version for version, _ in self._versions), None)
+    def _versions(self) -> tuple[tuple[str, bool], ...]:
+        """The versions that it says it has, in the order in which they count; each with whether git says so."""
+        head = read_git_head(self.root)
+        names = (*head.tags, *([head.branch] if head.branch and _RELEASE_BRANCH.fullmatch(head.branch) else ()))
+        texts = (read_source_text(self.root / name.format(package=self.package)) for name in _VERSION_FILES)
+        written = [found[1] for text in texts if (found := _VERSION.search(text))]
+        return (*((name, True) for name in names), *((version, False) for version in written))
 
     @cached_property
     def own_parser(self) -> Path | None:
         """The parser that programs of MindSpeed-Core-MS have in place of MindSpeed-LLM's (branch ``br_master``)."""
-        parser = self.root / "mindspeed_ms" / _PARSER
+        parser = self.root / "mindspeed_ms" / PARSER
         return parser if self.package == "mindspeed_ms" and parser.is_file() else None
 
     @cached_property
@@ -127,34 +142,6 @@ class Checkout:
         return found
 
     @cached_property
-    def _release(self) -> tuple[tuple[str, ...], str | None]:
-        # Its setup.py says 0.0.1 in 1.0 to 2.3, and 26.0.0dev0 in 26.1.
-        if self.package == "mindspeed_llm":
-            releases = releases_with("MindSpeed-LLM", frozenset(self.own_arguments))
-            if releases:
-                return releases, "arguments"
-        dialect = _PACKAGES.get(self.package, (None, None))[1]
-        tags = [(tag, "git tag") for tag in read_git_head(self.root).tags]
-        for version, source in (*tags, *self._versions) if dialect else ():
-            release = _RELEASE.match(version)
-            if release is None or dialect is None or release[1] not in served(dialect):
-                continue
-            # Branch r2.0.0 of MindFormers says 1.9.0 in its setup.py, but registers what 2.0 does.
-            if dialect is Dialect.MINDFORMERS and source != "git tag":
-                likely = releases_registering((kind, name) for kind, names in self.classes.items() for name in names)
-                if release[1] not in likely:
-                    return likely, "classes"
-            return (release[1],), source
-        return (), None
-
-    @cached_property
-    def _versions(self) -> tuple[tuple[str, str], ...]:
-        """The versions that it says it has, each with where, in the order in which they count."""
-        texts = {name: read_source_text(self.root / name.format(package=self.package)) for name in _VERSION_FILES}
-        found = {name: _VERSION.search(text) for name, text in texts.items()}
-        return tuple((one[1], name if name == "setup.py" else "version file") for name, one in found.items() if one)
-
-    @cached_property
     def _parsers(self) -> tuple[SourceStamp, ...]:
         """The sources that define arguments of training programs."""
         folders = (self.package, *(() if self.root.name in INSTALLED_FOLDERS else _COPIES)) if self.package else ()
@@ -164,18 +151,6 @@ class Checkout:
     def _list_parsers(self, folder: str) -> tuple[SourceStamp, ...]:
         sources, start = list_sources(self.root / folder), len(str(self.root))
         return tuple(one for one in sources if _FEATURES in one.path or not _OWN_PARSERS.search(one.path, start))
-
-
-def find_checkout(path: Path) -> Checkout | None:
-    """The innermost repository of a framework around a file; else the git repository that it lies in, if any."""
-    git = None
-    for parent in path.absolute().parents:
-        for package in filter(None, _PACKAGES):
-            if any(os.path.isfile(f"{parent}/{package}/{sign}") for sign in _SIGNS):  # noqa: PTH113 - asked a hundred times
-                return Checkout(parent, package)
-        if git is None and os.path.exists(f"{parent}/.git"):  # noqa: PTH110 - as above
-            git = parent
-    return Checkout(git, None) if git else None
 
 
 def _merge_choices(sources: Iterable[SourceStamp]) -> dict[str, tuple[str, ...] | None]:

@@ -7,11 +7,12 @@ import contextlib
 import os
 import warnings
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.dialects.job_parts import ANY_PARAMETER
+from ms_tune.facts.registries import ANY_PARAMETER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # of packages that have nothing to do with each other
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)
 _LARGEST = 1 << 20  # bytes of a file
-_MOST_BYTES, _MOST_FILES, _MOST_FOLDERS, _DEEPEST = 1 << 26, 5000, 5000, 16
+_MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _DEEPEST = 1 << 26, 5000, 100_000, 16
 _MOST_READ = 4 * _MOST_FILES  # sources whose definitions are kept
 
 # How the registers of the frameworks call the kinds of `ms_tune.facts.registries`: `MindFormerModuleType` in
@@ -64,7 +65,8 @@ def list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """The files and folders in a folder, but no links."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((one for one in entries if not one.is_symlink()), key=lambda entry: entry.name)
+            found = (one for one in islice(entries, _MOST_ENTRIES) if not one.is_symlink())
+            return sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
 
@@ -72,11 +74,12 @@ def list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
 def list_sources(folder: Path) -> Iterator[SourceStamp]:
     """The Python files below a folder, within bounds; hidden and installed ones, and what links lead to, are left out."""
     waiting = [] if folder.is_symlink() else [(str(folder), 0)]
-    folders = files = size = 0
-    while waiting and folders < _MOST_FOLDERS:
+    entries = files = size = 0
+    while waiting and entries < _MOST_ENTRIES:
         place, depth = waiting.pop()
-        folders += 1
+        entries += 1
         for entry in list_entries(place):
+            entries += 1
             if entry.is_dir():
                 if depth < _DEEPEST and entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
                     waiting.append((entry.path, depth + 1))

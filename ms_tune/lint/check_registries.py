@@ -7,12 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.job_parts import ANY_PARAMETER
 from ms_tune.dialects.mindformers import inputs
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
-from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments, registered
+from ms_tune.facts.registries import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.releases import served
 from ms_tune.source.yaml import find_values
 

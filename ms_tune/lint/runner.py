@@ -189,6 +189,9 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
             raise
         return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     notes += [_not_followed(source.path, *one) for one in job.follow_model()]
+    if job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
+        params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
+        notes.append(msg("lint.checkout-release", **params, release=release.version))
     return CheckedFile(job, release, run, settings, folder, tuple(notes), fragment=chosen.fragment)
 
 
