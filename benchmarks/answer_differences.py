@@ -20,7 +20,7 @@ RENAMED: dict[str, str] = {}
 # Differences that are meant, and why: a defect that was mended, other words of a text. A pattern fits the whole of a difference
 # as it is printed: its kind, a colon, and both values, which are not cut. To begin with:
 # r"lint findings\[MST401\]\.severity: .*": "it stops the run, and is told as an error".
-_IN_CHECKOUT = r'.*"file": "[^"]*(checkouts|fork_arguments|mindformers_checkout_1_4)/.*'
+_IN_CHECKOUT = r'.*"file": "[^"]*(MindSpeed-LLM-|fork_arguments|mindformers_checkout_1_4/).*'
 _OWN_ARGUMENT = "the repository around the script defines the argument, or gives it the choice"
 _OWN_CLASS = "the repository around the config registers the class"
 _OWN_RELEASE = "the repository around the config says that it is MindFormers 1.4.0, to which 1.6 is nearest"

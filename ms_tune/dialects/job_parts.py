@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.enums import Dialect
     from ms_tune.facts.models import ModelConfig
     from ms_tune.facts.releases import Release
     from ms_tune.source.yaml import SourceFile
-
-T = TypeVar("T")
 
 
 class CheckoutView(Protocol):
@@ -73,19 +71,6 @@ class JobView(Protocol):
 
     def with_source(self, source: SourceFile) -> JobView:
         """The same job of another config."""
-
-
-def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Keep what a function makes of a job with the job: several checks ask for the same, one after the other."""
-    key = f"{function.__module__}.{function.__qualname__}"
-
-    def kept(job: Any) -> T:  # noqa: ANN401 - a job, or a view of one
-        known: dict[str, T] = vars(job)
-        if key not in known:
-            known[key] = function(job)
-        return known[key]
-
-    return kept
 
 
 class DType(str, Enum):

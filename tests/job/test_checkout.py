@@ -293,10 +293,10 @@ def test_nothing_is_parsed_where_no_finding_asks(around: str, tmp_path: Path) ->
     code = """import sys
 from ms_tune.cli.main import main
 main(["lint", sys.argv[1]])
-print(*(one for one in ("ms_tune.job.definitions", "ms_tune.job.checkout") if one in sys.modules))
+print(*(one for one in ("ms_tune.job.definitions", "ms_tune.job.checkout", "ast") if one in sys.modules))
 """
     command = [sys.executable, "-c", code, str(config)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == (
-        "ms_tune.job.definitions ms_tune.job.checkout" if around == "mindformers" else ""
+        "ms_tune.job.definitions ms_tune.job.checkout ast" if around == "mindformers" else ""
     )

@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit
-from ms_tune.dialects.check_context import CodeSource, Violation
-from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.check_context import CodeSource, Violation, per_job
 from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.check_context import CheckContext, Violation, per_job
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
 from ms_tune.dialects.mindformers import inputs
 from ms_tune.dialects.mindformers import inputs as startup
