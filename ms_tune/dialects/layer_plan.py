@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
+    class CheckoutView(Protocol):
+        """What of the repository around a file (:class:`ms_tune.job.checkout.Checkout`) the parts of a dialect look at."""
+
+        @property
+        def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+            """The arguments that its training programs define, with their choices; None for one that takes any value."""
+
+        def takes_value(self, name: str, value: str) -> bool:
+            """Whether a value is one that it lets an argument have, which need not be its own."""
+
+        @property
+        def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
+            """The classes that it registers: by kind and name, the parameters of each; None where they are not known."""
+
     class JobView(Protocol):
         """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
 
@@ -46,6 +60,10 @@ if TYPE_CHECKING:
         @property
         def model(self) -> ModelConfig:
             """Its model, in the release that the job is read for."""
+
+        @property
+        def checkout(self) -> CheckoutView | None:
+            """The repository around the file; None where there is none."""
 
         @property
         def layers(self) -> int | None:

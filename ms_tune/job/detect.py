@@ -7,6 +7,8 @@ files of other programs are told by fingerprints of their own (:mod:`ms_tune.fac
 
 from __future__ import annotations
 
+import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
@@ -16,6 +18,9 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from ms_tune.diagnostics import KeyPath
     from ms_tune.facts.keys import Fingerprint
     from ms_tune.text import Message
@@ -23,6 +28,31 @@ if TYPE_CHECKING:
 _WHOLE = 2  # so many of the sections that make a whole config
 _SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
 _NEARLY_ALL = 0.9
+# What tells a repository: a framework's package, in front of those that may be cloned or copied beside it.
+PACKAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "mindspeed_llm": "MindSpeed-LLM",
+        "modellink": "MindSpeed-LLM",  # its name before 1.0, of which nothing is served
+        "mindspeed_mm": "MindSpeed-MM",
+        "mindspeed_ms": "MindSpeed-Core-MS",
+        "mindformers": "MindFormers",
+        "hyper_parallel": "HyperParallel",
+    }
+)
+PARSER = "training/arguments.py"
+_SIGNS = (PARSER, "__init__.py")
+
+
+def find_repository(path: Path) -> tuple[Path, str | None] | None:
+    """The innermost repository of a framework around a file, with the framework's package; else the git repository, if any."""
+    git = None
+    for parent in path.absolute().parents:
+        for package in PACKAGES:
+            if any(os.path.isfile(f"{parent}/{package}/{sign}") for sign in _SIGNS):  # noqa: PTH113 - asked a hundred times
+                return parent, package
+        if git is None and os.path.exists(f"{parent}/.git"):  # noqa: PTH110 - as above
+            git = parent
+    return (git, None) if git else None
 
 
 class Recognition(Record):

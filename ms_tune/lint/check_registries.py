@@ -10,7 +10,7 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import known_in, tables
 from ms_tune.facts.query import order
-from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments, registered
+from ms_tune.facts.registries import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.releases import served
 from ms_tune.source.yaml import find_values
 
@@ -39,7 +39,11 @@ def refused(context: CheckContext) -> Iterator[Violation]:
         if takes is None or takes.free:
             continue
         for key in map(str, section):
-            if key not in takes.names and key not in _OTHERS:
+            if (
+                key not in takes.names
+                and key not in _OTHERS
+                and _parameters(context, name).isdisjoint((key, ANY_PARAMETER))
+            ):
                 similar = closest(key, takes.names - _there(section), _ALIKE)
                 yield Violation(
                     (*path, key),
@@ -47,6 +51,17 @@ def refused(context: CheckContext) -> Iterator[Violation]:
                     {"owner": name[1], "similar": similar},
                     at_key=True,
                 )
+
+
+def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
+    """The classes of a kind that the repository around the config registers, with their parameters."""
+    checkout = context.job.checkout
+    return checkout.classes.get(kind, {}) if checkout is not None else {}
+
+
+def _parameters(context: CheckContext, name: tuple[str, str]) -> frozenset[str]:
+    """What a class takes as it stands in the repository around the config; nothing where it does not, or does not say it itself."""
+    return _own_classes(context, name[0]).get(name[1]) or frozenset()
 
 
 def missing(context: CheckContext) -> Iterator[Violation]:
@@ -73,7 +88,7 @@ def unread(context: CheckContext) -> Iterator[Violation]:
         for key in map(str, section):
             known = takes.names | _OTHERS
             similar = "" if key in known else closest(key, known - _there(section), _ALIKE)
-            if similar:
+            if similar and key not in _parameters(context, name):
                 yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
@@ -192,10 +207,11 @@ def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
 def unregistered(context: CheckContext) -> Iterator[Violation]:
     """A name under which no class is registered.
 
-    The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
-    has registered (``auto_register``), and names that come with another release: a check of their own tells those.
+    The option ``names`` says which key paths hold names, and of what kind; ``compared`` that the framework compares names and
+    looks into no register. Left alone are classes that the config itself has registered (``auto_register``), that the repository
+    around it registers, and names that come with another release: a check of their own tells those.
     """
-    names = context.options["names"]
+    names, compared = context.options["names"], context.options.get("compared", False)
     release = context.version
     for dotted, kind in names.items() if isinstance(names, dict) else ():
         known = registered(str(kind), release, context.dialect)
@@ -207,6 +223,8 @@ def unregistered(context: CheckContext) -> Iterator[Violation]:
             if given is None or isinstance(given, (list, dict)) or own or given in known:
                 continue
             name = str(given)
+            if not compared and name in _own_classes(context, str(kind)):
+                continue
             since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.job.detect import Recognition
+    from ms_tune.job.job import Job
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.lint.settings import ProjectSettings
@@ -162,24 +163,16 @@ def findings_of(
     return found_of_commands(commands, found_in)
 
 
-def release_of(source: SourceFile) -> tuple[str, bool]:
+def release_of(job: Job) -> tuple[str, bool]:
     """The release of MindSpeed-LLM that a script is for, and whether it lies in sources of that release.
 
     Elsewhere it is the one whose parser takes the most of what the script gives its programs.
     """
     from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
-    from ms_tune.job.checkout import releases_around  # noqa: PLC0415 - as above
     from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
 
-    around = releases_around(source.path)
-    return release_taking(launches_in(source.path, source.text), around or None), bool(around)
-
-
-def parser_of_its_own(source: SourceFile) -> Path | None:
-    """The parser that the programs of a script have in place of MindSpeed-LLM's; None if they have that one."""
-    from ms_tune.job.checkout import parser_of_its_own as found_around  # noqa: PLC0415 - as above
-
-    return found_around(source.path)
+    around = job.checkout.releases_of("MindSpeed-LLM") if job.checkout else ()
+    return release_taking(launches_in(job.written.path, job.written.text), around or None), bool(around)
 
 
 def with_known_layers() -> tuple[str, ...]:

@@ -189,6 +189,9 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
             raise
         return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     notes += [_not_followed(source.path, *one) for one in job.follow_model()]
+    if job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
+        params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
+        notes.append(msg("lint.checkout-release", **params, release=release.version))
     return CheckedFile(job, release, run, settings, folder, tuple(notes), fragment=chosen.fragment)
 
 
@@ -206,8 +209,8 @@ def _file_of_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> 
     settings = run.settings_in(folder)
     release = Release(file_types.FRAMEWORK, file_types.VERSION)
     named = run.request.framework_version or settings.version
-    commands, about, notes = _programs(source, named) if kind == file_types.ENVIRONMENT else ((), release, ())
     job = job_of(source, Dialect.MINDFORMERS, file_types.VERSION)
+    commands, about, notes = _programs(job, named) if kind == file_types.ENVIRONMENT else ((), release, ())
     file = CheckedFile(job, about if commands else release, run, settings, folder, notes, checks, commands)
     multimodal = () if commands else file_types.multimodal_commands_of(source)
     if not multimodal:
@@ -216,12 +219,12 @@ def _file_of_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> 
     return file._replace(about=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
 
 
-def _programs(source: SourceFile, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
+def _programs(job: Job, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
     """The programs of MindSpeed-LLM that a script starts, for which release, and what there is to say about that."""
-    about = _release_of_scripts(named)
+    source, about = job.written, _release_of_scripts(named)
     notes: tuple[Message, ...] = ()
     if about is None:
-        fitting, lies_in_it = file_types.release_of(source)
+        fitting, lies_in_it = file_types.release_of(job)
         about = release_for(Dialect.MEGATRON)
         if fitting != about.version:
             if not lies_in_it:
@@ -230,7 +233,7 @@ def _programs(source: SourceFile, named: str | None) -> tuple[tuple[SourceFile, 
     commands = file_types.commands_of(source, about.version)
     if not commands:
         return (), about, ()
-    own = file_types.parser_of_its_own(source)
+    own = job.checkout.own_parser if job.checkout else None
     if own is not None:
         return (), about, (msg("lint.own-parser", file=source.path, parser=own),)
     known = file_types.with_known_layers()

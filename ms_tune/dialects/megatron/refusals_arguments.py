@@ -35,6 +35,8 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = read_command(context)
     for one in _refused_for(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
+        if one.fault is ParserFault.UNKNOWN and context.job.checkout and one.name in context.job.checkout.arguments:
+            continue
         name = one.name
         span, path = source.span_of(one.word), (name,)
         if one.fault is not ParserFault.UNKNOWN:
@@ -76,6 +78,8 @@ def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = read_command(context)
     for one in _refused_for(command, ParserFault.CHOICE):
+        if context.job.checkout and context.job.checkout.takes_value(one.name, one.word.text or ""):
+            continue
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 

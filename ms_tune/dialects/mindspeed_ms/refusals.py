@@ -200,13 +200,19 @@ def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
-    """A text at one of the ``names`` that is none of those listed there."""
-    listed = context.options["names"]
+    """A text at one of the ``names`` that is none of those listed there, nor registered as of the kind in ``registers``."""
+    listed, registers = context.options["names"], context.options.get("registers")
     for dotted, known in listed.items() if isinstance(listed, dict) else ():
         value = context.get(str(dotted))
-        if isinstance(value, str) and value not in known:
+        kind = registers.get(dotted) if isinstance(registers, dict) else None
+        if isinstance(value, str) and value not in known and not _is_registered(context, kind, value):
             path = tuple(str(dotted).split("."))
             yield Violation(path, params={"known": ", ".join(map(str, known))})
+
+
+def _is_registered(context: CheckContext, kind: str | None, name: str) -> bool:
+    """Whether the repository around the config registers a class of a kind by a name."""
+    return kind is not None and context.job.checkout is not None and name in context.job.checkout.classes.get(kind, {})
 
 
 def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
@@ -215,6 +221,9 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
     known = _SHARDED if zero else _OPTIMIZERS
     value = context.get("optimizer_config.optimizer_type")
     params = {"known": ", ".join(known)}
+    looked_up = f"{value or 'AdamWeightDecay'}ZeRO" if zero else value or "AdamWeightDecay"
+    if value not in known and _is_registered(context, "library_optimizer", str(looked_up)):
+        return
     if isinstance(value, str) and value not in known:
         related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
         yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
