@@ -87,6 +87,12 @@ class Job:
         job.whole, job.source = self.whole, self.source
         return job
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether nothing of other files and nothing that a user says counts: it is read from its text, for the release by default."""
+        same = self.written is self.whole is self.source and model_folder(self.written.data) is None
+        return same and self.layers is None and self.release == release_for(self.dialect)
+
     def follow_bases(self) -> Iterator[tuple[str, ConfigError]]:
         """Read what the config builds on; where that cannot be read, do without it, and yield why."""
         try:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError
     from ms_tune.facts.releases import Release
+    from ms_tune.job.job import Job
     from ms_tune.lint.baseline import Baseline
     from ms_tune.text import Message
 
@@ -167,6 +168,7 @@ class LintRequest(Record):
         stdin: What the file ``-`` holds.
         stdin_filename: What that file is called, which tells its kind and whose settings hold; None for a config.
         processes: How many processes check; None for as many as are worth it.
+        job: The job of the one file, where it was read already.
     """
 
     dialect: Dialect | None = None
@@ -182,6 +184,7 @@ class LintRequest(Record):
     stdin: bytes | None = None
     stdin_filename: Path | None = None
     processes: int | None = None
+    job: Job | None = None
 
 
 class LintRun(Record):

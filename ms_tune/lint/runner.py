@@ -172,8 +172,9 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
     """A config's job with the checks that are made for it; the outcome where none are."""
     folder = _folder_of(path)
     settings = run.settings_in(folder)
-    source = load_source(path) if text is None else parse_source(text, path)
-    job = Job(source, version=run.request.framework_version or settings.version)
+    job = run.request.job or Job(load_source(path) if text is None else parse_source(text, path))
+    job.version = run.request.framework_version or settings.version
+    source = job.written
     notes = [_not_followed(source.path, *one) for one in job.follow_bases()]
     firmly = run.request.dialect is not None or target.named
     asked = run.request.dialect or settings.dialect

@@ -135,4 +135,6 @@ def prepare_mindformers(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
     """A run of MindFormers."""
-    return mindformers.prepare_mindformers(source_of(config), "config.yaml", request or DryrunRequest(), devices)
+    return mindformers.prepare_mindformers(
+        mindformers.settle_config(source_of(config), devices), "config.yaml", request or DryrunRequest()
+    )
