@@ -7,7 +7,6 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
 from ms_tune.errors import ConfigError
 from ms_tune.job.job import Job, load_job
 from ms_tune.lint.file_types import kind_of
@@ -88,8 +87,8 @@ def _checked(path: Path, report: LintReport) -> Overview:
         subject=Subject("mindspeed-mm", release_in(report)),
         assumptions=None,
         matters=tuple(sorted(found(report), key=lambda one: one.severity.rank)),
-        counts={severity: report.count(severity) for severity in Severity},
-        fixable=report.fixable(safe=True),
+        counts=report.summary.by_severity,
+        fixable=report.summary.fixable,
         no_estimate_because=msg("check.checked-only"),
         next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )
