@@ -98,11 +98,14 @@ def texts_of(room: str) -> Mapping[str, Text]:
         OSError: There is no such room.
     """
     texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
-    return {text_id: Text(_joined(text["en"]), _joined(text["zh"])) for text_id, text in texts.items()}
-
-
-def _joined(lines: str | list[str]) -> str:
-    return lines if isinstance(lines, str) else "\n".join(lines)
+    found = {}
+    for text_id, text in texts.items():
+        english, chinese = text["en"], text["zh"]
+        found[text_id] = Text(
+            english if isinstance(english, str) else "\n".join(english),
+            chinese if isinstance(chinese, str) else "\n".join(chinese),
+        )
+    return found
 
 
 def lookup(text_id: str) -> Text:
@@ -119,7 +122,8 @@ def lookup(text_id: str) -> Text:
 
 def render(message: Message, language: Language) -> str:
     """The sentence for a message in the given language."""
-    template = message.text[0 if language is Language.EN else 1]
+    text = message.own_text or lookup(message.id)
+    template = text.en if language is Language.EN else text.zh
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
@@ -128,7 +132,7 @@ def render(message: Message, language: Language) -> str:
 
 def singular(template: str, values: Mapping[str, object]) -> str:
     """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
-    if any(value in (1, "1") for value in values.values()):
+    if 1 in values.values() or "1" in values.values():
         return _COUNTED.sub(lambda found: _one_of(found, values), template)
     return template
 
