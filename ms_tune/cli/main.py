@@ -48,10 +48,11 @@ def main(arguments: Sequence[str]) -> int:
     language = language_from_arguments(arguments, language_from_environment())
     console = Console(language)
     try:
-        code = _run_command(arguments, console)
+        try:
+            code = _run_command(arguments, console)
+        except SystemExit as done:  # how argparse ends --help and --version
+            code = int(done.code or 0)
         sys.stdout.flush()  # here, where a reader that went away can still be told from a failure
-    except SystemExit as done:  # how argparse ends --help and --version
-        return int(done.code or 0)
     except MsTuneError as error:
         console.fail(error)
         return error.exit_code

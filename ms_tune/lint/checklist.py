@@ -3,9 +3,10 @@
 A checklist is a YAML file (``checklists/schema.json`` tells its form). The built-in ones are checked against that
 schema by a test; a user's own is checked when it is read. What of an entry is not looked at is not read.
 
-YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the JSON beside the file
-(``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's own cache folder. It
-counts only if it was made of the very bytes of the file. Without a folder that can be written everything works, and starts a little later.
+YAML is twenty times as slow to read as JSON, and the built-in files never change. An installed ms-tune has the rows of a checklist
+beside the file, as JSON (``hatch_build.py`` makes it); a checkout writes it into ``MS_TUNE_CACHE``, else into ``ms-tune`` in the user's
+own cache folder. It counts only if it was made of the very bytes of the file. Without a folder that can be written everything works,
+and starts a little later.
 """
 
 from __future__ import annotations
@@ -24,51 +25,54 @@ from ms_tune.diagnostics import Category, Consequence, Family, Severity
 from ms_tune.dialects.check_context import FixRule
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import data_folder
-from ms_tune.lint.expressions import keep_expressions, parse_expression
+from ms_tune.lint.expressions import Expression, parse_expression
 from ms_tune.records import Record
 from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Text, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.lint.expressions import Expression
 
-_FORM = 3  # of the JSON
+_FORM = 4  # of the JSON
 _TEXT = "tag:yaml.org,2002:str"
 
 
-def read_values(path: Path) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """The values in a YAML file of ours."""
+def read_checks(path: Path) -> tuple[Check, ...]:
+    """The checks of a built-in checklist, which tests have compared with the schema."""
     content = path.read_bytes()
     key = _key(content)
     kept = _kept_in(path)
     for place in (f"{str(path).removesuffix('.yaml')}.json", kept):
         if place is not None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
-                found = json.loads(file.read())
-                if found["key"] == key:
-                    keep_expressions(found["expressions"])
-                    return found["values"]
-    values = _read(content)
+                first, *lines = file.read().split(b"\n")
+                found = json.loads(first)
+                if found["key"] == key and len(found["rows"]) == len(lines):
+                    return tuple(map(Check, found["rows"], lines))
+    entries = _entries_of(read_values(content))
     if kept is not None:
-        _keep(kept, key, values)
-    return values
+        _keep(kept, rows_as_json(content))
+    return tuple(Check(row_of(one), one) for one in entries)
 
 
-def parsed(content: bytes) -> str:
-    """The JSON that stands for a YAML file; of an empty text if JSON would change its values, as it would dates."""
-    return _as_json(_key(content), _read(content)) or ""
+def rows_as_json(content: bytes) -> str:
+    """What is kept of a checklist: a line with its rows, and a line for each entry; of an empty text if JSON would change it, as it would dates."""
+    entries = _entries_of(read_values(content))
+    rows = {"key": _key(content), "rows": [row_of(one) for one in entries]}
+    lines = [json.dumps(one, ensure_ascii=False, default=str) for one in (rows, *entries)]
+    return "\n".join(lines) if [json.loads(one) for one in lines] == [rows, *entries] else ""
 
 
 def _key(content: bytes) -> list[int]:
     return [_FORM, len(content), zlib.crc32(content)]
 
 
-def _read(content: bytes) -> Any:  # noqa: ANN401 - as above
+def read_values(content: bytes) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """The values in a YAML file of ours."""
     # Without positions, which nobody asks for here.
     loader = Loader(content)
     return _values(loader, loader.get_single_node())
@@ -95,25 +99,8 @@ def _kept_in(path: Path) -> str | None:
     return os.path.join(folder, "checklists", f"{path.stem}-{zlib.crc32(str(path).encode()):08x}.json")  # noqa: PTH118
 
 
-def _as_json(key: list[int], values: object) -> str | None:
-    expressions = {text: parse_expression(text) for text in sorted(set(_expressions_in(values)))}
-    text = json.dumps({"key": key, "expressions": expressions, "values": values}, ensure_ascii=False, default=str)
-    return text if json.loads(text)["values"] == values else None
-
-
-def _expressions_in(values: object) -> Iterator[str]:
-    """The expressions of a checklist, wherever they stand."""
-    for key, value in values.items() if isinstance(values, dict) else ():
-        if key in ("refuse", "given", "holds") and isinstance(value, str):
-            yield value
-        yield from _expressions_in(value)
-    for value in values if isinstance(values, list) else ():
-        yield from _expressions_in(value)
-
-
-def _keep(kept: str, key: list[int], values: object) -> None:
-    text = _as_json(key, values)
-    if text is None:
+def _keep(kept: str, text: str) -> None:
+    if not text:
         return
     folder = os.path.dirname(kept)  # noqa: PTH120 - start-up time
     with contextlib.suppress(OSError):
@@ -136,28 +123,30 @@ _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expr
 
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 CONDITIONS = ("equals", "one-of", "not-one-of", "forbidden", "required", "schema")
-
-
-class Condition(Record):
-    """What a value has to be."""
-
-    kind: str  # one of `CONDITIONS`; of a precondition also `legacy` or `holds`
-    operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
+# What of an entry its row has as it is, and what stands for what it does not say.
+_ROW: dict[str, Any] = {
+    **dict.fromkeys(("id", "name", "versions", "opposite", "family", "severity", "category")),
+    "dialects": [],
+    "whole": False,
+    "profiles": [],
+}
 
 
 class When(Record):
     """A check is only made if the value at a path (or the framework's default for it) is like this, or an expression holds."""
 
     path: KeyPath
-    condition: Condition
-    default: Any
+    condition: str  # one of `CONDITIONS`, or `legacy` or `holds`
+    operand: Any  # the value, the values, the JSON Schema, or the expression; nothing for `forbidden` and `required`
+    default: Any = MISSING
 
 
 class Expectation(Record):
     """A declared check: every value that a path pattern finds has to meet the condition."""
 
     paths: tuple[KeyPath, ...]
-    condition: Condition
+    condition: str  # one of `CONDITIONS`
+    operand: Any
 
 
 class Refusal(Record):
@@ -166,7 +155,7 @@ class Refusal(Record):
     refuse: Expression
     given: Expression | None  # only where this holds, too
     defaults: Mapping[str, Any]  # values of settings that are not written
-    at: tuple[str, ...]  # the settings to point at, the first that is written; none for those of the expression
+    at: Sequence[str]  # the settings to point at, the first that is written; none for those of the expression
     related: str | None  # the message for the other settings, which are not pointed at without it
 
 
@@ -195,35 +184,51 @@ class Check:
     """One entry of a checklist.
 
     Args:
-        entry: As the checklist has it.
-        dialects: Those of the checklist.
-        family: The family that it is of, if it is of one.
+        row: What is looked at to choose and to make it (see :func:`row_of`).
+        entry: As the checklist has it, or the JSON of it.
     """
 
-    def __init__(self, entry: Mapping[str, Any], dialects: Iterable[str], family: Family | None = None) -> None:
-        self.entry, self.family = entry, family
-        self.id: str = entry["id"]  # `MST101`; stays the same for ever
-        self.name: str = entry["name"]  # `duplicate-key`: what is wrong, not what to do
-        self.dialects = frozenset(map(Dialect, entry.get("dialects", dialects)))  # those that it is about
-        self.versions: str | None = entry.get("versions")  # the releases it is about, such as `>=1.7`; None for all
-        self.whole: bool = entry.get("whole", False)  # whether it is about the config with what its `base_config` says
-        # The check of other profiles that finds wrong what this one wants.
-        self.opposite: str | None = entry.get("opposite")
+    def __init__(self, row: Mapping[str, Any], entry: Mapping[str, Any] | bytes) -> None:
+        self._row, self._entry = row, entry
+        self.id: str = row["id"]  # `MST101`; stays the same for ever
+        self.name: str = row["name"]  # `duplicate-key`: what is wrong, not what to do
+        self.versions: str | None = row["versions"]  # the releases it is about, such as `>=1.7`; None for all
+        self.whole: bool = row["whole"]  # whether it is about the config with what its `base_config` says
+        self.opposite: str | None = row["opposite"]  # the check of other profiles that finds wrong what this one wants
+        self.profiles = frozenset[str](row["profiles"])  # the profiles in which it is made; empty for all
+        # It finds nothing where none of these keys is written, wherever they stand; empty if that cannot be said.
+        self.keys = row["keys"]
+
+    @cached_property
+    def entry(self) -> Mapping[str, Any]:
+        """What the checklist says."""
+        found: Mapping[str, Any] = json.loads(self._entry) if isinstance(self._entry, bytes) else self._entry
+        return found
+
+    @cached_property
+    def dialects(self) -> frozenset[Dialect]:
+        """Those that it is about."""
+        return frozenset(map(Dialect, self._row["dialects"]))
+
+    def is_about(self, dialect: Dialect) -> bool:
+        """Whether it is about configs of a dialect."""
+        return dialect.value in self._row["dialects"]
+
+    @cached_property
+    def family(self) -> Family | None:
+        """The family that it is of, if it is of one."""
+        family = self._row["family"]
+        return None if family is None else Family(*family)
 
     @cached_property
     def severity(self) -> Severity:
         """How bad it is."""
-        return Severity(self.entry["severity"])
+        return Severity(self._row["severity"])
 
     @cached_property
     def category(self) -> Category:
         """What kind of trouble it is about."""
-        return Category(self.entry["category"])
-
-    @cached_property
-    def profiles(self) -> frozenset[str]:
-        """The profiles in which it is made; empty for all."""
-        return frozenset(self.entry.get("profiles", ()))
+        return Category(self._row["category"])
 
     @cached_property
     def also(self) -> frozenset[str]:
@@ -231,28 +236,18 @@ class Check:
         return frozenset(self.entry.get("also", ()))
 
     @cached_property
-    def keys(self) -> frozenset[str]:
-        """It finds nothing where none of these keys is written, wherever they stand; empty if that cannot be said."""
-        test = self.entry["test"]
-        if "about" in test:
-            return frozenset(test["about"])
-        if "refuse" in test:
-            text = f"{test['refuse']} {test.get('given', '')}"
-            return frozenset(() if _NOT_OF_KEYS.search(text) else _LAST_PART.findall(text))
-        if "function" in test or "required" in test:
-            return frozenset()
-        last = {parse_path(path)[-1] for path in _paths(test)}
-        return frozenset() if ANY in last else frozenset(map(str, last))
-
-    @cached_property
     def when(self) -> tuple[When, ...]:
         """All of these must hold for the check to be made."""
-        return tuple(map(_when, self.entry.get("when", ())))
+        return tuple(When(*one) for one in self._row["when"])
 
     @cached_property
     def test(self) -> Expectation | Refusal | FunctionTest:
         """How to tell."""
-        return _test(self.entry["test"])
+        kind, *values = self._row["test"]
+        if kind == "refuse":
+            refuse, given, *others = values
+            return Refusal(Expression(*refuse), given and Expression(*given), *others)
+        return FunctionTest(*values) if kind == "function" else Expectation(*values)
 
     @cached_property
     def fixes(self) -> tuple[FixRule, ...]:
@@ -313,7 +308,7 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     names = [one.value.replace("-", "_") for one in Dialect if dialect in (None, one)]
     folder = data_folder(_FOLDER)
     checks = (check for name in (_SHARED, *names) for check in read_checks(folder / f"{name}.yaml"))
-    return tuple(check for check in checks if dialect is None or dialect in check.dialects)
+    return tuple(check for check in checks if dialect is None or check.is_about(dialect))
 
 
 @cache
@@ -323,22 +318,64 @@ def built_in_code() -> Mapping[str, tuple[Check, ...]]:
     return {file.stem: read_checks(file) for file in files}
 
 
-def read_checks(path: Path) -> tuple[Check, ...]:
-    """The checks of a built-in checklist, which tests have compared with the schema."""
-    return tuple(_checks(read_values(path)))
-
-
-def _checks(data: Mapping[str, Any]) -> Iterator[Check]:
-    dialects = data.get("dialects", ())
+def _entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a checklist, each by itself: what the members of a family share is said once in the file."""
+    about = {"dialects": data["dialects"]} if "dialects" in data else {}
+    entries = []
     for entry in data.get("checks", ()):
-        if "members" not in entry:
-            yield Check(entry, dialects)
-            continue
-        # What the members share is said once.
-        shared = {key: value for key, value in entry.items() if key != "members"}
-        family = Family(entry["id"], entry["name"])
-        for member in entry["members"]:
-            yield Check(shared | member, dialects, family)
+        shared = {**about, **entry}
+        members = shared.pop("members", None)
+        if members is not None:
+            shared["family"] = [entry["id"], entry["name"]]
+        entries += [shared | one for one in ([{}] if members is None else members)]
+    return entries
+
+
+def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry is looked at to choose and to make a check, in the form that is quick to read.
+
+    Raises:
+        ValueError: An expression is none, or a function is of no room of checks.
+    """
+    row = {name: entry.get(name, default) for name, default in _ROW.items()}
+    test = entry["test"]
+    row["keys"] = _keys_of(test)
+    row["when"] = [_when(one) for one in entry.get("when", ())]
+    if "function" in test:
+        module, name = _function_of(test["function"])
+        asks, refuses = test.get("asks-others", False), test.get("refuses-job", False)
+        row["test"] = ["function", module, name, test.get("options", {}), asks, refuses]
+    elif "refuse" in test:
+        given = [*parse_expression(test["given"])] if "given" in test else None
+        at = test.get("at", [])
+        at = [at] if isinstance(at, str) else at
+        refuse = [*parse_expression(test["refuse"])]
+        row["test"] = ["refuse", refuse, given, test.get("defaults", {}), at, test.get("related")]
+    else:
+        row["test"] = ["expect", [parse_path(path) for path in _paths(test)], *_condition(test)]
+    return row
+
+
+def _function_of(name: str) -> tuple[str, str]:
+    """The module and the name of a function: a dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter."""
+    room, _, function = name.rpartition(".")
+    above, _, part = room.rpartition(".")
+    if above == "lint":
+        return f"ms_tune.lint.check_{part.removeprefix('check_')}", function
+    if above != "dialects" and not above.startswith("dialects."):
+        raise ValueError(name)
+    return f"ms_tune.{room}", function
+
+
+def _keys_of(test: Mapping[str, Any]) -> list[str]:
+    """The keys without which a test finds nothing, wherever they stand; none if that cannot be said."""
+    if "about" in test:
+        return list(test["about"])
+    if "refuse" in test:
+        text = f"{test['refuse']} {test.get('given', '')}"
+        return [] if _NOT_OF_KEYS.search(text) else sorted(set(_LAST_PART.findall(text)))
+    last = [] if "function" in test or "required" in test else [parse_path(path)[-1] for path in _paths(test)]
+    return [] if ANY in last else sorted(set(map(str, last)))
 
 
 class Checklist(Record):
@@ -378,13 +415,13 @@ def read_checklist(path: Path) -> Checklist:
     error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
     if error is not None:
         raise source.wrong(tuple(error.absolute_path), msg("lint.checklist.invalid", problem=error.message))
-    checks = tuple(_checks(source.data))
-    for number, check in enumerate(checks):
+    checks = []
+    for number, entry in enumerate(_entries_of(source.data)):
         try:
-            check.test  # noqa: B018 - reads it
+            checks.append(Check(row_of(entry), entry))
         except ValueError as problem:
             raise source.wrong(("checks", number, "test"), msg("lint.checklist.invalid", problem=problem)) from None
-    return Checklist(checks, frozenset(source.data.get("disable", ())))
+    return Checklist(tuple(checks), frozenset(source.data.get("disable", ())))
 
 
 def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
@@ -395,9 +432,9 @@ def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "$defs": {**schema["$defs"], "text": either, "check": {**check, "required": required}}}
 
 
-def parse_path(path: object) -> KeyPath:
+def parse_path(path: object) -> list[str | int]:
     """A key path, or a pattern of one, from ``a.b.*`` or ``[a, b, "*"]``."""
-    return tuple(path) if isinstance(path, list) else tuple(str(path).split("."))
+    return path if isinstance(path, list) else [*str(path).split(".")]
 
 
 def _text(value: Mapping[str, str] | str) -> Text:
@@ -413,42 +450,29 @@ def _fix(value: Mapping[str, Any]) -> FixRule:
     path = value[name] if name == "remove-key" and value[name] is not True else value.get("path")
     return FixRule(
         kind=None if name in ("rewrite", "move-key") else ChangeKind("set-value" if name == "set-text" else name),
-        path=None if path is None else parse_path(path),
+        path=None if path is None else tuple(parse_path(path)),
         value=None if name in ("remove-key", "rewrite", "move-key") else value[name],
         spelled=name == "set-text",
         safe=value["safe"],
         messages=frozenset(value.get("messages", ())),
         rewrite=value[name] if name == "rewrite" else None,
-        sections={key: parse_path(section) for key, section in value.get("move-key", {}).items()},
+        sections={key: tuple(parse_path(section)) for key, section in value.get("move-key", {}).items()},
     )
 
 
-def _when(value: Mapping[str, Any]) -> When:
+def _when(value: Mapping[str, Any]) -> list[Any]:
     if "legacy" in value:
-        return When((), Condition("legacy", value["legacy"]), MISSING)
+        return [[], "legacy", value["legacy"]]
     if "holds" in value:
-        return When((), Condition("holds", parse_expression(value["holds"])), MISSING)
-    return When(parse_path(value["path"]), _condition(value), value.get("default", MISSING))
-
-
-def _test(value: Mapping[str, Any]) -> Expectation | Refusal | FunctionTest:
-    if "function" in value:
-        module, _, name = value["function"].rpartition(".")
-        asks, refuses = value.get("asks-others", False), value.get("refuses-job", False)
-        return FunctionTest(module, name, value.get("options", {}), asks, refuses)
-    if "refuse" in value:
-        given = parse_expression(value["given"]) if "given" in value else None
-        refuse = parse_expression(value["refuse"])
-        at = value.get("at", ())
-        at = (at,) if isinstance(at, str) else tuple(at)
-        return Refusal(refuse, given, value.get("defaults", {}), at, value.get("related"))
-    return Expectation(tuple(map(parse_path, _paths(value))), _condition(value))
+        return [[], "holds", [*parse_expression(value["holds"])]]
+    default = [value["default"]] if "default" in value else []
+    return [parse_path(value["path"]), *_condition(value), *default]
 
 
 def _paths(test: Mapping[str, Any]) -> Iterable[Any]:
     return test["paths"] if "paths" in test else [test["path"]]
 
 
-def _condition(value: Mapping[str, Any]) -> Condition:
+def _condition(value: Mapping[str, Any]) -> tuple[str, Any]:
     kind = next(kind for kind in CONDITIONS if kind in value)
-    return Condition(kind, value[kind])
+    return kind, value[kind]

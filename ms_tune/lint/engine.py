@@ -7,16 +7,16 @@ from functools import cache, partial
 from importlib import import_module
 from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
-from ms_tune.dialects import dialect_module
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import UNKNOWN, is_legacy
 from ms_tune.facts.releases import Release, default_release, release_or_default
 from ms_tune.job.job import Job
 from ms_tune.lint.checklist import Expectation, FunctionTest, Refusal, built_in
+from ms_tune.lint.expressions import Expression
 from ms_tune.lint.settings import TOO_MANY
 from ms_tune.source.yaml import MISSING, find_values, is_same
 from ms_tune.text import Language, Message, lookup, msg
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Location
     from ms_tune.enums import Dialect
-    from ms_tune.lint.checklist import Check, Condition, When
+    from ms_tune.lint.checklist import Check, When
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Text
 
@@ -79,7 +79,7 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
     last: list[tuple[Check, Job]] = []
     for check in made:
         read = job if check.whole else job.alone
-        if check.keys and check.keys.isdisjoint(read.source.key_names):
+        if check.keys and read.source.key_names.isdisjoint(check.keys):
             continue
         if not all(_applies(read, when) for when in check.when):
             continue
@@ -100,7 +100,7 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
     """Whether a check is made for configs of a dialect, for a framework version, in a profile (or in any)."""
     fits = check.opposite is None if profile is None else not check.profiles or profile in check.profiles
-    return fits and dialect in check.dialects and matches(version, check.versions)
+    return fits and check.is_about(dialect) and matches(version, check.versions)
 
 
 def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> list[Diagnostic]:
@@ -119,15 +119,7 @@ def _run_check(check: Check, job: Job, refused: Callable[[], bool] = bool) -> li
 def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable[Violation]:
     test = check.test
     if isinstance(test, FunctionTest):
-        # A dialect's own checks are in its folder, those of every plan beside the dialects, all others beside the linter.
-        room, _, part = test.module.rpartition(".")
-        if room == "lint":
-            module = import_module(f"ms_tune.lint.check_{part.removeprefix('check_')}")
-        elif room == "dialects":
-            module = import_module(f"ms_tune.dialects.{part}")
-        else:
-            module = dialect_module(room.removeprefix("dialects."), part)
-        function = cast("CheckFunction", getattr(module, test.name))
+        function = cast("CheckFunction", getattr(import_module(test.module), test.name))
         return function(CheckContext(job, test.options, refused))
     if isinstance(test, Refusal):
         return _refused_together(CheckContext(job, {}), test)
@@ -137,32 +129,29 @@ def _violations(check: Check, job: Job, refused: Callable[[], bool]) -> Iterable
 def _unmet(source: SourceFile, test: Expectation) -> Iterator[Violation]:
     """The values that do not meet a declared check; a mapping that is not there at all requires nothing."""
     for pattern in test.paths:
-        if test.condition.kind == "required":
+        if test.condition == "required":
             for path, value in find_values(source.data, pattern[:-1]):
                 if isinstance(value, dict) and pattern[-1] not in value:
                     yield Violation((*path, pattern[-1]), at_key=True)
             continue
         for path, value in find_values(source.data, pattern):
-            if not _meets(value, test.condition):
-                yield Violation(path, at_key=test.condition.kind == "forbidden")
+            if not _meets(value, test.condition, test.operand):
+                yield Violation(path, at_key=test.condition == "forbidden")
 
 
 def _applies(job: Job, when: When) -> bool:
     """Whether a precondition holds. A null is a missing value, as it is for the frameworks."""
-    kind, operand = when.condition
+    path, kind, operand, default = when
     if kind == "legacy":
         return is_legacy(job.source.data) is operand
     if kind == "holds":
-        return _is_true(operand.value(CheckContext(job, {}).value))
-    value = job.source.get(when.path, MISSING)
-    if value is None or value is MISSING:
-        value = when.default
-    return _meets(value, when.condition)
+        return _is_true(Expression(*operand).value(CheckContext(job, {}).value))
+    value = job.source.get(path, MISSING)
+    return _meets(default if value is None or value is MISSING else value, kind, operand)
 
 
-def _meets(value: object, condition: Condition) -> bool:
+def _meets(value: object, kind: str, operand: Any) -> bool:  # noqa: ANN401 - what a condition compares with
     """Whether a value (or :data:`MISSING`) is what it has to be."""
-    kind, operand = condition
     if kind in ("forbidden", "required"):
         return (value is MISSING) is (kind == "forbidden") or operand is False
     if kind == "schema":

@@ -58,26 +58,14 @@ class Expression(Record):
         return _evaluate(self.tree, value_of)
 
 
-_KEPT: dict[str, Expression] = {}  # by their texts, those of checklists that were read from JSON
-
-
-def keep_expressions(expressions: dict[str, tuple[list[str], Tree]]) -> None:
-    """Take over expressions that were parsed before: Python's parser takes as long to import as a tenth of a lint."""
-    _KEPT.update({text: Expression(*found) for text, found in expressions.items()})
-
-
+@cache
 def parse_expression(text: str) -> Expression:
     """An expression from its text.
 
     Raises:
         ExpressionError: The text is not one.
     """
-    return _KEPT.get(text) or _parse(text)
-
-
-@cache
-def _parse(text: str) -> Expression:
-    import ast  # noqa: PLC0415 - slow to import, and only for what is not kept
+    import ast  # noqa: PLC0415 - slow to import, and the built-in checklists are kept with their expressions parsed
 
     try:
         # A text that is too long is cut, and is no expression then.

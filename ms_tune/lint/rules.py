@@ -176,7 +176,7 @@ class CoursePart:
 
 def course(rules: Iterable[RuleEntry]) -> tuple[CoursePart, ...]:
     """All parts in reading order; checks that no group names, such as a user's own, are in the last group."""
-    values = read_values(data_folder("checklists") / "reference" / "topics.yaml")
+    values = read_values((data_folder("checklists") / "reference" / "topics.yaml").read_bytes())
     left: dict[str, list[RuleEntry]] = {}
     for rule in rules:
         left.setdefault((rule.family or rule).name, []).append(rule)

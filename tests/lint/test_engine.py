@@ -176,7 +176,7 @@ def test_version_ranges(version: str, versions: str | None, *, expected: bool) -
 
 def test_a_check_that_crashes_becomes_a_finding() -> None:
     check = copy(built_in()[0])
-    check.test = FunctionTest("lint.check_values", "no_such_function", {})
+    check.test = FunctionTest("ms_tune.lint.check_values", "no_such_function", {})
     (finding,) = lint(parse_source("a: 1\n", Path("config.yaml")), Dialect.MINDFORMERS, [check])
     assert (finding.id, finding.name) == ("MST001", "internal-error")
     assert "AttributeError" in finding.message.say(Language.ZH)

@@ -13,7 +13,7 @@ from ms_tune.dialects.check_context import CheckContext
 from ms_tune.dialects.megatron.commands import commands_in
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.lint.checklist import Check
+from ms_tune.lint.checklist import Check, row_of
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse_expression
 from ms_tune.source.yaml import parse_source
@@ -161,7 +161,7 @@ def test_what_the_check_says() -> None:
     def found(refuse: str, **test: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
         entry["test"] = {"refuse": refuse, **test}
         entry["messages"] = {"default": {"en": "", "zh": ""}, "x": {"en": "", "zh": ""}}
-        (check,) = [Check(entry, ["mindformers"])]
+        check = Check(row_of({**entry, "dialects": ["mindformers"]}), entry)
         findings = lint(source, Dialect.MINDFORMERS, [check])
         return [
             (one.path, {name: value for name, value in one.message.params.items() if name in NAMES}, len(one.related))
