@@ -388,7 +388,7 @@ def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
         model: The model of a config of MindFormers.
     """
     for name in ("num_layers", "mtp_num_layers"):
-        for own, field in model.clashes_of(name):
+        for own, field in model.clashes(name):
             second = (field.path or (field.name,))[-1]
             message = msg("normalize.second-name", own=own, second=second)
             yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))

@@ -162,7 +162,9 @@ def known() -> Mapping[str, tuple[str, ...]]:
             found.setdefault(key, set()).add(release)
     for histories, there in tables:
         for key, history in histories.items():
-            found.setdefault(key, set()).update(there & releases_having(history, releases))
+            having = found.setdefault(key, set())
+            if len(having) < len(releases):
+                having |= there & releases_having(history, releases)
     return {key: tuple(sorted(having, key=releases.index)) for key, having in found.items() if having}
 
 

@@ -161,27 +161,26 @@ class ModelConfig:
                 found.append(Field(name, self._read_key(key), origin, self._values[key][1]))
         return tuple(found)
 
-    def clashes(self) -> Iterator[tuple[str, Field]]:
+    def clashes(self, *fields: str) -> Iterator[tuple[str, Field]]:
         """What is written for a field that has a value under another name, with that name: the framework refuses it.
 
         The other name may be written, too, or be one that the model's class has a value for in any case. A key that is
         read twice comes with a name that is not.
-        """
-        for name in dict.fromkeys(map(self.facts.canonical, self._values)):
-            yield from self.clashes_of(name)
 
-    def clashes_of(self, name: str) -> Iterator[tuple[str, Field]]:
-        """Those of one field (any name of it will do)."""
-        facts, name = self.facts, self.facts.canonical(name)
-        names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
-        first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
-        found = {one.path: one for one in self.written(name)}
-        for key in others:
-            same = order(self.release) >= _EQUAL and self._read_key(key) == self._read_key(first)
-            if key in self._values and not same:
-                yield first, found[self._values[key][1]]
-        if first in self._values and first in facts.twice:
-            yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
+        Args:
+            fields: The fields to look at (any name of each will do); all if none is given.
+        """
+        facts = self.facts
+        for name in dict.fromkeys(map(facts.canonical, fields or self._values)):
+            names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
+            first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
+            found = {one.path: one for one in self.written(name)}
+            for key in others:
+                same = order(self.release) >= _EQUAL and self._read_key(key) == self._read_key(first)
+                if key in self._values and not same:
+                    yield first, found[self._values[key][1]]
+            if first in self._values and first in facts.twice:
+                yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
 
     def field(self, name: str) -> Field:
         """The value of a field (any name of it will do) as the framework's class gets it."""

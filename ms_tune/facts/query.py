@@ -26,7 +26,7 @@ def load(name: str) -> dict[str, Any]:
 @cache
 def order(release: str) -> tuple[int, ...]:
     """A release as something that can be compared."""
-    return tuple(int(part) for part in release.split("."))
+    return tuple(map(int, release.split(".")))
 
 
 def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types

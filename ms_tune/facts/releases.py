@@ -77,9 +77,11 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
     if asked is not None:
         return Release(about["framework"], release_of(asked, dialect))
     installed = installed_version(about["package"]) if about["package"] else None
-    wanted = order(_release(installed) or "0")
-    before = max((one for one in served(dialect) if order(one) <= wanted), key=order, default=None)
-    return Release(about["framework"], before or default_release(dialect), installed)
+    version, wanted = default_release(dialect), order(_release(installed) or "0")
+    for release in served(dialect):
+        if order(release) <= wanted:
+            version = release
+    return Release(about["framework"], version, installed)
 
 
 def _release_in(version: str, dialect: Dialect) -> str:

@@ -82,8 +82,8 @@ def _find_keys(data: dict[Any, Any], dialect: Dialect, kind: str) -> tuple[KeyPa
 def _find_program(data: object) -> str | None:
     """The program whose file it is, if it is one that ms-tune does not check; the more special ones come first."""
     for program in load("fingerprints")["foreign"]:
-        found = {dotted for dotted in program["keys"] if _has_key(data, dotted)}
-        if len(found) >= program["least"] and found.issuperset(program.get("needs", ())):
+        found = [dotted for dotted in program["keys"] if _has_key(data, dotted)]
+        if len(found) >= program["least"] and set(found).issuperset(program.get("needs", ())):
             return str(program["id"])
     return None
 
@@ -190,14 +190,14 @@ def choose_dialect(
         return DialectChoice(None, msg("lint.not-multimodal"))
     is_believed = asked is not None and (found.foreign is None or firmly)
     dialect = asked if is_believed else found.dialect
-    why_not, notes = found.why_not, []
     if dialect is None:
-        unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
+        unknown, why_not = msg("lint.ambiguous" if found.evidence else "lint.not-a-config"), found.why_not
         return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+    notes = []
     if not is_believed and not found.confident:
         notes.append(msg("lint.unsure", file=path, dialect=dialect.value))
-    if is_believed and why_not is not None:
-        notes.append(msg("lint.overruled", file=path, reason=why_not, dialect=dialect.value))
+    if is_believed and found.why_not is not None:
+        notes.append(msg("lint.overruled", file=path, reason=found.why_not, dialect=dialect.value))
     fragment = is_fragment(values, dialect)
     if fragment:
         notes.append(msg("lint.fragment", file=path, dialect=dialect.value))

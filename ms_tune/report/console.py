@@ -82,18 +82,22 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     cells = [[row[column].split("\n") for column in kept] for row in rows]
     texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
-    # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but never
-    # a file's name, and then identifiers.
-    for broken in (_at_blanks, _at_letters, _at_marks):
-        least = [
-            max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
-            for column, lines, number in zip(kept, texts, numbers, strict=True)
-        ]
-        _narrow(widths, least, width)
-    yield from _line([wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)], widths, numbers)
-    yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
+    titles, gaps = [[heads[column]] for column in kept], len(_GAP) * (len(widths) - 1)
+    if sum(widths) + gaps > width:
+        # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but never
+        # a file's name, and then identifiers.
+        for broken in (_at_blanks, _at_letters, _at_marks):
+            least = [
+                max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
+                for column, lines, number in zip(kept, texts, numbers, strict=True)
+            ]
+            _narrow(widths, least, width)
+        titles = [wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)]
+        cells = [[_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in cells]
+    yield from _line(titles, widths, numbers)
+    yield "─" * min(width, sum(widths) + gaps)
     for row in cells:
-        yield from _line([_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)], widths, numbers)
+        yield from _line(row, widths, numbers)
 
 
 def _at_blanks(line: str) -> list[str]:
