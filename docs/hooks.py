@@ -10,7 +10,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.utils import get_relative_url
 
 from ms_tune import api
-from ms_tune.report.rule_markdown import reference
+from ms_tune.report.rule import reference
 
 # What lets the theme's search work from a folder; the theme would load it from elsewhere.
 _SHIM, _OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim-1.0.4.js"

@@ -17,7 +17,7 @@ import re
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.records import Record
 
@@ -97,15 +97,12 @@ def texts_of(room: str) -> Mapping[str, Text]:
     Raises:
         OSError: There is no such room.
     """
-    texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
-    found = {}
-    for text_id, text in texts.items():
-        english, chinese = text["en"], text["zh"]
-        found[text_id] = Text(
-            english if isinstance(english, str) else "\n".join(english),
-            chinese if isinstance(chinese, str) else "\n".join(chinese),
-        )
-    return found
+    texts: dict[str, dict[str, Any]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
+    for text in texts.values():
+        for language, lines in text.items():
+            if isinstance(lines, list):
+                text[language] = "\n".join(lines)
+    return {text_id: Text(text["en"], text["zh"]) for text_id, text in texts.items()}
 
 
 def lookup(text_id: str) -> Text:

@@ -9,8 +9,7 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import Release, default_release
 from ms_tune.job.job import Job
-from ms_tune.normalize import compare_log, run
-from ms_tune.normalize import run as expand
+from ms_tune.normalize import compare_log, expand, run
 from ms_tune.workflows.migrate.run import migrate_config
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile

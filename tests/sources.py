@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.lint.checklist import FunctionTest, built_in, built_in_code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,8 +78,15 @@ def _by_name(module: Module) -> Iterator[Import]:
     words: set[object] = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
     for node in nodes(module):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            for name in _names(node.args[0], words):
+            named = _of_checks() if module.name == "ms_tune.lint.engine" else _names(node.args[0], words)
+            for name in named:
                 yield Import(name, "", node.lineno, typing_only=False, by_name=True)
+
+
+def _of_checks() -> set[str]:
+    """The modules whose functions the checklists name."""
+    checks = (*built_in(), *(check for checks in built_in_code().values() for check in checks))
+    return {check.test.module for check in checks if isinstance(check.test, FunctionTest)}
 
 
 def _names(argument: ast.expr, words: set[object]) -> Iterator[str]:

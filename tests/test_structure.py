@@ -8,10 +8,12 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ms_tune.enums import Dialect
+from ms_tune.facts.keys import tables
 from tests.sources import PACKAGE, Import, Module, imports, modules, nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # The floors of the house, from the ground up; a room uses the floors below its own, for types as at run time.
 _FLOORS = (
@@ -262,6 +264,80 @@ def test_nothing_is_there_that_only_a_test_calls() -> None:
         inside = [node for body in bodies for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         defined += [(module.name, node.name) for node in inside if not node.name.startswith("__")]
     assert [f"{module}: {name}" for module, name in defined if name not in used] == []
+
+
+_READING = ("job", "dialects", "facts")  # who may name the keys of configs; the checklists, too, which are no code
+_NAMING = {
+    "workflows.migrate": "what becomes of each key of one dialect in another one is its subject",
+    "dryrun.shrink": "writes the smaller config that a framework is run with",
+    "dryrun.dynamic": "likewise, of MindSpeed-Core-MS",
+    "dryrun.theory_mindformers": "looks at the smaller config, for what each of its settings does to a weight",
+    "reference.mindspeed": "says by its key what the reference transformer does not do",
+    "reference.pynative": "likewise",
+    "dryrun.child": "calls the frameworks, whose arguments may be called as a key is",
+    "lint.check_jobs": "what a row of a checklist cannot say of one key",
+    "lint.check_keys": "likewise",
+    "lint.check_values": "likewise",
+    "normalize.sapp": "writes SAPP's lists under the keys of each dialect",
+}
+_DIALECTS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEED_MS)  # whose configs are YAML
+
+
+@cache
+def raw_keys() -> tuple[set[tuple[str, ...]], set[str]]:
+    """The key paths of configs, and the names in them with an underscore that nothing of the package's own has."""
+    paths = {key.path for dialect in _DIALECTS for key in tables(dialect)}
+    own: set[str] = set()
+    for node in (node for module in modules() for node in nodes(module)):
+        if isinstance(node, ast.Attribute):
+            own.add(node.attr)
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+    return {path for path in paths if len(path) > 1}, {path[-1] for path in paths if "_" in path[-1]} - own
+
+
+def keys_in(tree: Iterable[ast.AST]) -> Iterator[str]:
+    """Whole key paths, dotted or as tuples, and names of keys that are looked up."""
+    paths, names = raw_keys()
+    for node in tree:
+        path = _words(node)
+        if path in paths:
+            yield ".".join(path)
+        looked_up: ast.AST | None = None
+        if isinstance(node, ast.Subscript):
+            looked_up = node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+            looked_up = next(iter(node.args), None)
+        for one in looked_up.elts if isinstance(looked_up, ast.Tuple) else [looked_up]:
+            if isinstance(one, ast.Constant) and one.value in names:
+                yield str(one.value)
+
+
+def _words(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return tuple(node.value.split("."))
+    parts = node.elts if isinstance(node, ast.Tuple) else []
+    return tuple(str(part.value) if isinstance(part, ast.Constant) else "" for part in parts)
+
+
+class TestRawKeys:
+    def test_they_are_found(self) -> None:
+        code = "a['pp_interleave_num'], b.get('recompute_config.recompute'), ('model', 'model_config', 'offset'), c['layers']"
+        found = {"model.model_config.offset", "pp_interleave_num", "recompute_config.recompute"}
+        assert set(keys_in(ast.walk(ast.parse(code)))) == found
+
+    def test_only_the_readers_name_them(self) -> None:
+        found = {module.name: set(keys_in(nodes(module))) for module in modules() if not module.inside(*_READING)}
+        naming = {name: keys for name, keys in found.items() if keys}
+        allowed = {
+            name: next((one for one in _NAMING if f"{name}.".startswith(f"ms_tune.{one}.")), None) for name in naming
+        }
+        assert {name: naming[name] for name, room_of_it in allowed.items() if room_of_it is None} == {}
+        assert set(allowed.values()) == _NAMING.keys()  # nothing is allowed that is not there any more
 
 
 class TestPureRooms:

@@ -55,11 +55,14 @@ def test_the_wheel_holds_the_data_files(wheel: Path) -> None:
 
 def test_checklists_are_parsed_when_the_wheel_is_built(installed: Path, tmp_path: Path) -> None:
     folder = installed / "ms_tune" / "_data" / "checklists"
-    lists = sorted(folder.rglob("*.yaml"))
+    lists = sorted([*folder.glob("*.yaml"), *folder.glob("code/*.yaml")])
     assert len(lists) > 5
     for path in lists:
-        parsed = json.loads(path.with_suffix(".json").read_bytes())["values"]
-        assert parsed == yaml.load(path.read_bytes(), Loader=Loader), path  # noqa: S506 - it is a safe loader
+        first, *entries = path.with_suffix(".json").read_bytes().split(b"\n")
+        written = yaml.load(path.read_bytes(), Loader=Loader)["checks"]  # noqa: S506 - it is a safe loader
+        names = [one["id"] for entry in written for one in entry.get("members", [entry])]
+        assert [json.loads(entry)["id"] for entry in entries] == names, path
+        assert [row["id"] for row in json.loads(first)["rows"]] == names, path
     (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
     done = run(installed, tmp_path, "lint", "train.yaml", cache=tmp_path / "cache")
     assert done.returncode in (0, 1), done.stderr

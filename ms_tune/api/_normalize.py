@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.job.job import Job
     from ms_tune.normalize.compare_log import Compared
-    from ms_tune.normalize.run import Explicit
+    from ms_tune.normalize.expand import Explicit
     from ms_tune.normalize.sapp import Merged
     from ms_tune.normalize.script import ConvertedProgram, ExplicitScript, ProgramPlan
     from ms_tune.source.yaml import SourceFile
@@ -134,9 +134,9 @@ def explicit(
 
         Path("explicit.yaml").write_text(api.explicit("train.yaml").text)
     """
-    from ms_tune.normalize import run as engine  # noqa: PLC0415 - start-up time
+    from ms_tune.normalize import expand  # noqa: PLC0415 - start-up time
 
-    return engine.explicit(_job(config, framework_version, layers))
+    return expand.explicit(_job(config, framework_version, layers))
 
 
 def from_sapp(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:

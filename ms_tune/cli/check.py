@@ -114,15 +114,11 @@ def _is_foreign(file: Path) -> bool:
 
 
 def _show(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
-    if arguments.json:
-        from ms_tune.report.check_json import overviews_json  # noqa: PLC0415 - one renderer is needed, not all
+    from ms_tune.report.check import overviews_json, write_github, write_overviews  # noqa: PLC0415 - start-up time
 
+    if arguments.json:
         console.write_json(overviews_json(screens, console))
     elif arguments.format == "github":
-        from ms_tune.report.check_github import write_github  # noqa: PLC0415 - as above
-
         write_github(screens, console)
     else:
-        from ms_tune.report.check_text import write_overviews  # noqa: PLC0415 - as above
-
         write_overviews(screens, console)

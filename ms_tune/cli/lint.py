@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.lint.result import LintReport
     from ms_tune.report.console import Console
+    from ms_tune.text import Message
 
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
@@ -185,9 +186,12 @@ def _tell(report: LintReport, arguments: Namespace, console: Console) -> None:
     """What there is to say beside the result."""
     for error in report.errors:
         console.fail(error)
+    told: list[Message] = []
     for file in report.files:
         for note in file.notes:
-            console.warn(note)
+            if note not in told:  # what is said of a repository holds for each of its files
+                told.append(note)
+                console.warn(note)
         for other in file.read_from:
             console.note(console.text("lint.read-from", file=file.path, other=other))
     if arguments.verbose:

@@ -80,21 +80,17 @@ def _simulated(found: Migration, arguments: Namespace, console: Console) -> Both
 
 
 def _show(found: Migration, sides: BothSides | None, arguments: Namespace, console: Console) -> None:
+    from ms_tune.report import migrate as report  # noqa: PLC0415 - start-up time
+
     if arguments.json:
-        from ms_tune.report.migrate_json import migration_json  # noqa: PLC0415 - one renderer is needed, not all
-
-        console.write_json(migration_json(found, sides, console))
+        console.write_json(report.migration_json(found, sides, console))
         return
-    from ms_tune.report.migrate_text import write_diff, write_migration  # noqa: PLC0415 - as above
-
     if arguments.diff and not found.refused:
-        write_diff(found, arguments.write, console)
+        report.write_diff(found, arguments.write, console)
         return
-    write_migration(found, console, everything=arguments.all)
+    report.write_migration(found, console, everything=arguments.all)
     if sides is not None:
-        from ms_tune.report.migrate_memory import write_memory  # noqa: PLC0415 - as above
-
-        write_memory(sides, console)
+        report.write_memory(sides, console)
     elif arguments.write is None and not found.refused:
         console.write("")
         console.write_whole(found.text.rstrip("\n"))

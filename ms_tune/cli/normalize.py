@@ -11,14 +11,12 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
-from ms_tune.facts.models import names_of
+from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.releases import DEFAULT_VERSION
-from ms_tune.job.includes import MODEL_CONFIG
 from ms_tune.job.job import Job
 from ms_tune.normalize.run import normalize
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
-from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
 from ms_tune.text import msg
 
@@ -77,7 +75,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
     job = _job(_load(arguments.file), arguments)
     _check_sizes(job, arguments)
     if arguments.write or arguments.diff:
-        from ms_tune.normalize.run import explicit  # noqa: PLC0415 - as above
+        from ms_tune.normalize.expand import explicit  # noqa: PLC0415 - as above
+        from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
 
         result = explicit(job)
         problems = normalize(job).problems
@@ -113,7 +112,7 @@ def _job(source: SourceFile, arguments: Namespace) -> Job:
 def _check_sizes(job: Job, arguments: Namespace) -> None:
     """What the command line says about sizes must not be other than what the config says."""
     sizes = (
-        ("--layers", arguments.layers, names_of("num_layers")),
+        ("--layers", arguments.layers, names_of(LAYERS)),
         ("--stages", arguments.stages, ("pipeline_stage", "pipeline_parallel", "pipeline_model_parallel_size")),
         ("--chunks", arguments.chunks, (*names_of("pp_interleave_num"), "pipeline_parallel_interleave_num")),
     )

@@ -49,13 +49,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         raise UsageError(msg("rule.none"), usage_hint(_PROGRAM))
     rules = api.rules(*checklists)
     chosen = rules if arguments.all else [rule for name in arguments.names for rule in _find(name, rules)]
-    if arguments.json:
-        from ms_tune.report.rule_json import rules_json  # noqa: PLC0415 - one renderer is needed, not both
+    from ms_tune.report.rule import rules_json, write_rule, write_rules  # noqa: PLC0415 - start-up time
 
+    if arguments.json:
         console.write_json(rules_json(chosen))
         return ExitCode.OK
-    from ms_tune.report.rule_text import write_rule, write_rules  # noqa: PLC0415 - as above
-
     if arguments.all:
         write_rules(chosen, console)
     else:
@@ -100,7 +98,7 @@ def _find(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
 
 def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:
     """Write the pages, and remove those of checks that are no more."""
-    from ms_tune.report.rule_markdown import MARK, reference  # noqa: PLC0415 - seldom needed
+    from ms_tune.report.rule import MARK, reference  # noqa: PLC0415 - seldom needed
 
     pages = reference(api.course(rules))
     for name, page in pages.items():

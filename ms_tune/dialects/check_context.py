@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
-    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.enums import ChangeKind
     from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange
+
+T = TypeVar("T")
 
 
 class CheckContext(Record):
@@ -183,3 +185,16 @@ class CodeSource(SourceFile):
     def argument(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
         """What an argument is in the end, and where it is written: nobody can say, and nowhere."""
         return UNKNOWN, None
+
+
+def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Keep what a function makes of a job with the job: several checks ask for the same, one after the other."""
+    key = f"{function.__module__}.{function.__qualname__}"
+
+    def kept(job: Any) -> T:  # noqa: ANN401 - a job, or a view of one
+        known: dict[str, T] = vars(job)
+        if key not in known:
+            known[key] = function(job)
+        return known[key]
+
+    return kept

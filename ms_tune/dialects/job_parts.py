@@ -4,69 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ms_tune.dialects.layer_plan import LayerPlan
-    from ms_tune.enums import Dialect
-    from ms_tune.facts.models import ModelConfig
-    from ms_tune.facts.releases import Release
-    from ms_tune.source.yaml import SourceFile
-
-T = TypeVar("T")
-
-
-class JobView(Protocol):
-    """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
-
-    @property
-    def written(self) -> SourceFile:
-        """The config as its author wrote it."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """Its dialect."""
-
-    @property
-    def release(self) -> Release:
-        """The framework and its release."""
-
-    @property
-    def source(self) -> SourceFile:
-        """The config with everything that it takes from other files."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """Its model, in the release that the job is read for."""
-
-    @property
-    def layers(self) -> int | None:
-        """The number of layers that the user adds to a config that does not tell it."""
-
-    @property
-    def plan(self) -> LayerPlan:
-        """What each layer does."""
-
-    def degree(self, kind: str) -> int:
-        """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
-
-    def with_source(self, source: SourceFile) -> JobView:
-        """The same job of another config."""
-
-
-def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Keep what a function makes of a job with the job: several checks ask for the same, one after the other."""
-    key = f"{function.__module__}.{function.__qualname__}"
-
-    def kept(job: Any) -> T:  # noqa: ANN401 - a job, or a view of one
-        known: dict[str, T] = vars(job)
-        if key not in known:
-            known[key] = function(job)
-        return known[key]
-
-    return kept
 
 
 class DType(str, Enum):
@@ -142,7 +79,7 @@ class ModelShape:
     vocab_size: int
     hidden_size: int
     ffn_hidden_size: int  # width inside the feed-forward block
-    num_layers: int
+    layers: int  # but for those of multi-token prediction
     num_attention_heads: int
     num_query_groups: int  # key and value heads; equal to `num_attention_heads` without grouped-query attention
     head_size: int

@@ -7,18 +7,78 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.enums import RecomputeMode
+from ms_tune.facts.models import LAYERS, MTP_LAYERS
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ms_tune.enums import LayerKind
+    from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.facts.releases import Release
+    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
+
+    class CheckoutView(Protocol):
+        """What of the repository around a file (:class:`ms_tune.job.checkout.Checkout`) the parts of a dialect look at."""
+
+        @property
+        def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+            """The arguments that its training programs define, with their choices; None for one that takes any value."""
+
+        def takes_value(self, name: str, value: str) -> bool:
+            """Whether a value is one that it lets an argument have, which need not be its own."""
+
+        @property
+        def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
+            """The classes that it registers: by kind and name, the parameters of each; None where they are not known."""
+
+    class JobView(Protocol):
+        """What of a job (:class:`ms_tune.job.job.Job`) the parts of a dialect look at."""
+
+        @property
+        def written(self) -> SourceFile:
+            """The config as its author wrote it."""
+
+        @property
+        def dialect(self) -> Dialect:
+            """Its dialect."""
+
+        @property
+        def release(self) -> Release:
+            """The framework and its release."""
+
+        @property
+        def source(self) -> SourceFile:
+            """The config with everything that it takes from other files."""
+
+        @property
+        def model(self) -> ModelConfig:
+            """Its model, in the release that the job is read for."""
+
+        @property
+        def checkout(self) -> CheckoutView | None:
+            """The repository around the file; None where there is none."""
+
+        @property
+        def layers(self) -> int | None:
+            """The number of layers that the user adds to a config that does not tell it."""
+
+        @property
+        def plan(self) -> LayerPlan:
+            """What each layer does."""
+
+        def degree(self, kind: str) -> int:
+            """In how many ways something (``expert``, ``tensor``) is split over devices, once the framework has looked at the rest."""
+
+        def with_source(self, source: SourceFile) -> JobView:
+            """The same job of another config."""
+
 
 ENDLESS_LOOP = "endless-loop"
 
@@ -44,7 +104,7 @@ class PlanIssue(str, Enum):
     SWAP_NO_STAGE = "swap-no-stage"
 
 
-class Failure(NamedTuple):
+class Failure(Record):
     """Where the framework does not go on."""
 
     exception: str  # the class of what it raises, or `ENDLESS_LOOP` when it never comes back
@@ -73,136 +133,20 @@ def stop(exception: str, text: str, why: Message | None = None) -> NoReturn:
     raise FrameworkStop(exception, text, why)
 
 
-class LayerCell(NamedTuple):
-    """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
-
-    chunk: int
-    column: int
-    rank: int
-    stage: int
-
-
-class Placement(NamedTuple):
-    """How many layers each cell holds, and which."""
-
-    # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
-    # backwards, so the first column of its row is the last stage.
-    counts: tuple[tuple[int, ...], ...]
-    ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
-    cells: tuple[LayerCell, ...]  # the place of every layer
-    offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
-
-    @property
-    def slots(self) -> int:
-        """Layers that the cells hold together; more than there are layers when the offset is spread twice."""
-        return sum(map(sum, self.counts))
-
-    def column_total(self, column: int) -> int:
-        """Layers of one column over all chunks."""
-        return sum(row[column] for row in self.counts)
-
-
-Rows = list[list[int]]
-
-# Which layers, when swap is on: True for all of them, or their numbers.
-LayerIds: TypeAlias = "bool | list[int]"
-
-
-class LayerList(list[int]):
-    """A list of layer numbers that is asked for each layer whether it has it: 10,000 numbers are asked 10,000 times."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        super().__init__(numbers)
-        self._numbers = frozenset(self)
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._numbers
-
-
 class Warned(str):
     """A line that the framework logs as a warning."""
 
     __slots__ = ()
 
 
-class SwapEntry(NamedTuple):
-    """One entry of a swap list, as the framework keeps it: which layers, and how many operators ahead they come back."""
-
-    prefetch: object
-    layers: LayerIds
-
-    def __repr__(self) -> str:
-        return repr(self.as_dict())
-
-    def as_dict(self) -> dict[str, object]:
-        """The entry by the framework's key names."""
-        return {"backward_prefetch": self.prefetch, "layers": self.layers}
-
-
-class ById(NamedTuple):
-    """Recompute and swap as the framework has them when swap is on: by the numbers of layers."""
-
-    layer_recompute: LayerIds
-    select_recompute: Mapping[object, LayerIds]
-    select_comm_recompute: Mapping[object, LayerIds]
-    layer_swap: Sequence[SwapEntry]
-    op_swap: Mapping[str, Sequence[SwapEntry]]
-
-
-class Formative(NamedTuple):
-    """The values in the framework's own form: layers of each (chunk, stage), plain or for each pattern.
-
-    Rows may be shorter than there are stages, and rows may be missing: a config can say so, and the framework goes
-    on until it sets a layer that needs them.
-    """
-
-    layer_recompute: Sequence[Sequence[int]]
-    select_recompute: Mapping[object, Sequence[Sequence[int]]]
-    select_comm_recompute: Mapping[object, Sequence[Sequence[int]]]
-    select_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
-    select_comm_recompute_exclude: Mapping[object, Sequence[Sequence[int]]]
-    # The values when swap is on. Then the first three tables are empty, and the last two without effect.
-    by_id: ById | None = None
-
-    def as_lists(self) -> dict[str, object]:
-        """The values as plain lists, by the names that the framework logs them under.
-
-        With swap on, a value is a list of layer numbers, or True for all layers.
-        """
-        by_id = self.by_id
-        return {
-            "layer_recompute": _plain(by_id.layer_recompute if by_id else self.layer_recompute),
-            "select_recompute": _plain_each(by_id.select_recompute if by_id else self.select_recompute),
-            "select_comm_recompute": _plain_each(by_id.select_comm_recompute if by_id else self.select_comm_recompute),
-            "select_recompute_exclude": _plain_each(self.select_recompute_exclude),
-            "select_comm_recompute_exclude": _plain_each(self.select_comm_recompute_exclude),
-            "layer_swap": [entry.as_dict() for entry in by_id.layer_swap] if by_id else [],
-            "op_swap": {name: [entry.as_dict() for entry in entries] for name, entries in by_id.op_swap.items()}
-            if by_id
-            else {},
-        }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, bool) or not isinstance(value, int) else int(value)
-
-
-def _plain_each(values: Mapping[object, object]) -> dict[str, object]:
-    return {str(pattern): _plain(value) for pattern, value in values.items()}
-
-
-class SwapPlan(NamedTuple):
+class SwapPlan(Record):
     """What one layer offloads to the host."""
 
     target: str  # a pattern for its operators; empty for the whole layer
     prefetch: object  # how many operators ahead of its use it is fetched back
 
 
-class LayerSpec(NamedTuple):
+class LayerSpec(Record):
     """What one layer recomputes and swaps.
 
     The patterns are those switched on (or excluded) for the layer. Whether an operator of the model matches one is
@@ -223,25 +167,13 @@ class LayerSpec(NamedTuple):
     kind: LayerKind | None = None
 
 
-class RecomputePlan(NamedTuple):
-    """The outcome."""
-
-    placement: Placement | None  # none when the framework refuses the placement
-    # None when the framework raises, whether it does so while it reads the values or when it sets a layer.
-    formative: Formative | None
-    layers: tuple[LayerSpec, ...]  # one entry a layer, in order; empty when `formative` is None
-    problems: tuple[Diagnostic, ...]  # everything worth saying, the framework's own failure first
-    log: tuple[str, ...]  # what the framework logs while it formats the values, up to where it raises if it does
-    failure: Failure | None = None  # where the framework stops, if it does
-
-
 MINDFORMERS = "mindformers"
 MINDFORMERS_PYNATIVE = "mindformers-pynative"
 MINDSPEED_MS = "mindspeed-ms"
 MEGATRON = "megatron"
 
 
-class LayerPlan(NamedTuple):
+class LayerPlan(Record):
     """What every layer of a config does, and how its framework spells that out.
 
     Args:
@@ -264,7 +196,7 @@ class LayerPlan(NamedTuple):
     dialect: str
     framework_version: str
     placement: tuple[tuple[int, ...], ...] | None
-    formative: Mapping[str, object] | None
+    formative: Mapping[str, Any] | None
     layers: tuple[LayerSpec, ...]
     problems: tuple[Diagnostic, ...]
     log: tuple[str, ...] = ()
@@ -272,20 +204,6 @@ class LayerPlan(NamedTuple):
     matches: Mapping[str, tuple[str, ...]] | None = None
     switched_on: tuple[LayerSpec, ...] = ()
     read_from: tuple[str, ...] = ()
-
-
-def from_recompute_plan(plan: RecomputePlan, framework_version: str) -> LayerPlan:
-    """The plan of a static-graph MindFormers config in the common form."""
-    return LayerPlan(
-        dialect=MINDFORMERS,
-        framework_version=framework_version,
-        placement=plan.placement.counts if plan.placement else None,
-        formative=plan.formative.as_lists() if plan.formative else None,
-        layers=plan.layers,
-        problems=plan.problems,
-        log=plan.log,
-        failure=plan.failure,
-    )
 
 
 def recomputes(dialect: str, devices: int) -> bool:
@@ -387,11 +305,10 @@ def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
     Args:
         model: The model of a config of MindFormers.
     """
-    for name in ("num_layers", "mtp_num_layers"):
-        for own, field in model.clashes(name):
-            second = (field.path or (field.name,))[-1]
-            message = msg("normalize.second-name", own=own, second=second)
-            yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
+    for own, field in model.clashes(LAYERS, MTP_LAYERS):
+        second = (field.path or (field.name,))[-1]
+        message = msg("normalize.second-name", own=own, second=second)
+        yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
 
 
 _SPEC = re.compile(r"(\d+)(?:-(\d+))?")

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
     from ms_tune.text import Message
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.mindformers_pynative.training_config import named_shards
 from ms_tune.enums import Dialect
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -14,7 +15,6 @@ from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import UntracedNeeds, reserve_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun, RunRequest, Split
@@ -48,7 +48,7 @@ def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Pa
     """The devices of a config's job; for the packaged model and one that is named the same rule."""
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
-    if dialect is Dialect.MINDFORMERS or _names_shards(source.data):
+    if dialect is Dialect.MINDFORMERS or named_shards(source):
         return Devices(None, msg("stages.devices.config"))
     comment = _COMMENT.search(source.text[:_HEAD])
     if comment and int(comment[1]):
@@ -58,13 +58,6 @@ def devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: Pa
         if count:
             return Devices(count, msg("stages.devices.script", file=script.name))
     return Devices(None, msg("stages.devices.fewest"))
-
-
-def _names_shards(data: Mapping[object, object]) -> bool:
-    """Whether a dynamic-graph config of MindFormers names its data-parallel ranks."""
-    section = data.get("parallelism")
-    shards = section.get("data_parallel_shard") if isinstance(section, dict) else None
-    return type(shards) is int and shards > 0
 
 
 def _scripts_beside(path: Path) -> list[Path]:

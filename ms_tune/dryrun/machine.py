@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.mindformers.startup import jit_level
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_real_cann
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.errors import UnsupportedError
@@ -16,10 +17,11 @@ from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Task
+    from ms_tune.source.yaml import SourceFile
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), with a margin of a quarter: the
 # dynamic graph needs 718 MiB for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.
@@ -94,11 +96,9 @@ def check_level(level: int, cann: Cann) -> None:
         raise UnsupportedError(msg("stages.level.executes", level=level), msg("stages.level.executes.hint"))
 
 
-def check_graph_engine(config: Mapping[str, object]) -> None:
+def check_graph_engine(source: SourceFile) -> None:
     """Raise :class:`UnsupportedError` if a static-graph config asks for CANN's graph engine and there is no CANN."""
-    context = config.get("context")
-    settings = context.get("jit_config") if isinstance(context, dict) else None
-    level = settings.get("jit_level") if isinstance(settings, dict) else None
+    level = jit_level(source)
     if level == _BY_CANN and find_real_cann() is None:
         raise UnsupportedError(msg("dryrun.graph-engine", level=level), msg("dryrun.graph-engine.hint"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
 from ms_tune.job.includes import with_bases
-from ms_tune.job.job import Job
-from ms_tune.source.yaml import load_source, parse_source, yaml_text
+from ms_tune.job.job import Job, load_job
+from ms_tune.source.yaml import parse_source, yaml_text
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoadedConfig:
     """A config that was read."""
 
@@ -44,34 +45,39 @@ class LoadedConfig:
         """Its dialect."""
         return self.job.dialect
 
+    @cached_property
+    def settled(self) -> mindformers.SettledConfig:
+        """What all stages of a config of MindFormers' static graph have in common."""
+        return mindformers.settle_config(self.source, self.devices.count)
+
     def with_source(self, source: SourceFile) -> LoadedConfig:
         """The same with another text."""
         return replace(self, job=Job(source, dialect=self.dialect))
 
 
-def load_config(request: DryrunRequest, source: SourceFile | None = None) -> LoadedConfig:
+def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
     """Read the config.
 
     Args:
         request: Names it.
-        source: The config where it is not as its file is.
+        known: Its job, if it was read already, or is not as its file is.
 
     Raises:
         ConfigError: It cannot be read.
         UsageError: A setting names no place in it.
     """
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
-    original = _flatten_bases(source or load_source(path))
-    job = Job(original)
-    dialect = job.recognition.dialect
+    known = known or load_job(path)
+    original = _flatten_bases(known.written)
+    dialect = known.recognition.dialect
     if dialect is None:
-        reason = job.recognition.why_not
+        reason = known.recognition.why_not
         message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
-    if source is not original:
-        job = Job(source, dialect=dialect)
+    as_it_is = source is known.written and known.dialect is dialect and known.stands_alone
+    job = known if as_it_is else Job(source, dialect=dialect)
     return LoadedConfig(original, job, name, devices_of(source, dialect, request.devices, path))
 
 
@@ -89,7 +95,7 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
     """
     config = loaded or load_config(request)
     if config.dialect is Dialect.MINDFORMERS:
-        run = mindformers.prepare_mindformers(config.source, config.name, request, config.devices.count)
+        run = mindformers.prepare_mindformers(config.settled, config.name, request)
     else:
         run = _dynamic_module().prepare_dynamic(config.job, config.name, request, config.devices.count)
     run = replace(run, devices_source=config.devices.source)

@@ -175,7 +175,7 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
     loaded = loaded or load_config(request)
     if not request.real:
         if loaded.dialect is Dialect.MINDFORMERS:
-            check_graph_engine(loaded.source.data)
+            check_graph_engine(loaded.source)
         job = _SimulatedJob(request, loaded, plan_job(request, loaded))
         # What the device would refuse is told before anything runs.
         device = device_of(request.chip, request.device_bytes)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.facts.megatron import releases_with, tag
 from ms_tune.facts.query import load
-from ms_tune.job.checkout import arguments_defined, source_text
+from ms_tune.job.checkout import Checkout, read_git_head
+from ms_tune.job.definitions import read_source_text
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def _read_part(
     if not places:
         return StackPart(name, None)
     folder = places[0]
-    arguments = facts.get("arguments")
-    if thorough and isinstance(arguments, list):
-        releases = releases_with(name, frozenset(arguments_defined(folder, arguments)))
+    if thorough and facts.get("arguments"):
+        package = folder.resolve()
+        releases = releases_with(name, frozenset(Checkout(package.parent, package.name).own_arguments))
         if releases:
             told = ", ".join(dict.fromkeys(tag(name, one) for one in releases))
             return StackPart(name, folder, told, "arguments", releases if name == _LLM else ())
@@ -119,7 +120,7 @@ def _metadata_folder(folder: Path, package: str) -> Path | None:
 
 def _of_file(places: Sequence[Path], name: object) -> str | None:
     for place in places if isinstance(name, str) else ():
-        numbers = dict(_VERSION.findall(source_text(place / str(name))))
+        numbers = dict(_VERSION.findall(read_source_text(place / str(name))))
         if numbers:
             return ".".join(numbers.get(part, "0") for part in ("MAJOR", "MINOR", "PATCH"))
     return None
@@ -129,13 +130,9 @@ def _checked_out_branch(folder: Path) -> str | None:
     """The branch that a checkout is on, or the tag whose commit it is."""
     here = folder.resolve()
     for parent in (here, *here.parents[:3]):
-        head = source_text(parent / ".git" / "HEAD").strip()
-        if head.startswith("ref: refs/heads/"):
-            return head.removeprefix("ref: refs/heads/")
-        if head:
-            lines = source_text(parent / ".git" / "packed-refs").splitlines()
-            tags = [line.partition("refs/tags/")[2] for line in lines if line.startswith(f"{head} refs/tags/")]
-            return tags[0] if tags else None
+        if (parent / ".git" / "HEAD").is_file():
+            head = read_git_head(parent)
+            return head.branch or next(iter(head.tags), None)
     return None
 
 
@@ -148,7 +145,7 @@ def find_refusals(
     metadata = _metadata_folder(adapter.folder, "msadapter") if adapter.folder is not None else None
     if metadata is not None and mindspore.release is not None:
         own = _release_numbers(mindspore.release)
-        for sign, wanted in _NEEDS.findall(source_text(metadata / "METADATA")):
+        for sign, wanted in _NEEDS.findall(read_source_text(metadata / "METADATA")):
             if not _COMPARED[sign](own, _release_numbers(wanted)):
                 params = {"adapter": adapter.release, "needs": f"{sign}{wanted}", "release": mindspore.release}
                 yield msg("stack.refuses", **params), None

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = ABSENT  # in place of a value
+MODEL_CONFIG = "config.json"  # beside a model's weights
 LAYERS, MTP_LAYERS = "num_layers", "mtp_num_layers"  # the fields that count layers
+# Swap of models that are not legacy ones (1.7 to 2.1): whether, of layers, of operators.
+CORE_SWAP = ("cpu_offloading", "cpu_offloading_num_layers", "op_swap")
 _FREE = (1, 9)  # since then a field needs no line in a table to be read under its own name
 _EQUAL = (2, 0)  # since then two names for one field may have one value
 _SCORES = {True: "sigmoid", False: "softmax"}

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, all_at, at, load
+from ms_tune.facts.releases import served
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+
+ANY_PARAMETER = "**"  # among those of a class of a repository that lets others through
 
 
 @cache
@@ -32,6 +36,22 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
     modes = load("registries")
     own = modes["dynamic"].get(kind) if dialect is Dialect.MINDFORMERS_PYNATIVE else None
     return frozenset(all_at(own or modes["static"].get(kind, {}), release))
+
+
+def releases_registering(classes: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The releases of MindFormers whose registers are most like that of a repository, oldest first.
+
+    Args:
+        classes: The kind and the name of each class that it registers; those that no release registers count for none.
+    """
+    kinds = load("registries")["static"]
+    known = {
+        release: {(kind, name) for kind in kinds for name in registered(kind, release, Dialect.MINDFORMERS)}
+        for release in served(Dialect.MINDFORMERS)
+    }
+    found = frozenset(classes) & frozenset().union(*known.values())
+    unlike = {release: len(found ^ classes) for release, classes in known.items()}
+    return tuple(release for release, count in unlike.items() if count == min(unlike.values()))
 
 
 DEFAULTED = "?"

@@ -38,7 +38,6 @@ EXTRA = {
 }
 
 
-PREDICTIONS = "mtp_num_layers"  # layers that predict further tokens, behind all others
 DENSE_UNITS = 1000  # of a table's time: the forward pass of a dense layer
 _TERA = 1e12
 
@@ -74,7 +73,7 @@ def relative_costs(job: PlannedJob) -> RelativeCosts:
     tflops = named.tflops if named is not None else fastest_peak()
     tokens = widths.tokens * read_layout(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)
-    head = head_flops(widths) + (model.number(PREDICTIONS) or 0) * (experts + prediction_flops(widths))
+    head = head_flops(widths) + model.mtp_layers * (experts + prediction_flops(widths))
     return RelativeCosts(1.0, experts / dense, head / dense, known=True, shortest=shortest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects.job_split import MICRO_BATCHES, is_parallel
 from ms_tune.dialects.layer_plan import on_devices, recomputes
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
 from ms_tune.dryrun.request import Setting
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.normalize.sapp_lists import Table as Rows
     from ms_tune.planning.table import CostTable
-
-_USE_PARALLEL = ("use_parallel",)  # of MindFormers' static graph
-_MICRO_BATCHES = ("parallel_config", "micro_batch_num")  # likewise
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
@@ -100,7 +98,7 @@ class PlannedJob:
         loaded = self.with_lists(lists)
         if self.few_micro_batches == self.first.pipeline.micro_batches:
             return loaded
-        setting = Setting(_MICRO_BATCHES, str(self.few_micro_batches))
+        setting = Setting(MICRO_BATCHES, str(self.few_micro_batches))
         return loaded.with_source(with_settings(loaded.source, [setting], loaded.dialect))
 
 
@@ -138,7 +136,7 @@ def _check_split(loaded: LoadedConfig, now: LayerPlan) -> None:
     stages = len(now.placement[0]) if now.placement else 1
     if loaded.dialect is not Dialect.MINDFORMERS or stages == 1:
         return
-    if not loaded.source.get(_USE_PARALLEL, default=False):
+    if not is_parallel(loaded.source):
         detail, hint = msg("fitting.not-parallel", stages=stages), msg("fitting.not-parallel.hint")
         raise ConfigError(detail, hint, path=loaded.source.path)
 

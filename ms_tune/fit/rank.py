@@ -21,7 +21,7 @@ from ms_tune.estimate.memory import (
     weight_sent_bytes,
 )
 from ms_tune.fit.calibration_runs import count_job_layers
-from ms_tune.fit.costs import PREDICTIONS, relative_costs
+from ms_tune.fit.costs import relative_costs
 from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, place_evenly, with_layout
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.simulate import graph_of
@@ -167,7 +167,7 @@ class _LayoutRanker:
         widths = widths_of(model)
         if widths is None:
             raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
-        self._heads = 1 + (model.number(PREDICTIONS) or 0)  # each further token that is predicted has its own logits
+        self._heads = 1 + model.mtp_layers  # each further token that is predicted has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
         costs = relative_costs(job)
         self._head = costs.head

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ms_tune.dialects.job_split import names_devices
 from ms_tune.dryrun.devices import limit_before
 from ms_tune.dryrun.prepare import load_config
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
@@ -140,8 +141,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
 
 def _with_own_devices(loaded: LoadedConfig) -> LoadedConfig:
     """The config on as many devices as its keys say, where they do."""
-    own = loaded.source.get(("parallel_config", "data_parallel")) is not None
-    return replace(loaded, devices=replace(loaded.devices, count=None)) if own else loaded
+    return replace(loaded, devices=replace(loaded.devices, count=None)) if names_devices(loaded.source) else loaded
 
 
 def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:

@@ -1,65 +1,188 @@
-"""The release of MindSpeed-LLM in whose sources a script lies, by the arguments that they define."""
+"""The repository around a file: its framework and release, and the arguments and classes that its own sources define.
+
+Which sources there are is looked up for every job; what each defines is kept for its path, size and time of change, within
+the process.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.facts.megatron import releases_with
+from ms_tune.facts.megatron import programs, releases_with
+from ms_tune.facts.query import load, order
+from ms_tune.facts.registries import releases_registering
+from ms_tune.facts.releases import served
+from ms_tune.job.definitions import (
+    INSTALLED_FOLDERS,
+    list_entries,
+    list_sources,
+    read_arguments,
+    read_classes,
+    read_source_text,
+    stamp_source,
+)
+from ms_tune.job.detect import PACKAGES, PARSER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-_PACKAGE, _OTHER, _SURELY = "mindspeed_llm", "mindspeed_ms", "training/arguments.py"
-_LARGEST = 1 << 20
-_MOST_FILES = 5000
-_ARGUMENT = re.compile(r"add_argument\(\s*['\"](--[\w-]+)['\"](?:\s*,\s*['\"](--[\w-]+)['\"])?")
+    from ms_tune.enums import Dialect
+    from ms_tune.job.definitions import SourceStamp
+
+_COPIES = ("megatron", "mindspeed")  # the rest of the parser, where it is copied into the repository
+# Parts of MindSpeed-LLM with parsers of their own (2.0 to 26.1), unless they belong to a feature.
+_OWN_PARSERS = re.compile(r"checkpoint|convert_ckpt|rejection_sampling|preprocess|fsdp2|data_handler|scripts|tools")
+_FEATURES = "features_manager"
+_RELEASE = re.compile(r"[vr]?(\d{1,2}\.\d+)(?!\d)")  # MindFormers had dates, too, before 1.0 (2023.09.dev)
+_RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
+_STAYED = "1.9"  # in MindFormers' setup.py after 1.9, too
+_VERSION = re.compile(r"""^[^#\n]*?(?<![\w.-])_*version_*\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
+_VERSION_FILES = ("setup.py", "{package}/__init__.py", "{package}/version.py", "pyproject.toml")
 
 
-def releases_around(script: Path) -> tuple[str, ...]:
-    """The releases of MindSpeed-LLM that the sources around a script are of, oldest first; none where it lies elsewhere.
+@dataclass(frozen=True)
+class Checkout:
+    """A repository, read as far as it is asked for; what cannot be read, or is beyond all bounds, is as if it were not there."""
 
-    More than one where the arguments that they define do not tell them apart.
-    """
-    package = _around(script)
-    return _releases(package) if package is not None and package.name == _PACKAGE else ()
+    root: Path
+    package: str | None  # the framework's package in it; None of a git repository that only uses frameworks
+
+    @property
+    def framework(self) -> str | None:
+        """The framework that its package is, as ``facts/data/releases.json`` calls it."""
+        return PACKAGES.get(self.package or "")
+
+    @cached_property
+    def releases(self) -> tuple[str, ...]:
+        """The served releases that it may be of, oldest first; none where that is not known.
+
+        MindSpeed-LLM says 0.0.1 in its ``setup.py`` from 1.0 to 2.3, and 26.0.0dev0 in 26.1; MindFormers 1.9.0 in that of r2.0.0.
+        """
+        if self.package == "mindspeed_llm" and (found := releases_with("MindSpeed-LLM", frozenset(self.own_arguments))):
+            return found
+        about = [one for one in load("releases").values() if one["framework"] == self.framework]
+        for version, of_git in self._versions if self.package in [one["package"] for one in about] else ():
+            release = _RELEASE.match(version)
+            if release is None or not any(release[1] in one["served"] for one in about):
+                continue
+            likely: tuple[str, ...] = ()
+            if not of_git and self.package == "mindformers" and release[1] == _STAYED:
+                likely = releases_registering((kind, name) for kind, names in self.classes.items() for name in names)
+            return tuple(one for one in likely if order(one) > order(_STAYED)) or (release[1],)
+        return ()
+
+    def releases_of(self, framework: str) -> tuple[str, ...]:
+        """The same if it is of this framework; none of another."""
+        return self.releases if self.framework == framework else ()
+
+    def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
+        """The served release of a dialect that is nearest to its own, and what it says that it is; None where nothing tells that."""
+        framework, among = load("releases")[dialect.value]["framework"], served(dialect)
+        own = [(release, release) for release in self.releases_of(framework)] or [
+            (found[1], version)
+            for version, _ in self._versions
+            if framework == self.framework == "MindFormers" and (found := _RELEASE.match(version))
+        ][:1]
+        if not own:
+            return None
+        release, version = own[-1]
+        return next((one for one in reversed(among) if order(one) <= order(release)), among[0]), version
+
+    @cached_property
+    def _versions(self) -> tuple[tuple[str, bool], ...]:
+        """The versions that it says it has, in the order in which they count; each with whether git says so."""
+        head = read_git_head(self.root)
+        names = (*head.tags, *([head.branch] if head.branch and _RELEASE_BRANCH.fullmatch(head.branch) else ()))
+        texts = (read_source_text(self.root / name.format(package=self.package)) for name in _VERSION_FILES)
+        written = [found[1] for text in texts if (found := _VERSION.search(text))]
+        return (*((name, True) for name in names), *((version, False) for version in written))
+
+    @cached_property
+    def own_parser(self) -> Path | None:
+        """The parser that programs of MindSpeed-Core-MS have in place of MindSpeed-LLM's (branch ``br_master``)."""
+        parser = self.root / "mindspeed_ms" / PARSER
+        return parser if self.package == "mindspeed_ms" and parser.is_file() else None
+
+    @cached_property
+    def own_arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The arguments of training programs that its package defines, with their choices; None for one that takes any value."""
+        return _merge_choices(self._list_parsers(self.package)) if self.package else {}
+
+    @cached_property
+    def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The same with what the programs themselves define, and packages of the parser that were copied into the repository."""
+        return _merge_choices(self._parsers)
+
+    def takes_value(self, name: str, value: str) -> bool:
+        """Whether a value is one that it lets an argument have, which need not be its own.
+
+        ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) adds a choice to any argument of the parser.
+        """
+        choices = self.arguments.get(name, ())
+        further = (pair for source in self._parsers for pair in read_arguments(source).further)
+        return choices is None or value in choices or (name, value) in further
+
+    @cached_property
+    def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
+        """The classes that it registers: by kind and name, the parameters of each; None where they are not known.
+
+        Kinds are those of :func:`ms_tune.facts.registries.registered`, and ``library_optimizer``, ``activation`` and ``loss``
+        of MindSpeed-Core-MS.
+        """
+        found: dict[str, dict[str, frozenset[str] | None]] = {}
+        is_installed = self.root.name in INSTALLED_FOLDERS
+        for source in list_sources(self.root / (self.package or "") if is_installed else self.root):
+            for kind, name, parameters in read_classes(source):
+                before = found.setdefault(kind, {}).get(name)
+                found[kind][name] = parameters if before is None or parameters is None else before | parameters
+        return found
+
+    @cached_property
+    def _parsers(self) -> tuple[SourceStamp, ...]:
+        """The sources that define arguments of training programs."""
+        folders = (self.package, *(() if self.root.name in INSTALLED_FOLDERS else _COPIES)) if self.package else ()
+        started = [entry for entry in list_entries(self.root) if entry.name in programs() and entry.is_file()]
+        return (*(source for folder in folders for source in self._list_parsers(folder)), *map(stamp_source, started))
+
+    def _list_parsers(self, folder: str) -> tuple[SourceStamp, ...]:
+        sources, start = list_sources(self.root / folder), len(str(self.root))
+        return tuple(one for one in sources if _FEATURES in one.path or not _OWN_PARSERS.search(one.path, start))
 
 
-def parser_of_its_own(script: Path) -> Path | None:
-    """The parser of MindSpeed-Core-MS before it took MindSpeed-LLM's (``br_master``), if a script lies in its sources."""
-    package = _around(script)
-    return package / _SURELY if package is not None and package.name == _OTHER else None
+def _merge_choices(sources: Iterable[SourceStamp]) -> dict[str, tuple[str, ...] | None]:
+    found: dict[str, tuple[str, ...] | None] = {}
+    for source in sources:
+        for name, choices in read_arguments(source).choices:
+            before = found.get(name, ())
+            found[name] = None if before is None or choices is None else (*before, *choices)
+    return found
 
 
-def _around(script: Path) -> Path | None:
-    """The package of the innermost checkout: that of one may have been cloned into that of the other."""
-    packages = (parent / name for parent in script.absolute().parents for name in (_PACKAGE, _OTHER))
-    return next((package for package in packages if (package / _SURELY).is_file()), None)
+class GitHead(NamedTuple):
+    """What is checked out in a git repository."""
+
+    branch: str | None  # None where it is a commit
+    tags: tuple[str, ...]  # those of the commit
 
 
-@lru_cache(maxsize=16)
-def _releases(package: Path) -> tuple[str, ...]:
-    return releases_with("MindSpeed-LLM", frozenset(arguments_defined(package, ["."])))
-
-
-def arguments_defined(folder: Path, places: Sequence[str]) -> Iterator[str]:
-    """The arguments that the Python sources in some places below a folder define."""
-    left = _MOST_FILES
-    for place in places:
-        path = folder / place
-        for file in [path] if path.is_file() else path.rglob("*.py"):
-            left -= 1
-            if not left:
-                return
-            for names in _ARGUMENT.findall(source_text(file)):
-                yield from filter(None, names)
-
-
-def source_text(file: Path) -> str:
-    """The text of a file; none of one that is too large or cannot be read."""
-    try:
-        return file.read_text("utf-8", "replace") if file.stat().st_size <= _LARGEST else ""
-    except OSError:
-        return ""
+def read_git_head(root: Path) -> GitHead:
+    """What is checked out in a folder, from the texts in ``.git`` (``gitrepository-layout`` of git 2.x); git is not run."""
+    references: dict[str, str] = {}
+    name = ""
+    for line in read_source_text(root / ".git" / "packed-refs").splitlines():
+        commit, _, named = line.partition(" ")
+        name = named or name  # behind an annotated tag stands, in a line of its own, the commit that it is about
+        references[name] = commit.removeprefix("^")
+    for file in list_entries(root / ".git" / "refs" / "tags"):
+        references[f"refs/tags/{file.name}"] = read_source_text(root / ".git" / "refs" / "tags" / file.name).strip()
+    head = read_source_text(root / ".git" / "HEAD").strip()
+    branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+    if branch is not None:
+        loose = "" if ".." in branch else read_source_text(root / ".git" / "refs" / "heads" / branch).strip()
+        head = loose or references.get(f"refs/heads/{branch}", "")
+    tags = (name for name, commit in references.items() if head and commit == head and name.startswith("refs/tags/"))
+    return GitHead(branch, tuple(sorted(tag.removeprefix("refs/tags/") for tag in tags)))

@@ -13,16 +13,18 @@ which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_m
 
 from __future__ import annotations
 
+import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import open_sections, types_by_section
-from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
@@ -31,6 +33,31 @@ if TYPE_CHECKING:
 _WHOLE = 2  # so many of the sections that make a whole config
 _SURELY = 3  # so many strong keys in a file that is nearly all known are believed against a fingerprint
 _NEARLY_ALL = 0.9
+# What tells a repository: a framework's package, in front of those that may be cloned or copied beside it.
+PACKAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "mindspeed_llm": "MindSpeed-LLM",
+        "modellink": "MindSpeed-LLM",  # its name before 1.0, of which nothing is served
+        "mindspeed_mm": "MindSpeed-MM",
+        "mindspeed_ms": "MindSpeed-Core-MS",
+        "mindformers": "MindFormers",
+        "hyper_parallel": "HyperParallel",
+    }
+)
+PARSER = "training/arguments.py"
+_SIGNS = (PARSER, "__init__.py")
+
+
+def find_repository(path: Path) -> tuple[Path, str | None] | None:
+    """The innermost repository of a framework around a file, with the framework's package; else the git repository, if any."""
+    git = None
+    for parent in path.absolute().parents:
+        for package in PACKAGES:
+            if any(os.path.isfile(f"{parent}/{package}/{sign}") for sign in _SIGNS):  # noqa: PTH113 - asked a hundred times
+                return parent, package
+        if git is None and os.path.exists(f"{parent}/.git"):  # noqa: PTH110 - as above
+            git = parent
+    return (git, None) if git else None
 
 
 class Recognition(Record):
@@ -159,46 +186,3 @@ def _is_other_form(data: object, dialect: Dialect) -> bool:
     return dialect is Dialect.MINDSPEED_MS and all(
         isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
     )
-
-
-class DialectChoice(Record):
-    """What a config is checked as."""
-
-    dialect: Dialect | None  # the dialect; None if it is not checked
-    reason: Message | None = None  # why it is not checked
-    notes: tuple[Message, ...] = ()  # what the user should know
-    fragment: bool = False  # whether it is a part of a config only
-
-
-def choose_dialect(
-    found: Recognition, values: object, path: Path, asked: Dialect | None, *, firmly: bool
-) -> DialectChoice:
-    """What a config is checked as.
-
-    Args:
-        found: What it looks like.
-        values: What is in it.
-        path: The file.
-        asked: The dialect that the user names.
-        firmly: Whether that holds for files of other programs, too.
-    """
-    if asked in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
-        is_fsdp2 = is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
-        if is_fsdp2 or is_tools(values):
-            return DialectChoice(Dialect.MINDSPEED_MM)
-    if asked is Dialect.MINDSPEED_MM:
-        return DialectChoice(None, msg("lint.not-multimodal"))
-    is_believed = asked is not None and (found.foreign is None or firmly)
-    dialect = asked if is_believed else found.dialect
-    if dialect is None:
-        unknown, why_not = msg("lint.ambiguous" if found.evidence else "lint.not-a-config"), found.why_not
-        return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
-    notes = []
-    if not is_believed and not found.confident:
-        notes.append(msg("lint.unsure", file=path, dialect=dialect.value))
-    if is_believed and found.why_not is not None:
-        notes.append(msg("lint.overruled", file=path, reason=found.why_not, dialect=dialect.value))
-    fragment = is_fragment(values, dialect)
-    if fragment:
-        notes.append(msg("lint.fragment", file=path, dialect=dialect.value))
-    return DialectChoice(dialect, None, tuple(notes), fragment)

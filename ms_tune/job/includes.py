@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.errors import ConfigError, UsageError, reason_of
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.models import is_legacy, model_folder
+from ms_tune.facts.models import MODEL_CONFIG, is_legacy, model_folder
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
-MODEL_CONFIG = "config.json"
 _LONGEST_CHAIN = 8
 _MOST_FILES = 32
 _LARGEST_MODEL_CONFIG = 1 << 20

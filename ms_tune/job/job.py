@@ -15,7 +15,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import model_folder, model_of
 from ms_tune.facts.releases import Release, release_for
-from ms_tune.job.detect import recognise
+from ms_tune.job.detect import find_repository, recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.facts.models import ModelConfig
+    from ms_tune.job.checkout import Checkout
     from ms_tune.job.detect import Recognition
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
@@ -86,6 +87,12 @@ class Job:
         job.whole, job.source = self.whole, self.source
         return job
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether nothing of other files and nothing that a user says counts: it is read from its text, for the release by default."""
+        same = self.written is self.whole is self.source and model_folder(self.written.data) is None
+        return same and self.layers is None and self.release == release_for(self.dialect)
+
     def follow_bases(self) -> Iterator[tuple[str, ConfigError]]:
         """Read what the config builds on; where that cannot be read, do without it, and yield why."""
         try:
@@ -146,6 +153,28 @@ class Job:
         return with_model_folder(self.whole)
 
     @cached_property
+    def checkout(self) -> Checkout | None:
+        """The repository around the file; None where there is none."""
+        if self._repository is None:
+            return None
+        from ms_tune.job.checkout import Checkout  # noqa: PLC0415 - Python's parser is slow to import, and few files need it
+
+        return Checkout(*self._repository)
+
+    @cached_property
+    def _repository(self) -> tuple[Path, str | None] | None:
+        return find_repository(self.written.path)
+
+    @cached_property
+    def release_around(self) -> tuple[str, str] | None:
+        """The served release that is nearest to that of the checkout around the file, and what that says that it is.
+
+        None where the user names a release, or nothing around the file tells one.
+        """
+        is_known = self.version is None and self._repository is not None and self._repository[1] is not None
+        return self.checkout.nearest_release(self.dialect) if is_known and self.checkout is not None else None
+
+    @cached_property
     def recognition(self) -> Recognition:
         """What the config looks like."""
         return recognise(self.whole.data)
@@ -166,12 +195,15 @@ class Job:
 
     @cached_property
     def release(self) -> Release:
-        """The framework and its release: named by the user, the installed one, or the default.
+        """The framework and its release: named by the user, that of the checkout around the file, the installed one, or the default.
 
         Raises:
             UnsupportedError: The one that is named is not served.
         """
-        return release_for(self.dialect, self.version)
+        release = release_for(self.dialect, self.version)
+        if self.release_around is None:
+            return release
+        return release._replace(version=self.release_around[0], installed=None)
 
     @cached_property
     def model(self) -> ModelConfig:

@@ -18,7 +18,8 @@ from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.releases import release_for
-from ms_tune.job.checkout import parser_of_its_own, releases_around
+from ms_tune.job.checkout import Checkout
+from ms_tune.job.detect import find_repository
 from ms_tune.records import Record
 from ms_tune.source.shell.once import launches_in
 from ms_tune.source.shell.read import MAX_BYTES, find_above, has_folder_above, is_to_be_filled_in
@@ -212,11 +213,12 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
         UnsupportedError: There is none.
     """
     path = script.file.path
-    own = parser_of_its_own(path)
-    if own is not None:
-        raise ConfigError(msg("megatron_layers.own-parser", parser=own), path=path)
+    repository = find_repository(path)
+    checkout = Checkout(*repository) if repository else None
+    if checkout is not None and checkout.own_parser is not None:
+        raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
     if version is None:
-        around = releases_around(path)
+        around = checkout.releases_of("MindSpeed-LLM") if checkout else ()
         release = release_taking(script, [one for one in around if one in SERVED] or around or SERVED)
     else:
         release = release_for(Dialect.MEGATRON, version).version

@@ -7,11 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import inputs
 from ms_tune.errors import closest
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.query import order
-from ms_tune.facts.registries import DEFAULTED, arguments_of, needed_arguments, registered
+from ms_tune.facts.registries import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.releases import served
 from ms_tune.source.yaml import find_values
 
@@ -36,11 +35,15 @@ _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
 def refused(context: CheckContext) -> Iterator[Violation]:
     """An argument that the class does not have: calling it is a TypeError."""
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         if takes is None or takes.free:
             continue
         for key in map(str, section):
-            if key not in takes.names and key not in _OTHERS:
+            if (
+                key not in takes.names
+                and key not in _OTHERS
+                and _parameters(context, name).isdisjoint((key, ANY_PARAMETER))
+            ):
                 similar = closest(key, takes.names - _there(section), _ALIKE)
                 yield Violation(
                     (*path, key),
@@ -50,10 +53,21 @@ def refused(context: CheckContext) -> Iterator[Violation]:
                 )
 
 
+def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
+    """The classes of a kind that the repository around the config registers, with their parameters."""
+    checkout = context.job.checkout
+    return checkout.classes.get(kind, {}) if checkout is not None else {}
+
+
+def _parameters(context: CheckContext, name: tuple[str, str]) -> frozenset[str]:
+    """What a class takes as it stands in the repository around the config; nothing where it does not, or does not say it itself."""
+    return _own_classes(context, name[0]).get(name[1]) or frozenset()
+
+
 def missing(context: CheckContext) -> Iterator[Violation]:
     """A class without an argument that it cannot be built without; an empty value is none, either."""
     for path, name, section in _classes(context):
-        for group in needed_arguments(*name, inputs.release(context)):
+        for group in needed_arguments(*name, context.version):
             if all(_lacks(section, one) for one in group):
                 needed = " / ".join(one.removesuffix(DEFAULTED) for one in group)
                 yield Violation((*path, "type"), params={"name": name[1], "needed": needed})
@@ -68,13 +82,13 @@ def _lacks(section: Mapping[object, object], name: str) -> bool:
 def unread(context: CheckContext) -> Iterator[Violation]:
     """An argument much like one that the class has, which lets through what it does not know and leaves it at that."""
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         if takes is None or not takes.free:
             continue
         for key in map(str, section):
             known = takes.names | _OTHERS
             similar = "" if key in known else closest(key, known - _there(section), _ALIKE)
-            if similar:
+            if similar and key not in _parameters(context, name):
                 yield Violation((*path, key), params={"owner": name[1], "similar": similar}, at_key=True)
 
 
@@ -116,13 +130,13 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
     are refused that are looked at.
     """
     others, since = context.names("except"), str(context.options.get("refused-since", "0"))
-    for where in _switches(context.dialect, inputs.release(context), since):
+    for where in _switches(context.dialect, context.version, since):
         if ".".join(where) not in others:
             yield from (
                 Violation(path) for path, value in find_values(context.source.data, where) if _is_no_switch(value)
             )
     for path, name, section in _classes(context):
-        takes = arguments_of(*name, inputs.release(context))
+        takes = arguments_of(*name, context.version)
         switches = takes.switches if takes else frozenset()
         yield from (Violation((*path, key)) for key in sorted(switches) if _is_no_switch(section.get(key)))
     for path, value, default in _fields(context):
@@ -194,10 +208,11 @@ def _fields(context: CheckContext) -> Iterator[tuple[KeyPath, object, object]]:
 def unregistered(context: CheckContext) -> Iterator[Violation]:
     """A name under which no class is registered.
 
-    The option ``names`` says which key paths hold names, and of what kind. Left alone are classes that the config itself
-    has registered (``auto_register``), and names that come with another release: a check of their own tells those.
+    The option ``names`` says which key paths hold names, and of what kind; ``compared`` that the framework compares names and
+    looks into no register. Left alone are classes that the config itself has registered (``auto_register``), that the repository
+    around it registers, and names that come with another release: a check of their own tells those.
     """
-    names = context.options["names"]
+    names, compared = context.options["names"], context.options.get("compared", False)
     release = context.version
     for dotted, kind in names.items() if isinstance(names, dict) else ():
         known = registered(str(kind), release, context.dialect)
@@ -209,6 +224,8 @@ def unregistered(context: CheckContext) -> Iterator[Violation]:
             if given is None or isinstance(given, (list, dict)) or own or given in known:
                 continue
             name = str(given)
+            if not compared and name in _own_classes(context, str(kind)):
+                continue
             since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
             similar = closest(name, sorted(known))
             params = {"name": name, "similar": similar, "since": since[0] if since else "", "release": release}

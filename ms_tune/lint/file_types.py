@@ -1,4 +1,4 @@
-"""The files that are checked, and what each of them is: a config, environment settings or Python training code."""
+"""The files that are checked, and what each of them is: a config of some dialect, environment settings or Python training code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UsageError
+from ms_tune.facts.mindspeed_mm import is_config, is_tools
 from ms_tune.facts.releases import default_release
+from ms_tune.job.detect import is_fragment
 from ms_tune.lint.result import Skipped
 from ms_tune.lint.settings import path_matches
 from ms_tune.records import Record
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
+    from ms_tune.job.detect import Recognition
+    from ms_tune.job.job import Job
     from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment import Environment
     from ms_tune.lint.settings import ProjectSettings
@@ -159,24 +163,16 @@ def findings_of(
     return found_of_commands(commands, found_in)
 
 
-def release_of(source: SourceFile) -> tuple[str, bool]:
+def release_of(job: Job) -> tuple[str, bool]:
     """The release of MindSpeed-LLM that a script is for, and whether it lies in sources of that release.
 
     Elsewhere it is the one whose parser takes the most of what the script gives its programs.
     """
     from ms_tune.dialects.megatron.detect import release_taking  # noqa: PLC0415 - as above
-    from ms_tune.job.checkout import releases_around  # noqa: PLC0415 - as above
     from ms_tune.source.shell.once import launches_in  # noqa: PLC0415 - as above
 
-    around = releases_around(source.path)
-    return release_taking(launches_in(source.path, source.text), around or None), bool(around)
-
-
-def parser_of_its_own(source: SourceFile) -> Path | None:
-    """The parser that the programs of a script have in place of MindSpeed-LLM's; None if they have that one."""
-    from ms_tune.job.checkout import parser_of_its_own as found_around  # noqa: PLC0415 - as above
-
-    return found_around(source.path)
+    around = job.checkout.releases_of("MindSpeed-LLM") if job.checkout else ()
+    return release_taking(launches_in(job.written.path, job.written.text), around or None), bool(around)
 
 
 def with_known_layers() -> tuple[str, ...]:
@@ -296,3 +292,46 @@ def _is_excluded(path: Path, settings_for: Callable[[Path], ProjectSettings]) ->
         return False
     relative = Path(os.path.relpath(path, settings.folder))
     return any(path_matches(relative, pattern) for pattern in settings.exclude)
+
+
+class DialectChoice(Record):
+    """What a config is checked as."""
+
+    dialect: Dialect | None  # the dialect; None if it is not checked
+    reason: Message | None = None  # why it is not checked
+    notes: tuple[Message, ...] = ()  # what the user should know
+    fragment: bool = False  # whether it is a part of a config only
+
+
+def choose_dialect(
+    found: Recognition, values: object, path: Path, asked: Dialect | None, *, firmly: bool
+) -> DialectChoice:
+    """What a config is checked as.
+
+    Args:
+        found: What it looks like.
+        values: What is in it.
+        path: The file.
+        asked: The dialect that the user names.
+        firmly: Whether that holds for files of other programs, too.
+    """
+    if asked in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
+        is_fsdp2 = is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
+        if is_fsdp2 or is_tools(values):
+            return DialectChoice(Dialect.MINDSPEED_MM)
+    if asked is Dialect.MINDSPEED_MM:
+        return DialectChoice(None, msg("lint.not-multimodal"))
+    is_believed = asked is not None and (found.foreign is None or firmly)
+    dialect = asked if is_believed else found.dialect
+    if dialect is None:
+        unknown, why_not = msg("lint.ambiguous" if found.evidence else "lint.not-a-config"), found.why_not
+        return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+    notes = []
+    if not is_believed and not found.confident:
+        notes.append(msg("lint.unsure", file=path, dialect=dialect.value))
+    if is_believed and found.why_not is not None:
+        notes.append(msg("lint.overruled", file=path, reason=found.why_not, dialect=dialect.value))
+    fragment = is_fragment(values, dialect)
+    if fragment:
+        notes.append(msg("lint.fragment", file=path, dialect=dialect.value))
+    return DialectChoice(dialect, None, tuple(notes), fragment)

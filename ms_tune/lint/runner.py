@@ -15,7 +15,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.releases import Release, release_for, served
-from ms_tune.job.detect import choose_dialect, is_mostly_unknown
+from ms_tune.job.detect import is_mostly_unknown
 from ms_tune.job.job import Job
 from ms_tune.lint import file_types
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
@@ -172,12 +172,13 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
     """A config's job with the checks that are made for it; the outcome where none are."""
     folder = _folder_of(path)
     settings = run.settings_in(folder)
-    source = load_source(path) if text is None else parse_source(text, path)
-    job = Job(source, version=run.request.framework_version or settings.version)
+    job = run.request.job or Job(load_source(path) if text is None else parse_source(text, path))
+    job.version = run.request.framework_version or settings.version
+    source = job.written
     notes = [_not_followed(source.path, *one) for one in job.follow_bases()]
     firmly = run.request.dialect is not None or target.named
     asked = run.request.dialect or settings.dialect
-    chosen = choose_dialect(job.recognition, job.whole.data, source.path, asked, firmly=firmly)
+    chosen = file_types.choose_dialect(job.recognition, job.whole.data, source.path, asked, firmly=firmly)
     if chosen.dialect is None:
         return _not_ours(target, chosen.reason or msg("lint.not-a-config"), as_config=True)
     job.dialect = chosen.dialect
@@ -189,6 +190,9 @@ def _load_config(path: Path, text: str | None, target: LintTarget, run: LintRun)
             raise
         return FileOutcome(skipped=Skipped(target.path, error.message))  # what was asked for is about other files
     notes += [_not_followed(source.path, *one) for one in job.follow_model()]
+    if job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
+        params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
+        notes.append(msg("lint.checkout-release", **params, release=release.version))
     return CheckedFile(job, release, run, settings, folder, tuple(notes), fragment=chosen.fragment)
 
 
@@ -206,8 +210,8 @@ def _file_of_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> 
     settings = run.settings_in(folder)
     release = Release(file_types.FRAMEWORK, file_types.VERSION)
     named = run.request.framework_version or settings.version
-    commands, about, notes = _programs(source, named) if kind == file_types.ENVIRONMENT else ((), release, ())
     job = job_of(source, Dialect.MINDFORMERS, file_types.VERSION)
+    commands, about, notes = _programs(job, named) if kind == file_types.ENVIRONMENT else ((), release, ())
     file = CheckedFile(job, about if commands else release, run, settings, folder, notes, checks, commands)
     multimodal = () if commands else file_types.multimodal_commands_of(source)
     if not multimodal:
@@ -216,12 +220,12 @@ def _file_of_code(source: SourceFile, kind: str, run: LintRun, folder: Path) -> 
     return file._replace(about=about, commands=multimodal, of_commands=Dialect.MINDSPEED_MM)
 
 
-def _programs(source: SourceFile, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
+def _programs(job: Job, named: str | None) -> tuple[tuple[SourceFile, ...], Release, tuple[Message, ...]]:
     """The programs of MindSpeed-LLM that a script starts, for which release, and what there is to say about that."""
-    about = _release_of_scripts(named)
+    source, about = job.written, _release_of_scripts(named)
     notes: tuple[Message, ...] = ()
     if about is None:
-        fitting, lies_in_it = file_types.release_of(source)
+        fitting, lies_in_it = file_types.release_of(job)
         about = release_for(Dialect.MEGATRON)
         if fitting != about.version:
             if not lies_in_it:
@@ -230,7 +234,7 @@ def _programs(source: SourceFile, named: str | None) -> tuple[tuple[SourceFile, 
     commands = file_types.commands_of(source, about.version)
     if not commands:
         return (), about, ()
-    own = file_types.parser_of_its_own(source)
+    own = job.checkout.own_parser if job.checkout else None
     if own is not None:
         return (), about, (msg("lint.own-parser", file=source.path, parser=own),)
     known = file_types.with_known_layers()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects.job_split import JobSplit, split_of
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from ms_tune.estimate.flops import Widths
     from ms_tune.planning.schedule import PipelinePass
     from ms_tune.source.shell.values import Argument
-    from ms_tune.source.yaml import SourceFile
 
-MOST = 10**9  # of any size that is multiplied
+# The schedule of stages with several chunks; in a dialect that is not here it is `INTERLEAVED_FULL_WARM_UP`.
+_INTERLEAVED = {
+    Dialect.MINDFORMERS: Schedule.INTERLEAVED,
+    Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD,
+}
 
 
 def bubble_share(schedule: Schedule, placement: Sequence[Sequence[int]], micro_batches: int) -> float | None:
@@ -77,96 +80,6 @@ def _input_ready_at(one: PipelinePass, cell: int, cells: int, ends: dict[tuple[b
 
 
 @dataclass(frozen=True, slots=True)
-class JobSplit:
-    """How a job is cut; None is not known."""
-
-    cards: int | None
-    batch: int | None
-    micro_batches: int | None
-    schedule: Schedule
-
-
-def split_of(source: SourceFile, dialect: Dialect, processes: int | None) -> JobSplit:
-    """Cards and samples of a config's job.
-
-    Args:
-        source: The config.
-        dialect: Its dialect.
-        processes: How many cards there are, as the user or the launch script says; None where nobody does.
-    """
-    if dialect is Dialect.MINDFORMERS:
-        return _split_mindformers(source.data, processes)
-    if dialect is Dialect.MINDSPEED_MS:
-        return _split_mindspeed(source.data, processes)
-    return _split_pynative(source.data, processes)
-
-
-def _split_mindformers(data: Mapping[object, object], processes: int | None) -> JobSplit:
-    """MindFormers' static graph: ``global batch = batch_size x data_parallel x micro_batch_num`` (with stages) ``x accumulation``.
-
-    On other cards than the config is for, its batch would be another one, too.
-    """
-    parallel = _read_section(data, "parallel_config")
-    ways = [_read_number(parallel, name) or 1 for name in ("data_parallel", "model_parallel", "pipeline_stage")]
-    context = _read_number(parallel, "context_parallel") or 1
-    runner = _read_section(data, "runner_config")
-    micro = (_read_number(parallel, "micro_batch_num") or 1) if ways[2] > 1 else 1
-    size = _read_number(runner, "batch_size")
-    more = (_read_number(runner, "gradient_accumulation_steps") or 1) * (
-        _read_number(data, "micro_batch_interleave_num") or 1
-    )
-    batch = size * ways[0] * micro * more if size and parallel else None
-    cards = prod(ways) * context if parallel else None
-    if processes is not None and processes != cards:
-        return JobSplit(processes, None, micro, Schedule.INTERLEAVED)
-    return JobSplit(cards, batch, micro, Schedule.INTERLEAVED)
-
-
-def _split_mindspeed(data: Mapping[object, object], processes: int | None) -> JobSplit:
-    """MindSpeed-Core-MS r0.1.0: each data-parallel rank takes ``batch_size x micro_batch_num`` samples in a step.
-
-    The number of these ranks follows from the cards (``initialize_model_parallel``).
-    """
-    parallel, dataset = _read_section(data, "parallel_config"), _read_section(data, "dataset_config")
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    ways = prod(_read_number(parallel, name) or 1 for name in names)
-    micro, size = (_read_number(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
-    whole = processes is not None and processes % ways == 0
-    batch = processes // ways * size * micro if processes is not None and whole else None
-    return JobSplit(processes, batch, micro, Schedule.INTERLEAVED_FULL_WARM_UP)
-
-
-def _split_pynative(data: Mapping[object, object], processes: int | None) -> JobSplit:
-    """MindFormers' dynamic graph: the batch is written; data-parallel ranks are written, or all that are left (``parallel_dims.py``).
-
-    The samples of a growing batch (``rampup_batch_size``) are not known.
-    """
-    parallel, training = _read_section(data, "parallelism"), _read_section(data, "training")
-    ways = prod(
-        _read_number(parallel, name) or 1 for name in ("tensor_parallel", "context_parallel", "pipeline_parallel")
-    )
-    shards = _read_number(parallel, "data_parallel_shard")
-    copies = _read_number(parallel, "data_parallel_replicate") or 1
-    cards = processes or (ways * shards * copies if shards else None)
-    batch = None if training.get("rampup_batch_size") else _read_number(training, "global_batch_size") or 1
-    micro = None
-    if cards is not None and batch is not None and cards % ways == 0:
-        micro, rest = divmod(batch, cards // ways * (_read_number(training, "local_batch_size") or 1))
-        micro = None if rest else micro or None
-    return JobSplit(cards, batch, micro, Schedule.INTERLEAVED_SPREAD)
-
-
-def _read_section(data: object, name: str) -> Mapping[object, object]:
-    found = data.get(name) if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _read_number(section: Mapping[object, object], name: str) -> int | None:
-    value = section.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST else None
-
-
-@dataclass(frozen=True, slots=True)
 class JobFacts:
     """What a config tells."""
 
@@ -207,17 +120,22 @@ def _of_config(job: Job, cards: int | None) -> JobFacts:
     count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
     dense = model.number("first_k_dense_replace") or 0
     layers = layers_of(plan.layers[:count], dense, experts=bool(widths.experts))
-    ahead = min(whole_number(model, "mtp_num_layers") or 0, count)
+    ahead = min(max(model.mtp_layers, 0), count)
     layers += (LayerWork(bool(widths.experts), prediction=True),) * ahead
-    return _make_facts(widths, layers, split_of(job.source, job.dialect, cards), plan.placement)
+    schedule = _INTERLEAVED.get(job.dialect, Schedule.INTERLEAVED_FULL_WARM_UP)
+    return _make_facts(widths, layers, split_of(job.source, job.dialect, cards), plan.placement, schedule)
 
 
 def _make_facts(
-    widths: Widths, layers: tuple[LayerWork, ...], split: JobSplit, placement: Sequence[Sequence[int]] | None
+    widths: Widths,
+    layers: tuple[LayerWork, ...],
+    split: JobSplit,
+    placement: Sequence[Sequence[int]] | None,
+    interleaved: Schedule,
 ) -> JobFacts:
     waits, stages = None, None
     if placement and len(placement[0]) > 1 and split.micro_batches:
-        schedule = split.schedule if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+        schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
     return JobFacts(work_of(widths, layers), widths.tokens, split.batch, split.cards, waits, stages)
@@ -249,8 +167,8 @@ def _of_script(path: Path, version: str | None, cards: int | None) -> JobFacts:
     layers = layers_of(plan.layers, 0, experts=bool(widths.experts))
     batch = command.integer("global_batch_size")
     processes = cards or command.launch.processes
-    split = JobSplit(processes, batch, inputs.micro_batches, Schedule.INTERLEAVED_FULL_WARM_UP)
-    return _make_facts(widths, layers, split, plan.placement)
+    split = JobSplit(processes, batch, inputs.micro_batches)
+    return _make_facts(widths, layers, split, plan.placement, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 
 def _of_started_config(path: Path, version: str | None, cards: int | None) -> JobFacts:

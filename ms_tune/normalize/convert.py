@@ -33,7 +33,7 @@ from ms_tune.dialects.operators import (
     topmost,
     translate,
 )
-from ms_tune.dialects.patterns import full_match
+from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
@@ -163,8 +163,8 @@ def _prediction_key(side: Side, target: TargetDialect) -> tuple[str, int]:
     if target.dialect is Dialect.MINDFORMERS:
         data, section = {"model_config": data}, "model.model_config"
     source = parse_source(yaml.safe_dump({"use_legacy": False, "model": data}), Path("converted.yaml"))
-    usual = model_of(source, target.dialect, target.release).number("mtp_num_layers")
-    return f"{section}.num_nextn_predict_layers", usual or 0
+    usual = model_of(source, target.dialect, target.release).mtp_layers
+    return f"{section}.num_nextn_predict_layers", usual
 
 
 def side_in(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> Side:

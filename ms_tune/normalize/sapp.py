@@ -14,11 +14,11 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.layer_plan import LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.inputs import is_patterns
+from ms_tune.dialects.mindformers.recompute import is_patterns
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.facts.models import names_of
+from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.facts.registries import counterpart, models
 from ms_tune.facts.releases import DEFAULT_VERSION
 from ms_tune.job.job import Job
@@ -162,10 +162,10 @@ def _sizes(job: Job) -> Sizes:
     """The sizes of a config of the dynamic graph."""
     source = job.source
     if job.dialect is Dialect.MINDSPEED_MS:
-        sections = (("model_config", "num_layers"), ("parallel_config", "pipeline_model_parallel_size"))
+        sections = (("model_config", LAYERS), ("parallel_config", "pipeline_model_parallel_size"))
         chunks = source.get(("parallel_config", "virtual_pipeline_model_parallel_size"))
     else:
-        sections = (("model", "num_layers"), ("parallelism", "pipeline_parallel"))
+        sections = (("model", LAYERS), ("parallelism", "pipeline_parallel"))
         chunks = source.get(("parallelism", "pipeline_parallel_interleave_num"))
     found = source.get(sections[0])
     if job.dialect is Dialect.MINDFORMERS_PYNATIVE:

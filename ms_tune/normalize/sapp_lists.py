@@ -14,14 +14,15 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.layer_plan import LayerPlan, from_recompute_plan
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.errors import UsageError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
@@ -183,7 +184,7 @@ def plan_of(lists: SappLists, *, layers: int, stages: int, chunks: int = 1, lega
         values=values,
         legacy=legacy,
     )
-    return from_recompute_plan(normalize(inputs), inputs.version)
+    return normalize(inputs)
 
 
 def _zeros(stages: int, chunks: int) -> Table:

@@ -7,33 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.cells import is_full
-from ms_tune.dialects.job_parts import (
-    ContextMethod,
-    DType,
-    Experts,
-    MicroBatches,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    SettingChange,
-    Sharding,
-    TrainingConfig,
-)
+from ms_tune.dialects.job_parts import DType, SettingChange
+from ms_tune.dialects.mindspeed_ms.read import recomputes_groups
+from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
+from ms_tune.dialects.sections import section_of
 from ms_tune.dialects.stage import StageLayer
-from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.facts.models import LAYERS
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.reference.read import DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved, section_of
-from ms_tune.reference.training_config import Section
+from ms_tune.reference.read import DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects.job_parts import TrainingConfig
+    from ms_tune.dialects.layer_plan import JobView, LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -54,11 +43,6 @@ _NAMES = Names(
     micro_batches="dataset_config.micro_batch_num",
     hidden="model_config.hidden_size",
 )
-_CONTEXT_METHODS = {
-    "ulysses_cp_algo": ContextMethod.ULYSSES,
-    "megatron_cp_algo": ContextMethod.RING,
-    "hybrid_cp_algo": ContextMethod.HYBRID,
-}
 # What selective recompute repeats, by the framework's name and by the reference transformer's.
 _MODULES = {"mlp.act_func": "mlp.activation_func", "attention.core_attention": "self_attention.core_attention"}
 _CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, which recompute does not reach (transformer.py)
@@ -120,7 +104,7 @@ def _layer_of(config: TrainingConfig) -> Callable[[LayerSpec], StageLayer]:
 
 def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterator[SettingChange]:
     """The lists that say the same of other layers; only one stage differs."""
-    yield SettingChange("model_config.num_layers", len(before), len(after))
+    yield SettingChange(f"model_config.{LAYERS}", len(before), len(after))
     chunks = 1 + max(chunk for chunk, _, _ in before)
     stages = 1 + max(stage for _, stage, _ in before)
 
@@ -149,7 +133,7 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
         yield msg("reference.not-included.dropout")
     if optimizer.get("clip_grad"):
         yield msg("reference.not-included.clipping")
-    if model.get("recompute_method") == "uniform" and (model.get("recompute_num_layers") or 1) > 1:
+    if recomputes_groups(source):
         yield msg("reference.not-included.uniform")
     if config.shape.experts:
         yield msg("reference.not-included.routing")
@@ -183,141 +167,3 @@ def _check_experts(source: SourceFile, config: TrainingConfig) -> None:
         raise ConfigError(msg("reference.experts-and-context"), path=source.path)
     if shape.experts and parallel.tensor > 1 and not parallel.sequence:  # legacy/model/moe/moe_layer.py
         raise ConfigError(msg("reference.experts-need-sequence"), path=source.path)
-
-
-def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
-    """The neutral model of a MindSpeed-Core-MS r0.1.0 config.
-
-    Sections, defaults and forced values follow ``mindspeed_ms/core/config.py`` of that branch. What the config does not say takes
-    the framework's own default. Layers and recompute are read in :mod:`ms_tune.dialects.mindspeed_ms.read`.
-
-    Raises:
-        ConfigError: A required key is missing or a value cannot be.
-    """
-    model = Section(data, "model_config", path, Dialect.MINDSPEED_MS)
-    training = Section(data, "training_config", path, Dialect.MINDSPEED_MS)
-    parallel = Section(data, "parallel_config", path, Dialect.MINDSPEED_MS)
-    batch = Section(data, "dataset_config", path, Dialect.MINDSPEED_MS)
-    optimizer = Section(data, "optimizer_config", path, Dialect.MINDSPEED_MS)
-    # core/config.py _check_arguments: fp16 and bf16 force params_dtype and compute_dtype.
-    if training.known("bf16"):
-        parameters = DType.BFLOAT16
-    elif training.known("fp16"):
-        parameters = DType.FLOAT16
-    else:
-        parameters = DType(model.one_of("params_dtype", [dtype.value for dtype in DType], "float32"))
-    mixed = training.known("bf16") or training.known("fp16")
-    ddp = training.known("wrap_with_ddp")
-    # training/training.py: bf16 with DDP forces accumulation in float32.
-    fp32_gradients = ddp and (training.known("accumulate_allreduce_grads_in_fp32") or mixed)
-    return TrainingConfig(
-        shape=_read_shape(model, Section(data, "moe_config", path, Dialect.MINDSPEED_MS), path),
-        parallelism=_read_parallelism(parallel),
-        batch=MicroBatches(batch.known("batch_size"), batch.known("micro_batch_num")),
-        precision=_read_precision(model, parameters, mixed=mixed, fp32_gradients=fp32_gradients),
-        optimizer=Optimizer(
-            optimizer.known("optimizer_type"),
-            gradient_buffers=ddp,
-            # Forced to False without DDP (core/config.py, use_distributed_optimizer).
-            sharding=Sharding.OPTIMIZER if ddp and training.known("use_distributed_optimizer") else Sharding.NONE,
-            overlaps=ddp and training.known("overlap_grad_reduce"),
-            delays=training.known("delay_grad_reduce"),
-            bucket_size=training.count("bucket_size") or None,
-        ),
-    )
-
-
-def _read_precision(model: Section, parameters: DType, *, mixed: bool, fp32_gradients: bool) -> Precision:
-    dtypes = [dtype.value for dtype in DType]
-    compute = parameters if mixed else DType(model.one_of("compute_dtype", dtypes, "float32"))
-    wide_softmax = model.known("attention_softmax_in_fp32")
-    return Precision(
-        parameters,
-        mixed,
-        DType.FLOAT32 if fp32_gradients else parameters,
-        compute=compute,
-        softmax=None if wide_softmax else DType(model.one_of("softmax_compute_dtype", dtypes, "float32")),
-    )
-
-
-def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
-    heads = model.known("num_attention_heads")
-    hidden = model.known("hidden_size")
-    if hidden % heads:
-        raise ConfigError(
-            msg("model.not-divisible", a="model_config.hidden_size", b="model_config.num_attention_heads"), path=path
-        )
-    groups = model.known("num_query_groups") if model.known("group_query_attention") else heads
-    if heads % groups:
-        raise ConfigError(
-            msg("model.not-divisible", a="model_config.num_attention_heads", b="model_config.num_query_groups"),
-            path=path,
-        )
-    return ModelShape(
-        vocab_size=model.known("vocab_size"),
-        hidden_size=hidden,
-        ffn_hidden_size=model.known("ffn_hidden_size"),
-        num_layers=model.known("num_layers"),
-        num_attention_heads=heads,
-        num_query_groups=groups,
-        head_size=model.get("kv_channels", hidden // heads),
-        seq_length=model.known("seq_length"),
-        activation=_activation_name(model),
-        normalization=model.known("normalization"),
-        rotary=model.known("position_embedding_type") == "rope",
-        tied_embeddings=not model.known("untie_embeddings_and_output_weights"),
-        qkv_bias=model.known("qkv_has_bias"),
-        output_bias=model.known("out_proj_has_bias"),
-        mlp_bias=model.known("mlp_has_bias"),
-        flash_attention=model.known("use_flash_attention"),
-        experts=_read_experts(model, moe),
-        legacy=True,
-        fused_norm=model.known("normalization") != "RMSNorm",
-        fused_rotary=model.known("apply_rope_fusion"),
-        adds_mask=model.known("mask_func_type") == "attn_mask_add",
-        heads_first=_heads_first(model),
-    )
-
-
-def _heads_first(model: Section) -> bool:
-    """``legacy/model/transformer.py``, ParallelAttention: heads lie side by side for the layout ``SBH`` only."""
-    arguments = model.raw("fa_config")
-    return not (isinstance(arguments, dict) and arguments.get("input_layout") == "SBH")
-
-
-def _activation_name(model: Section) -> str:
-    """``legacy/model/activation.py``: SwiGLU as one operator, which keeps its input only, or as two."""
-    name = model.known("hidden_act")
-    return "fusedswiglu" if name == "swiglu" and model.known("apply_swiglu_fusion") else name
-
-
-def _read_experts(model: Section, moe: Section) -> Experts | None:
-    """Every layer has experts or none has; they run one after the other (``moe_grouped_gemm`` is not implemented)."""
-    count = moe.known("num_experts")
-    if count == 1:
-        return None
-    factor = moe.raw("moe_expert_capacity_factor")
-    return Experts(
-        count=count,
-        per_token=moe.known("moe_router_topk"),
-        ffn_hidden_size=model.known("ffn_hidden_size"),
-        grouped=False,
-        # A factor below zero stands for none (core/config.py, moe_expert_capacity_factor).
-        capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
-    )
-
-
-def _read_parallelism(parallel: Section) -> Parallelism:
-    virtual = parallel.raw("virtual_pipeline_model_parallel_size")
-    return Parallelism(
-        tensor=parallel.known("tensor_model_parallel_size"),
-        pipeline=parallel.known("pipeline_model_parallel_size"),
-        context=parallel.known("context_parallel_size"),
-        expert=parallel.known("expert_model_parallel_size"),
-        virtual_pipeline=None if virtual is None else parallel.get("virtual_pipeline_model_parallel_size", 1),
-        sequence=parallel.known("sequence_parallel"),
-        context_method=_CONTEXT_METHODS[
-            parallel.one_of("context_parallel_algo", list(_CONTEXT_METHODS), "ulysses_cp_algo")
-        ],
-        ulysses=parallel.get("ulysses_degree_in_cp", 1),
-    )

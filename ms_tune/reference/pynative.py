@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dialects.layer_plan import on_devices, write_specs
+from ms_tune.dialects.mindformers_pynative.training_config import (
+    before_2_1,
+    expert_layers,
+    named_shards,
+    read_parallelism,
+    read_pynative,
+)
+from ms_tune.dialects.sections import section_of
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.facts.releases import default_release, release_for
-from ms_tune.reference.read import (
-    FUSED_ADAMW,
-    DynamicJob,
-    Names,
-    fewest_devices,
-    placed_layers,
-    refuse_unserved,
-    section_of,
-)
-from ms_tune.reference.training_config import before_2_1, expert_layers, read_parallelism, read_pynative
+from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ms_tune.dialects.job_parts import JobView, ModelShape, TrainingConfig
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan, LayerSpec
     from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -79,7 +78,7 @@ def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
     config = _as_trained(source, read_pynative(source.data, source.path, count), count)
     written = job.with_source(source).plan  # refuses more layers than any model has
     plan = on_devices(written, count)
-    experts = expert_layers(source.data, source.path, config.shape.num_layers)
+    experts = expert_layers(source.data, source.path, config.shape.layers)
     _check_tensor(source, config, experts=any(experts))
 
     def layer_of(layer: LayerSpec) -> StageLayer:
@@ -175,9 +174,8 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
 
 def _fewest_devices(source: SourceFile) -> int:
     """The devices that the config names, or the fewest that can hold the model."""
-    shards = section_of(source, "parallelism").get("data_parallel_shard")
-    parallelism = read_parallelism(source.data, source.path)
-    if isinstance(shards, int) and shards > 0:
+    shards, parallelism = named_shards(source), read_parallelism(source.data, source.path)
+    if shards:
         return parallelism.model_size * shards
     # The number of micro-batches depends on the devices and is of no interest here: one rank, all samples.
     any_batch = {**source.data, "training": {}}

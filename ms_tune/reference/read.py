@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.job_parts import ContextMethod
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import SettingChange, TrainingConfig
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayer
-    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
 # The optimizer's name where AdamW is one operator although the dialect's own is several.
@@ -91,12 +90,6 @@ def refuse_unserved(unserved: Mapping[str, tuple[object, bool]]) -> None:
             raise UnsupportedError(
                 msg("dryrun.reference.not-served", key=key, value=value), msg("dryrun.reference.not-served.hint")
             )
-
-
-def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
-    """A section of a config, empty where it has none."""
-    value = source.data.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 MOST_DEVICES = 1 << 20  # far more than any cluster has

@@ -82,26 +82,22 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Contain
     cells = [[row[column].split("\n") for column in kept] for row in rows]
     texts = [[line for row in cells for line in row[place]] for place in range(len(kept))]
     widths = [max(map(text_width, (heads[column], *lines))) for column, lines in zip(kept, texts, strict=True)]
-    titles, gaps = [[heads[column]] for column in kept], len(_GAP) * (len(widths) - 1)
-    if sum(widths) + gaps > width:
-        # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but never
-        # a file's name, and then identifiers.
-        for broken in (_at_blanks, _at_letters, _at_marks):
+    top = [[heads[column]] for column in kept]
+    if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        # Words stay whole as long as that leaves room for the others; then Chinese sentences and paths are broken, but
+        # never a file's name, and then identifiers.
+        for broken in (lambda line: line.split(" "), _at_letters, _at_marks):
             least = [
                 max(text_width(part) for part in (*heads[column].split(" "), *_least(lines, broken, number=number)))
                 for column, lines, number in zip(kept, texts, numbers, strict=True)
             ]
             _narrow(widths, least, width)
-        titles = [wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)]
+        top = [wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)]
         cells = [[_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in cells]
-    yield from _line(titles, widths, numbers)
-    yield "─" * min(width, sum(widths) + gaps)
+    yield from _line(top, widths, numbers)
+    yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
     for row in cells:
         yield from _line(row, widths, numbers)
-
-
-def _at_blanks(line: str) -> list[str]:
-    return line.split(" ")
 
 
 def _at_folders(line: str) -> list[str]:

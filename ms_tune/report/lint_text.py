@@ -62,22 +62,21 @@ def _write_statistics(report: LintReport, console: Console) -> None:
 
 
 def _summary(report: LintReport, console: Console) -> str:
-    counts = {f"{severity.value}s": report.count(severity) for severity in Severity}
-    text_id = "lint.total" if any(counts.values()) else "lint.clean"
-    parts = [console.text(text_id, files=len(report.files), **counts)]
-    for text_id, errors in (("lint.unreadable", report.unreadable), ("lint.unwritten", report.unwritten)):
-        if errors:
-            parts.append(console.text(text_id, count=len(errors)))
+    found = report.summary
+    params = found._asdict()
+    parts = [console.text("lint.total" if found.errors + found.warnings + found.infos else "lint.clean", **params)]
     others = {
-        "lint.fixed": report.fixed,
-        "lint.fixable": report.fixable(safe=True),
-        "lint.fixable.unsafe": report.fixable(safe=False),
-        "lint.ignored": report.ignored,
-        "lint.baselined": report.baselined,
-        "lint.skipped.count": len(report.skipped),
+        "lint.unreadable": found.unreadable,
+        "lint.unwritten": len(report.unwritten),
+        "lint.fixed": found.fixed,
+        "lint.fixable": found.fixable,
+        "lint.fixable.unsafe": found.fixable_unsafe,
+        "lint.ignored": found.ignored,
+        "lint.baselined": found.baselined,
+        "lint.skipped.count": found.skipped,
     }
     parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
-    for release in report.releases:
+    for release in found.checked_for:
         framework, version, installed = release
         text_id = "lint.rules.not-installed" if installed else "lint.rules"
         if release.is_installed:

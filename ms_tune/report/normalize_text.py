@@ -80,16 +80,13 @@ def write_plan(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console) -
         _write_layers(plan, layers, console, width)
     else:
         console.write(f"\n{console.text('normalize.no-plan')}")
-    write_problems(plan.problems, console)
-
-
-def _title(text_id: str, console: Console) -> None:
-    console.write(f"\n{console.text(text_id)}")
+    if plan.problems:
+        _write_problems(plan.problems, console)
 
 
 def _write_placement(plan: LayerPlan, console: Console, width: int) -> None:
     assert plan.placement is not None  # noqa: S101 - the caller has looked
-    _title("normalize.title.placement", console)
+    console.write(f"\n{console.text('normalize.title.placement')}")
     size = max(3, *(len(str(count)) for row in plan.placement for count in row))
     block = max(1, (width - 2) // (size + 1))
     for first in range(0, len(plan.placement[0]), block):
@@ -104,33 +101,30 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
     """The lines to look for in the framework's log, to the letter; or the lists, where it logs none."""
     # A model with prediction layers logs them twice.
     lines = list(dict.fromkeys(line for line in plan.log if line.startswith("Formative ")))
-    _title("normalize.title.formative" if lines else "normalize.title.lists", console)
+    title = console.text("normalize.title.formative" if lines else "normalize.title.lists")
+    console.write(f"\n{title}")
     if not lines:
         lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
     for line in lines:
         console.write(f"  {line}")
 
 
-class _Legend:
-    """Short names for patterns, so that a table of them fits a terminal."""
+class _Legend(dict[str, str]):
+    """Short names for patterns, so that a table of them fits a terminal; a new pattern gets a new name."""
 
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-
-    def name(self, pattern: str) -> str:
-        """The name of a pattern; a new one gets a new name."""
-        count = len(self.names)
+    def __missing__(self, pattern: str) -> str:
+        count = len(self)
         more = str(count // len(_NAMES)) if count >= len(_NAMES) else ""
-        return self.names.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
+        return self.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
 
     def short(self, patterns: Sequence[str]) -> str:
         """The names of some patterns."""
-        return " ".join(map(self.name, patterns))
+        return " ".join([self[pattern] for pattern in patterns])
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     """One line for each run of layers that are alike."""
-    _title("normalize.title.layers", console)
+    console.write(f"\n{console.text('normalize.title.layers')}")
     legend = _Legend()
     words = {mode: console.text(f"normalize.effect.{mode.value}") for mode in {layer.recompute for layer in layers}}
     whole = console.text("normalize.swap.layer")
@@ -144,23 +138,18 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
     heads = [console.text(f"normalize.column.{name}") for name in names]
     for line in table(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
         console.write(line)
+    if legend:
+        _write_legend(legend, plan, console, width)
+
+
+def _write_legend(legend: _Legend, plan: LayerPlan, console: Console, width: int) -> None:
+    """The patterns by their short names, each with what it matches if the model's layers are known."""
     as_written = any(problem.id == PlanIssue.AS_WRITTEN for problem in plan.problems)
     heading = "normalize.legend" if as_written else "normalize.legend.found"
-    _write_legend(
-        legend, plan.matches, console.text("normalize.legend.known" if plan.matches else heading), console, width
-    )
-
-
-def _write_legend(
-    legend: _Legend, matches: Mapping[str, Sequence[str]] | None, heading: str, console: Console, width: int
-) -> None:
-    """The patterns by their short names, each with what it matches if the model's layers are known."""
-    if not legend.names:
-        return
-    console.write(f"\n{heading}")
-    for pattern, name in legend.names.items():
+    console.write(f"\n{console.text('normalize.legend.known' if plan.matches else heading)}")
+    for pattern, name in legend.items():
         console.write(f"  {name:<3} {pattern}")
-        found = ", ".join((matches or {}).get(pattern, ()))
+        found = ", ".join((plan.matches or {}).get(pattern, ()))
         for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
             console.write(f"        {line}")
 
@@ -184,7 +173,7 @@ def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode
     first, last = run[0], run[-1]
     numbers = f"{first.layer}" if first is last else f"{first.layer}-{last.layer}"
     full = first.recompute is RecomputeMode.FULL
-    swaps = [(legend.name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    swaps = [(legend[swap.target] if swap.target else whole, swap.prefetch) for swap in first.swap]
     overridden = [*first.overridden, *(swap.target for swap in first.swap if swap.target in first.select_patterns)]
     return [
         str(first.stage),
@@ -200,11 +189,9 @@ def _run(run: Sequence[LayerSpec], legend: _Legend, words: Mapping[RecomputeMode
     ]
 
 
-def write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
+def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
     """What is worth saying about the config."""
-    if not problems:
-        return
-    _title("normalize.title.problems", console)
+    console.write(f"\n{console.text('normalize.title.problems')}")
     for problem in problems:
         label = console.paint(console.text(f"normalize.severity.{problem.severity.value}"), _COLOURS[problem.severity])
         console.write(f"  {label} [{problem.id}]: {console.say(problem.message)}")

@@ -15,8 +15,7 @@ from ms_tune.lint.result import LintRequest, LintRun
 from ms_tune.lint.rules import RuleEntry, all_rules, course
 from ms_tune.lint.runner import check_file
 from ms_tune.lint.settings import OWN_RULES, ProjectSettings
-from ms_tune.report.rule_contents import PAGES
-from ms_tune.report.rule_markdown import MARK, reference
+from ms_tune.report.rule import MARK, PAGES, reference
 
 RULES = all_rules()
 DOCS = Path(__file__).parents[2] / "docs"

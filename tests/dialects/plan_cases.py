@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan, from_recompute_plan
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDSPEED_MS, LayerPlan
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
@@ -56,7 +56,7 @@ def plan_of(values: Mapping[str, object], dialect: str, version: str | None = No
     """The plan of a config that has these settings and no others."""
     data = nested(values)
     if dialect == MINDFORMERS:
-        return from_recompute_plan(normalize(mindformers_inputs(data)), "1.9")
+        return normalize(mindformers_inputs(data))
     source = parse_source(yaml.safe_dump(data), Path("config.yaml"))
     if dialect == MINDSPEED_MS:
         return jobs.mindspeed_plan(source)
@@ -130,22 +130,19 @@ def mindformers_plan(random: Random) -> LayerPlan:
         for rows in (select, comm)
     ]
     by_pattern = random.random() < 0.4
-    return from_recompute_plan(
-        normalize(
-            RecomputeInputs(
-                layers=layers,
-                stages=stages,
-                offset=[[count - base for count in row] for row in counts],
-                interleave=True,
-                interleave_num=chunks,
-                values=RecomputeValues(
-                    recompute=full,
-                    select_recompute={r"feed_forward\.mul": cumulative[0]} if by_pattern else cumulative[0],
-                    select_comm_recompute=cumulative[1] if random.random() < 0.7 else False,
-                ),
-            )
-        ),
-        "1.9",
+    return normalize(
+        RecomputeInputs(
+            layers=layers,
+            stages=stages,
+            offset=[[count - base for count in row] for row in counts],
+            interleave=True,
+            interleave_num=chunks,
+            values=RecomputeValues(
+                recompute=full,
+                select_recompute={r"feed_forward\.mul": cumulative[0]} if by_pattern else cumulative[0],
+                select_comm_recompute=cumulative[1] if random.random() < 0.7 else False,
+            ),
+        )
     )
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ms_tune.dialects.arrays import array_repr, array_text
+from ms_tune.dialects.values import array_repr, array_text
 
 numpy = pytest.importorskip("numpy")
 

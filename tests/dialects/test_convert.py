@@ -10,8 +10,8 @@ import pytest
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.convert_layers import Converted, convert
 from ms_tune.dialects.draft import shown_layers
-from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan, from_recompute_plan
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.layer_plan import MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import normalize_pynative
@@ -101,7 +101,7 @@ def test_layers_that_counts_cannot_name_are_not_converted() -> None:
 
 def test_cumulative_counts_become_exclusive_ones() -> None:
     values = RecomputeValues(recompute=[1, 0], select_recompute=[3, 2], select_comm_recompute=[1, 4])
-    plan = from_recompute_plan(normalize(RecomputeInputs(layers=8, stages=2, values=values)), "1.9")
+    plan = normalize(RecomputeInputs(layers=8, stages=2, values=values))
     converted = convert(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.num_layer_list"] == [4, 4]
     prefix = "parallel_config.recompute_config"
@@ -113,7 +113,7 @@ def test_cumulative_counts_become_exclusive_ones() -> None:
 
 def test_an_offset_becomes_counts_and_ranges() -> None:
     inputs = RecomputeInputs(layers=9, stages=4, offset=[-1, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 0, 0]))
-    plan = from_recompute_plan(normalize(inputs), "1.9")
+    plan = normalize(inputs)
     assert convert(plan, MINDSPEED_MS).values["parallel_config.num_layer_list"] == [1, 3, 3, 2]
     converted = convert(plan, MINDFORMERS_PYNATIVE)
     assert converted.values["parallelism.pipeline_parallel_layers_per_stage"] == ["0", "1-3", "4-6", "7-8"]
@@ -122,7 +122,7 @@ def test_an_offset_becomes_counts_and_ranges() -> None:
 
 def test_an_empty_first_stage_is_one_for_the_embedding() -> None:
     inputs = RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 1, 0]))
-    plan = from_recompute_plan(normalize(inputs), "1.9")
+    plan = normalize(inputs)
     converted = convert(plan, MINDSPEED_MS)
     assert converted.values["parallel_config.standalone_embedding_stage"] is True
     assert converted.values["parallel_config.num_layer_list"] == [3, 3, 2]
@@ -132,14 +132,14 @@ def test_an_empty_first_stage_is_one_for_the_embedding() -> None:
 
 def test_the_fault_of_a_stage_for_the_embedding_is_not_walked_into() -> None:
     inputs = RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0], values=RecomputeValues(recompute=[0, 1, 1, 1]))
-    converted = convert(from_recompute_plan(normalize(inputs), "1.9"), MINDSPEED_MS)
+    converted = convert(normalize(inputs), MINDSPEED_MS)
     assert "convert-standalone" in ids(converted)
     assert "parallel_config.recompute_config.recompute" not in converted.values
 
 
 def test_a_pipeline_that_turns_round_has_no_other_form() -> None:
     inputs = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2, scheduler="zero_bubble_v")
-    plan = from_recompute_plan(normalize(inputs), "1.9")
+    plan = normalize(inputs)
     for to in (MINDSPEED_MS, MINDFORMERS_PYNATIVE):
         converted = convert(plan, to)
         assert ids(converted) == {"convert-order"}
@@ -158,7 +158,7 @@ def test_an_unknown_dialect() -> None:
 
 def test_excludes() -> None:
     values = RecomputeValues(recompute=[2, 0], select_recompute_exclude={r"mlp\.mul": [3, 0]})
-    plan = from_recompute_plan(normalize(RecomputeInputs(layers=8, stages=2, values=values)), "1.9")
+    plan = normalize(RecomputeInputs(layers=8, stages=2, values=values))
     assert "convert-excludes" in ids(convert(plan, MINDSPEED_MS))
     new = convert(plan, MINDFORMERS_PYNATIVE, version="2.1.0")
     assert new.values["recompute.exclude_op"] == {r"mlp\.mul": ["0-2"]}
@@ -170,7 +170,7 @@ def test_excludes() -> None:
 def test_excludes_by_layer_stay_so_where_the_target_takes_them() -> None:
     """Names for the whole model are those of the dynamic graph of 2.0, and of no other release or graph."""
     values = RecomputeValues(recompute=[2, 0], select_recompute_exclude={r"mlp\.mul": [3, 0]})
-    static = from_recompute_plan(normalize(RecomputeInputs(layers=8, stages=2, values=values)), "2.0")
+    static = normalize(RecomputeInputs(layers=8, stages=2, values=values))
     dynamic = pynative(mode="full", full_layers=["0-3"], exclude_op={"mlp.mul": ["0-2"]}, version="2.1")
     for plan in (static, dynamic):
         found = convert(plan, MINDFORMERS_PYNATIVE, version="2.1").values["recompute.exclude_op"]
@@ -238,7 +238,7 @@ def test_swap_that_the_dynamic_graph_does_not_do(
 ) -> None:
     layer_swap = [{"backward_prefetch": prefetch, "layers": layers} for prefetch, layers in entries]
     swap = SwapValues(swap=True, layer_swap=layer_swap, op_swap=[])
-    plan = from_recompute_plan(normalize(RecomputeInputs(layers=8, stages=stages, swap=swap)), "1.9")
+    plan = normalize(RecomputeInputs(layers=8, stages=stages, swap=swap))
     assert plan.failure is None
     converted = convert(plan, MINDFORMERS_PYNATIVE)
     assert problem in ids(converted)
@@ -290,7 +290,7 @@ def test_sapps_lists_mean_what_mindformers_makes_of_them() -> None:
         )
         assert plan.failure is None
         # A kind that reaches no other layers than full recompute does is nothing that full recompute could override.
-        meant = from_recompute_plan(normalize(inputs), "1.9").layers
+        meant = normalize(inputs).layers
         assert [layer._replace(overridden=()) for layer in meant] == [
             layer._replace(overridden=()) for layer in plan.layers
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.draft import shown_layers
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 
 FEW = [(4, "2 > 1, 3 > 1, 4 > 1, 5 > 1"), (5, "2 > 1, 3 > 1, 4 > 1, 5 > 1, …")]

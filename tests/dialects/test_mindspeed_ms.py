@@ -342,7 +342,7 @@ def test_the_normal_form_is_its_own() -> None:
             layers=14,
             stages=2,
             chunks=2,
-            num_layer_list=first.formative["num_layer_list"],  # type: ignore[arg-type] # a list
+            num_layer_list=first.formative["num_layer_list"],
             recompute_config={kind: first.formative[kind] for kind in kinds},
         )
     )

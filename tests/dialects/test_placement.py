@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+from ms_tune.dialects.mindformers.placement import RecomputeInputs
 from ms_tune.dialects.mindformers.plan import normalize
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import RecomputePlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 
-def counts(plan: RecomputePlan) -> list[list[int]]:
+def counts(plan: LayerPlan) -> list[list[int]]:
     assert plan.placement is not None
-    return [list(row) for row in plan.placement.counts]
+    return [list(row) for row in plan.placement]
 
 
-def ids(plan: RecomputePlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     return {problem.id for problem in plan.problems}
 
 
-def failure(plan: RecomputePlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     assert plan.layers == ()

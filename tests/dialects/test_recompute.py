@@ -11,13 +11,13 @@ import pytest
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import RecomputePlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 GUIDE = RecomputeInputs(
     layers=48, stages=5, offset=[[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]], interleave=True, interleave_num=2
@@ -28,24 +28,24 @@ EVEN = RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=2)
 ILLEGAL = "ValueError: Illegal input list for select_recompute: "
 
 
-def plan_of(inputs: RecomputeInputs, **values: object) -> RecomputePlan:
+def plan_of(inputs: RecomputeInputs, **values: object) -> LayerPlan:
     return normalize(inputs._replace(values=RecomputeValues(**values)))
 
 
 def full(inputs: RecomputeInputs, value: object) -> list[list[int]]:
     plan = plan_of(inputs, recompute=value)
     assert plan.formative is not None
-    return [list(row) for row in plan.formative.layer_recompute]
+    return [list(row) for row in plan.formative["layer_recompute"]]
 
 
-def failure(plan: RecomputePlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     assert plan.problems[0].severity is Severity.ERROR
     return f"{plan.failure.exception}: {plan.failure.text}"
 
 
-def ids(plan: RecomputePlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     return {problem.id for problem in plan.problems}
 
 
@@ -168,14 +168,14 @@ def test_rows_that_are_missing_show_at_the_first_layer_that_needs_them(value: ob
 def test_default_patterns() -> None:
     legacy = plan_of(EVEN, select_recompute=[1, 3], select_comm_recompute=True)
     assert legacy.formative is not None
-    assert legacy.formative.select_recompute == {
+    assert legacy.formative["select_recompute"] == {
         r"feed_forward\.mul": [[1, 2], [0, 1]],
         r"feed_forward\.w1\.activation\.silu": [[1, 2], [0, 1]],
     }
-    assert legacy.formative.select_comm_recompute == {r".*\.norm": [[2, 2], [2, 2]]}
+    assert legacy.formative["select_comm_recompute"] == {r".*\.norm": [[2, 2], [2, 2]]}
     core = plan_of(EVEN._replace(legacy=False), select_recompute=True)
     assert core.formative is not None
-    assert list(core.formative.select_recompute) == [
+    assert list(core.formative["select_recompute"]) == [
         r"mlp\.shared_experts\.mul",
         r"mlp\.shared_experts\.activation_func\.silu",
         r"mlp\.mul",
@@ -187,13 +187,13 @@ def test_default_patterns() -> None:
 def test_no_patterns(value: object) -> None:
     plan = plan_of(EVEN, select_recompute=value, select_recompute_exclude=value)
     assert plan.formative is not None
-    assert plan.formative.select_recompute == {}
+    assert plan.formative["select_recompute"] == {}
 
 
 def test_a_dict_of_patterns() -> None:
     plan = plan_of(EVEN, select_recompute={"a": True, "b": False, "c": [3, 0], "d": [[9, 0], [0, 1]], "e": ["x"]})
     assert plan.formative is not None
-    assert plan.formative.select_recompute == {
+    assert plan.formative["select_recompute"] == {
         "a": [[2, 2], [2, 2]],
         "b": [[0, 0], [0, 0]],
         "c": [[2, 0], [1, 0]],
@@ -245,7 +245,7 @@ def test_a_list_too_short_for_layers_in_full_recompute_fails_nowhere() -> None:
         plan = plan_of(EVEN, recompute=True, select_recompute={"a": rows}, select_comm_recompute=["b"])
         assert plan.failure is None
         assert plan.formative is not None
-        assert plan.formative.select_recompute == {"a": rows}
+        assert plan.formative["select_recompute"] == {"a": rows}
         hidden = {(layer.chunk, layer.stage) for layer in plan.layers if "a" in layer.overridden}
         assert hidden == {(chunk, stage) for chunk, row in enumerate(rows) for stage, _ in enumerate(row)}
 
@@ -259,7 +259,7 @@ def test_excludes_reach_full_layers_too() -> None:
 def test_an_exclude_pattern_drops_the_pattern_that_says_the_same() -> None:
     plan = plan_of(EVEN, select_recompute=[r"mlp\.mul", "x"], select_recompute_exclude={r".*\.mul": False})
     assert plan.formative is not None
-    assert list(plan.formative.select_recompute) == ["x"]
+    assert list(plan.formative["select_recompute"]) == ["x"]
     assert plan.log[6] == (
         r"The pattern mlp\.mul in select_recompute conflicts with select_recompute_exclude and will be removed."
     )

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.dialects.layer_plan import FrameworkStop, SwapPlan, Warned
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.operators import layer_lines
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.layer_plan import RecomputePlan
+    from ms_tune.dialects.layer_plan import LayerPlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [
@@ -25,7 +25,7 @@ OPERATORS = [
 ]
 
 
-def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> RecomputePlan:  # noqa: ANN401
+def swapped(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None = None, **swap: Any) -> LayerPlan:  # noqa: ANN401
     values = RecomputeValues(**(recompute or {}))
     return normalize(inputs._replace(values=values, swap=SwapValues(**{"swap": True, **swap})))
 
@@ -38,11 +38,11 @@ def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None =
     return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
 
 
-def ids(plan: RecomputePlan) -> set[str]:
+def ids(plan: LayerPlan) -> set[str]:
     return {problem.id for problem in plan.problems}
 
 
-def failure(plan: RecomputePlan) -> str:
+def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     return f"{plan.failure.exception}: {plan.failure.text}"
@@ -103,7 +103,7 @@ def test_lists_name_layers_when_swap_is_on() -> None:
         for layer in range(8)
     ]
     assert plan.formative is not None
-    shown = plan.formative.as_lists()
+    shown = plan.formative
     assert shown["layer_recompute"] == [3, 5]
     assert shown["select_recompute"] == {r"feed_forward\.mul": [], r"feed_forward\.w1\.activation\.silu": []}
     assert shown["op_swap"] == {r".*\.flash_attention": [{"backward_prefetch": 1, "layers": True}]}
@@ -152,7 +152,7 @@ def test_a_model_that_never_hears_of_swap() -> None:
     core = RecomputeInputs(layers=8, stages=4, legacy=False)
     plan = swapped(core, recompute={"recompute": [2, 1, 0, 0]})
     assert plan.formative is not None
-    assert plan.formative.as_lists()["layer_recompute"] == [[2, 1, 0, 0]]
+    assert plan.formative["layer_recompute"] == [[2, 1, 0, 0]]
     assert not any(layer.swap for layer in plan.layers)
     assert "swap-dropped" in ids(plan)
     # The check that runs before still takes the section at its word.
@@ -281,7 +281,7 @@ def test_entries_of_one_operator_that_agree_are_one() -> None:
     both = [{**ENTRY, "op_name": ["a", "b"], "layers": True}, {**ENTRY, "op_name": "a"}]
     formative = swapped(op_swap=both).formative
     assert formative is not None
-    assert formative.as_lists()["op_swap"] == {
+    assert formative["op_swap"] == {
         "a": [{"backward_prefetch": 1, "layers": True}],
         "b": [{"backward_prefetch": 1, "layers": True}],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.enums import RecomputeMode
 from ms_tune.facts.releases import VERSIONS
@@ -32,7 +32,7 @@ def test_less_than_nothing() -> None:
     inputs = RecomputeInputs(layers=8, stages=4, offset=[-3, 1, 1, 1], version="1.7")
     plan = normalize(inputs)
     assert plan.placement is not None
-    assert plan.placement.counts == ((-1, 3, 3, 3),)
+    assert plan.placement == ((-1, 3, 3, 3),)
     assert "cell-negative" in {problem.id for problem in plan.problems}
     full = normalize(inputs._replace(values=RecomputeValues(recompute=[1, 0, 0, 0])))
     assert full.failure is not None
@@ -71,7 +71,7 @@ def test_the_reduced_class_of_1_6() -> None:
     )
     plan = normalize(core)
     assert plan.formative is not None
-    assert plan.formative.as_lists()["select_recompute_exclude"] == {}
+    assert plan.formative["select_recompute_exclude"] == {}
     assert [layer.recompute for layer in plan.layers] == [
         RecomputeMode.FULL if layer in {0, 6, 7} else RecomputeMode.SELECT for layer in range(8)
     ]

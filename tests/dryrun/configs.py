@@ -72,7 +72,7 @@ SHAPE = ModelShape(
     vocab_size=1024,
     hidden_size=64,
     ffn_hidden_size=128,
-    num_layers=2,
+    layers=2,
     num_attention_heads=8,
     num_query_groups=8,
     head_size=8,
@@ -135,4 +135,6 @@ def prepare_mindformers(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
     """A run of MindFormers."""
-    return mindformers.prepare_mindformers(source_of(config), "config.yaml", request or DryrunRequest(), devices)
+    return mindformers.prepare_mindformers(
+        mindformers.settle_config(source_of(config), devices), "config.yaml", request or DryrunRequest()
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,9 @@ from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.machine import check_graph_engine
 from ms_tune.dryrun.reading import see_log
 from ms_tune.errors import UnsupportedError
+from ms_tune.source.yaml import source_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-_BY_CANN = {"context": {"jit_config": {"jit_level": "O2"}}}
+_BY_CANN = source_of({"context": {"jit_config": {"jit_level": "O2"}}}, Path("config.yaml"))
 
 
 def test_a_graph_that_cann_compiles_needs_cann(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +35,7 @@ def test_with_cann_it_is_left_to_cann(monkeypatch: pytest.MonkeyPatch, tmp_path:
 )
 def test_other_graphs_need_none(config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "find_real_cann", lambda: None)
-    check_graph_engine(config)
+    check_graph_engine(source_of(config, Path("config.yaml")))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
 def test_the_users_own_values_are_not_changed() -> None:
     source = source_of(MINDFORMERS)
     before = copy.deepcopy(source.data)
-    mindformers.prepare_mindformers(source, "config.yaml", DryrunRequest(layers=1), None)
+    mindformers.prepare_mindformers(mindformers.settle_config(source, None), "config.yaml", DryrunRequest(layers=1))
     assert source.data == before == MINDFORMERS
 
 
@@ -388,9 +388,8 @@ def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
     config = without(_NEWER, "model.model_config.num_hidden_layers")
     config = edited(config, "pretrained_model_dir", "model")
-    prepared = mindformers.prepare_mindformers(
-        source_of(config, tmp_path / "config.yaml"), "config.yaml", DryrunRequest(), None
-    )
+    settled = mindformers.settle_config(source_of(config, tmp_path / "config.yaml"), None)
+    prepared = mindformers.prepare_mindformers(settled, "config.yaml", DryrunRequest())
     model = written(prepared)["model"]["model_config"]
     assert (model["num_hidden_layers"], model["hidden_size"], model["seq_length"]) == (32, 64, 4096)
     assert "pretrained_model_dir" not in written(prepared)
@@ -585,7 +584,7 @@ def test_the_speed_up_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (place / "speed.json").write_text("{}", encoding="utf-8")
     monkeypatch.chdir(here)
     source = source_of(edited(MINDFORMERS, JSON_KEY, "./speed.json"), there / "config.yaml")
-    prepared = mindformers.prepare_mindformers(source, "config.yaml", DryrunRequest(), None)
+    prepared = mindformers.prepare_mindformers(mindformers.settle_config(source, None), "config.yaml", DryrunRequest())
     found = written(prepared)["context"]["ascend_config"]["parallel_speed_up_json_path"]
     assert Path(found).samefile(place / "speed.json")
     assert Path(found).is_absolute()

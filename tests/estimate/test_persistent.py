@@ -45,7 +45,7 @@ def sizes(*values: int) -> dict[str, object]:
         "vocab_size",
         "hidden_size",
         "ffn_hidden_size",
-        "num_layers",
+        "layers",
         "num_attention_heads",
         "num_query_groups",
         "head_size",
@@ -65,7 +65,7 @@ def config(model: ModelShape, tensor: int = 1) -> TrainingConfig:
 
 def whole(model: ModelShape, dense: int = 0) -> Stage:
     layers = tuple(
-        StageLayer(number, experts=model.experts is not None and number >= dense) for number in range(model.num_layers)
+        StageLayer(number, experts=model.experts is not None and number >= dense) for number in range(model.layers)
     )
     return Stage(0, 1, (Chunk(layers, embedding=True, head=True),))
 
@@ -284,7 +284,7 @@ def test_number_formats_of_parts() -> None:
     parts = {"embedding": DType.FLOAT16, "norm": DType.FLOAT32, "attention": DType.FLOAT32}
     precision = replace(config(TINY).precision, **parts)  # type: ignore[arg-type]
     made = replace(config(TINY), precision=precision)
-    found = [(weight.size, weight.dtype) for weight in stage_weights(made, whole(replace(TINY, num_layers=1)))]
+    found = [(weight.size, weight.dtype) for weight in stage_weights(made, whole(replace(TINY, layers=1)))]
     wide, narrow = DType.FLOAT32, DType.BFLOAT16
     layer = [(12, wide), (12, wide), *((size, wide) for size in ATTENTION), *((size, narrow) for size in FEED_FORWARD)]
     assert found == [(1200, DType.FLOAT16), *layer, (12, wide), (1200, narrow)]

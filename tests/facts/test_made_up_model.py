@@ -97,7 +97,7 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert "MST338" in found  # its class calls the layers num_hidden_layers
     plan = api.normalize(parse_source(DYNAMIC, Path("a.yaml")), framework_version="2.1")
     assert [layer.layer for layer in plan.layers if layer.select_patterns] == [0, 1]
-    monkeypatch.setattr(mindformers_layers, "release_for", lambda _: Release("MindFormers", "2.1"))
+    monkeypatch.setattr("ms_tune.job.job.release_for", lambda *_: Release("MindFormers", "2.1"))
     config = ConfigCopy(parse_source(STATIC, Path("a.yaml")).data, Path("a.yaml"))
     assert mindformers_layers._expert_layers(config, 5) == [False, False, True, True, True]
 

@@ -43,7 +43,7 @@ def _prepare(config: Path) -> None:
     request = DryrunRequest(config=config, layers=2)
     with contextlib.suppress(MsTuneError):
         if dialect is Dialect.MINDFORMERS:
-            mindformers.prepare_mindformers(source, config.name, request, None)
+            mindformers.prepare_mindformers(mindformers.settle_config(source, None), config.name, request)
         else:
             dynamic_jobs.prepare(source, config.name, request, None, dialect)
 

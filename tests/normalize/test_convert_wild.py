@@ -10,7 +10,7 @@ from yaml import YAMLError
 
 from ms_tune import api
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.text import Language, render
@@ -40,7 +40,7 @@ def wild(random: Random, dialect: str) -> dict[str, Any]:
         },
         "parallel_config": {"pipeline_stage": inputs.stages, "micro_batch_num": inputs.micro_batches},
         "model": {"arch": {"type": random.choice(("LlamaForCausalLM", "Own"))}, "model_config": model},
-        "recompute_config": {key: inputs.values.get(key) for key in KEYS},
+        "recompute_config": dict(zip(KEYS, inputs.values, strict=True)),
     }
 
 

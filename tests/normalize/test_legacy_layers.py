@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+from ms_tune.dialects.mindformers.placement import RecomputeInputs
 from tests.jobs import known_layers
 from tests.normalize.conversion_cases import source_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.dialects.job_parts import DType, TrainingConfig
-from ms_tune.reference.mindspeed import read_mindspeed_ms
+from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
 from tests.dryrun.configs import MINDSPEED, edited
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.operators import dynamic_model
 from ms_tune.facts.registries import rows
 from tests.jobs import known_layers, read_recompute
@@ -105,7 +105,7 @@ def static_acts(source: SourceFile, release: str) -> dict[int, Told] | str:
         found[layer] = Told(_tree(model, layer, inputs.layers))
         return StaticPart(found[layer], "", found[layer].tree)
 
-    values = dict(zip(KEYS, (inputs.values.get(key) for key in KEYS), strict=True))
+    values = dict(zip(KEYS, inputs.values, strict=True))
     outcome = layer_setting.Oracle(release, make).ask(inputs, values)
     return f"{outcome.exception}: {outcome.text}" if outcome.exception else found
 

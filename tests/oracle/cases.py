@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
     from random import Random
@@ -90,11 +90,11 @@ def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         if chance < 0.5:
             inputs = inputs._replace(values=inputs.values._replace(**{key: junk(random)}))
         elif chance < 0.6:
-            value = inputs.values.get(key)
+            value = getattr(inputs.values, key)
             patterns = {random.choice(_WILD_PATTERNS): value, **(value if isinstance(value, dict) else {})}
             inputs = inputs._replace(values=inputs.values._replace(**{key: patterns}))
         elif chance < 0.7:
-            inputs = inputs._replace(values=inputs.values._replace(**{key: _as_tuples(inputs.values.get(key))}))
+            inputs = inputs._replace(values=inputs.values._replace(**{key: _as_tuples(getattr(inputs.values, key))}))
         elif chance < 0.85:
             inputs = inputs._replace(offset=junk(random))
         elif chance < 0.92:

@@ -21,14 +21,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs, SwapValues
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs, SwapValues
 
 _LAYER_SETTING = "parallel_core/training_graph/transformer/utils.py"
 _OLD_LAYER_SETTING = "models/utils.py"  # legacy models of 1.6

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle.cases import random_case
 from tests.oracle.network_cases import ARCHITECTURES, LEGACY_EXPERTS, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Values that are of the wrong kind, or out of range, wherever they stand.
@@ -157,7 +157,7 @@ def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str
         "context": {"mode": 0, **some(random, _CONTEXT, 0.3)},
         "parallel": {"parallel_mode": 1, "full_batch": True, **some(random, _MINDSPORE, 0.12)},
         "parallel_config": {**some(random, _PARALLEL, 0.25), "pipeline_stage": inputs.stages},
-        "recompute_config": {key: inputs.values.get(key) for key in KEYS if inputs.values.get(key) is not False},
+        "recompute_config": {key: value for key, value in zip(KEYS, inputs.values, strict=True) if value is not False},
         "model": {"arch": {"type": "LlamaForCausalLM"}, "model_config": _model(random, inputs, version)},
     }
     config["model"]["arch"]["type"] = ARCHITECTURES.get(config["model"]["model_config"].get("type"), "LlamaForCausalLM")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.dialects.layer_plan import from_recompute_plan
-from ms_tune.dialects.mindformers.inputs import KEYS
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.facts.releases import VERSIONS
 from ms_tune.normalize.compare_log import LogVerdict, compare_plan
@@ -72,11 +71,10 @@ def test_static_graph(version: str, tmp_path: Path, capsys: pytest.CaptureFixtur
             continue
         if find_failure(inputs, plan, model) is not None:
             continue
-        outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(map(inputs.values.get, KEYS))), strict=True)))
+        outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True)))
         assert outcome.exception is None
-        whole = from_recompute_plan(plan, version)
-        lines = (*whole.log, *layer_lines(inputs, plan, model), *ahead_lines(inputs, plan, model))
-        changed += check(whole._replace(log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
+        lines = (*plan.log, *layer_lines(inputs, plan, model), *ahead_lines(inputs, plan, model))
+        changed += check(plan._replace(log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
         count += 1
     with capsys.disabled():
         print(f"\n{version}: {count} logs, {changed} changed ones")  # noqa: T201 - the count is the point

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.operators import LayerModel, Tree, bare_model, layer_model
 from ms_tune.facts.releases import VERSIONS
@@ -20,7 +20,7 @@ from tests.oracle.cases import random_case
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 10  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -121,7 +121,7 @@ def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
             entries = [{**entry, "op_name": random.choice(patterns)} for entry in entries]
         return swap._replace(op_swap=entries)
 
-    values = RecomputeValues(**{key: renamed(inputs.values.get(key)) for key in KEYS})
+    values = RecomputeValues(*map(renamed, inputs.values))
     return inputs._replace(values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))
 
 
@@ -154,7 +154,7 @@ def test_lines(version: str, capsys: pytest.CaptureFixture[str]) -> None:
         plan = normalize(inputs)
         if plan.failure is not None or (inputs.reduced and inputs.mtp_layers):
             continue  # told elsewhere; the reduced class logs its lists once more between the layers
-        outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(map(inputs.values.get, KEYS))), strict=True)))
+        outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True)))
         stopped = find_failure(inputs, plan, model)
         if stopped is not None:
             assert stopped.failure is not None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 import yaml
 
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.facts.migration import callback_rows, rows
 from ms_tune.facts.query import load
 from ms_tune.source.yaml import parse_source
@@ -113,7 +113,7 @@ class Sides:
     def asked(source: SourceFile, release: str) -> layer_setting.Outcome:
         """What the old side's own code makes of a config."""
         inputs = read_recompute(source, release)
-        values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values.get(key) for key in KEYS)), strict=True))
+        values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True))
         return layer_setting.Oracle(release).ask(inputs, values)
 
     def acts(

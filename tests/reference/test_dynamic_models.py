@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from ms_tune.dialects.job_parts import ContextMethod, DType, LatentAttention, Sharding
+from ms_tune.dialects.mindformers_pynative.training_config import expert_layers, read_parallelism, read_pynative
+from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
-from ms_tune.reference.mindspeed import read_mindspeed_ms
-from ms_tune.reference.training_config import expert_layers, read_parallelism, read_pynative
 
 PATH = Path("config.yaml")
 DENSE: dict[str, Any] = {

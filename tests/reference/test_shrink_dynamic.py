@@ -61,7 +61,7 @@ def test_all_stages_together_have_all_layers(config: dict[str, Any], devices: in
     numbers = sorted(layer.number for stage in stages for chunk in stage.chunks for layer in chunk.layers)
     shape = job(first).config.shape
     prediction = sum(layer.mtp for stage in stages for chunk in stage.chunks for layer in chunk.layers)
-    assert numbers == list(range(shape.num_layers + prediction))
+    assert numbers == list(range(shape.layers + prediction))
     assert [stage.chunks[0].embedding for stage in stages] == [index == 0 for index in range(first.stages)]
     assert [stage.chunks[-1].head for stage in stages] == [index == first.stages - 1 for index in range(first.stages)]
 

@@ -56,6 +56,17 @@ DESTINATIONS = {
 }
 # What each field is called as an argument.
 ARGUMENTS = {field: f"--{dest.replace('_', '-')}" for field, dest in _OF_PLANS.items()}
+IN_YAML = "yaml_cfg"
+# What builds layers of its own, or places them by rules that are not here.
+NOT_SERVED = (
+    *("pipeline_model_parallel_layout", "moe_fb_overlap", "share_kvstates", "full_attention_interval"),
+    *("use_legacy_models", "hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training"),
+    IN_YAML,
+)
+# What places layers otherwise than in equal shares.
+_PLACING = ("layer_list", "noop", "first", "last", "unaligned", "embedding", "loss", "schedule", "ahead")
+_OTHERS_PLACING = ("encoder_num_layers", "unaligned_pipeline", "standalone_embedding_stage")
+UNEVEN = (*(DESTINATIONS[field] for field in _PLACING), *_OTHERS_PLACING)
 MOST_LAYERS = 10_000  # a slip of the keyboard must not fill the memory
 
 

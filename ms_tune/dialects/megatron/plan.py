@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.layer_plan import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem
 from ms_tune.dialects.megatron.ignored import find_traps
+from ms_tune.dialects.megatron.inputs import DESTINATIONS
 from ms_tune.dialects.megatron.placement import has_experts, place
 from ms_tune.dialects.megatron.recompute import check_built, check_ends, in_full, operators
 from ms_tune.dialects.megatron.refusals import validated
@@ -115,7 +116,7 @@ def _formative(settled: Settled, placement: Sequence[Sequence[int]], layers: Seq
         "layers": [list(row) for row in placement],
         "recompute_granularity": settled.granularity,
         "recompute_method": settled.method,
-        "recompute_num_layers": settled.number,
+        DESTINATIONS["number"]: settled.number,
         "full": [layer.layer for layer in layers if layer.recompute is RecomputeMode.FULL],
         "noop": [layer.layer for layer in layers if layer.kind is LayerKind.NOOP],
         "experts": [layer.layer for layer in layers if layer.kind is LayerKind.EXPERTS],

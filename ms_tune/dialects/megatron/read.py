@@ -10,7 +10,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
 from ms_tune.dialects.layer_plan import MEGATRON, Failure, LayerPlan
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
-from ms_tune.dialects.megatron.inputs import DESTINATIONS, MOST_LAYERS, MegatronInputs
+from ms_tune.dialects.megatron.inputs import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
@@ -27,19 +27,6 @@ _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),
     *("context_parallel_size", "tp_2d", "sequence_parallel", "align_grad_reduce", "moe_zero_memory"),
 )
-IN_YAML = "yaml_cfg"
-# What builds layers of its own, or places them by rules that are not here.
-NOT_SERVED = (
-    *(
-        "pipeline_model_parallel_layout",
-        "moe_fb_overlap",
-        "share_kvstates",
-        "full_attention_interval",
-        "use_legacy_models",
-    ),
-    *("hybrid_override_pattern", "encoder_num_layers", "layerwise_disaggregated_training", IN_YAML),
-)
-
 
 # Specs that say what one layer is made of, the same for all layers (``mindspeed_llm/tasks/models/spec``).
 _PLAIN_SPEC = re.compile(
@@ -304,7 +291,7 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
         vocab_size=size_in(read, "padded_vocab_size", _padded(read)),
         hidden_size=hidden,
         ffn_hidden_size=inner,
-        num_layers=layers,
+        layers=layers,
         num_attention_heads=heads,
         num_query_groups=size_in(read, "num_query_groups") if read.switch("group_query_attention") else heads,
         head_size=size_in(read, "kv_channels", hidden // heads),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
-from ms_tune.dialects.megatron.read import IN_YAML, is_in_yaml
+from ms_tune.dialects.megatron.inputs import IN_YAML
+from ms_tune.dialects.megatron.read import is_in_yaml
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
 from ms_tune.facts.models import UNKNOWN
@@ -34,6 +35,8 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = read_command(context)
     for one in _refused_for(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
+        if one.fault is ParserFault.UNKNOWN and context.job.checkout and one.name in context.job.checkout.arguments:
+            continue
         name = one.name
         span, path = source.span_of(one.word), (name,)
         if one.fault is not ParserFault.UNKNOWN:
@@ -75,6 +78,8 @@ def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
     """Values that are none of the choices."""
     source, command = read_command(context)
     for one in _refused_for(command, ParserFault.CHOICE):
+        if context.job.checkout and context.job.checkout.takes_value(one.name, one.word.text or ""):
+            continue
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 

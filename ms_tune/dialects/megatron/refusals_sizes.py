@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.commands import read_command, read_plan, spell_argument, violation_at
-from ms_tune.dialects.megatron.inputs import ARGUMENTS
+from ms_tune.dialects.megatron.inputs import ARGUMENTS, DESTINATIONS, UNEVEN
 from ms_tune.dialects.megatron.plan import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.facts.megatron import releases_on
@@ -24,21 +24,10 @@ if TYPE_CHECKING:
     from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 _TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
-_EXPERT, _LAYERS, _HEADS = "expert_model_parallel_size", "num_layers", "num_attention_heads"
-# What places layers otherwise than in equal shares.
-_UNEVEN = (
-    *("num_layer_list", "noop_layers", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
-    *("pipeline_num_transformer_layers", "account_for_embedding_in_pipeline_split", "encoder_num_layers"),
-    *(
-        "account_for_loss_in_pipeline_split",
-        "unaligned_pipeline",
-        "standalone_embedding_stage",
-        "schedules_method",
-        "mtp_num_layers",
-    ),
-)
+_EXPERT, _HEADS = "expert_model_parallel_size", "num_attention_heads"
+_LAYERS, _CHUNK_LAYERS = DESTINATIONS["layers"], DESTINATIONS["layers_of_chunk"]
 _APART = "layerwise_disaggregated_training"
-_VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+_VIRTUAL = (_CHUNK_LAYERS, "num_virtual_stages_per_pipeline_rank")
 _ULYSSES = ("context_parallel_algo", _CONTEXT)
 _LAST_OF_MODEL = (_CONTEXT, _PIPELINE, _TENSOR)
 _GROUPS, _CHOSEN = "moe_router_num_groups", "moe_router_group_topk"
@@ -150,14 +139,14 @@ def find_uneven_layers(context: CheckContext) -> Iterator[Violation]:
     """Layers are shared out evenly over stages, and over virtual stages."""
     _, command = read_command(context)
     number, stages = command.integer(_LAYERS), command.integer(_PIPELINE)
-    if _goes_through(context) or not number or not stages or not all(map(command.surely_not, _UNEVEN)):
+    if _goes_through(context) or not number or not stages or not all(map(command.surely_not, UNEVEN)):
         return
-    chunk = command.integer("num_layers_per_virtual_pipeline_stage")
+    chunk = command.integer(_CHUNK_LAYERS)
     if number % stages:
         yield violation_at(command, (_LAYERS,), {"number": number, "stages": stages})
     elif chunk and (number // stages) % chunk:
         params = {"number": number // stages, "chunk": chunk}
-        yield violation_at(command, ("num_layers_per_virtual_pipeline_stage",), params, "chunks")
+        yield violation_at(command, (_CHUNK_LAYERS,), params, "chunks")
 
 
 def find_uneven_sequence(context: CheckContext) -> Iterator[Violation]:
@@ -296,7 +285,7 @@ def find_bad_recompute(context: CheckContext) -> Iterator[Violation]:
     """Full recomputation needs a method and a number; selective recomputation takes none; neither works without granularity."""
     _, command = read_command(context)
     granularity = command.value("recompute_granularity")
-    method, number = "recompute_method", "recompute_num_layers"
+    method, number = DESTINATIONS["method"], DESTINATIONS["number"]
     written = [name for name in (method, number) if command.last(name)]
     if granularity in ("full", "selective") and _goes_through(context):
         return

@@ -11,24 +11,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, from_recompute_plan, unmatched_cells
-from ms_tune.dialects.mindformers.inputs import default_patterns, is_patterns
+from ms_tune.dialects.layer_plan import Failure, FrameworkStop, as_written, unmatched_cells
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.plan import failure_problem, normalize
-from ms_tune.dialects.mindformers.recompute import strongest
+from ms_tune.dialects.mindformers.recompute import default_patterns, is_patterns, strongest
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
 from ms_tune.dialects.operators import bare_model
-from ms_tune.dialects.patterns import full_match, split_pattern, stop_at
+from ms_tune.dialects.values import full_match, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import Formative, LayerPlan, LayerSpec, RecomputePlan
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel, Tree
 
 
@@ -97,13 +97,12 @@ class _OperatorSearch:
         return text
 
 
-def seen_in(inputs: RecomputeInputs, plan: RecomputePlan, shared: LayerPlan, model: LayerModel | None) -> LayerPlan:
+def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) -> LayerPlan:
     """The plan with what its patterns find in the model's layers; as it is, and said to be, where those are not known.
 
     Args:
         inputs: What the plan was made of.
         plan: The plan.
-        shared: The plan in the common form.
         model: The model, if there are layers of it that are known.
     """
     # The network is wrapped, which sequence pipelines may not survive, only when its layers are set.
@@ -111,25 +110,25 @@ def seen_in(inputs: RecomputeInputs, plan: RecomputePlan, shared: LayerPlan, mod
     before = normalize(inputs._replace(sequence_splits=1)) if wrapped else plan
     stopped = find_failure(inputs, before, model) if model is not None else None
     if stopped is not None:
-        return from_recompute_plan(stopped, inputs.version)
+        return stopped
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
     seen = narrowed(plan, model) if model is not None else None
     # Whole layers are known to be layers, whatever is in them.
     known = model if model is not None and seen is not None else bare_model("")
-    log = (*shared.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
+    log = (*plan.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
     if seen is not None:
         layers, found = seen
-        return shared._replace(
+        return plan._replace(
             layers=layers,
             switched_on=plan.layers if layers != plan.layers else (),
-            problems=(*shared.problems, *problems),
+            problems=(*plan.problems, *problems),
             log=log,
             matches=found,
         )
-    return shared._replace(problems=(*shared.problems, *problems, *as_written(plan.layers)), log=log)
+    return plan._replace(problems=(*plan.problems, *problems, *as_written(plan.layers)), log=log)
 
 
-def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> RecomputePlan | None:
+def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> LayerPlan | None:
     """The plan as it is when the framework stops while it looks up patterns in the model's layers.
 
     A segment may turn out to be no regular expression, and an operator may not take its swap's prefetch.
@@ -142,7 +141,7 @@ def find_failure(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel
     for step, layer, tree in built:
         try:
             if tree is not None:
-                _look_up(layer, tree, timed=inputs.rules.timed_patterns)
+                _look_up(layer, tree, timed=inputs.since("1.7"))
         except FrameworkStop as error:
             number = layer.layer if step == "layer" else None
             problem = failure_problem(step, number, error)
@@ -168,13 +167,13 @@ def _look_up(layer: LayerSpec, tree: Tree, *, timed: bool) -> None:
             check_prefetch(prefetch)
 
 
-def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> Iterator[Diagnostic]:
+def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> Iterator[Diagnostic]:
     """Patterns that find nothing: in any layer of the model, or in a cell that they are for."""
-    formative = plan.formative
-    if formative is None:
+    if plan.formative is None:
         return
-    for key, patterns in _patterns(formative):
-        value = None if key == "op_swap" else inputs.values.get(key)
+    for key in (*KEYS[1:3], "op_swap") if inputs.swaps.swap is True else KEYS[1:]:
+        patterns: list[str] = list(plan.formative[key])
+        value = None if key == "op_swap" else getattr(inputs.values, key)
         if key == "op_swap" or isinstance(value, dict) or is_patterns(value):
             for pattern in patterns:
                 yield from _own_problem(plan, model, key, pattern)
@@ -182,7 +181,7 @@ def find_unmatched(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerMod
             yield from _default_problem(plan, model, key, patterns, default_patterns(key, legacy=inputs.legacy))
 
 
-def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
+def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
     """What is wrong with a pattern of the config's own."""
     outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
     if outcome == "operator":
@@ -194,7 +193,7 @@ def _own_problem(plan: RecomputePlan, model: LayerModel, key: str, pattern: str)
 
 
 def _default_problem(
-    plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
+    plan: LayerPlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
 ) -> Iterator[Diagnostic]:
     """A model has some of the default patterns at best: those for experts, or those for none."""
     outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
@@ -205,7 +204,7 @@ def _default_problem(
         yield Diagnostic("pattern-unmatched", Severity.WARNING, message)
 
 
-def _cell_problem(plan: RecomputePlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Diagnostic]:
+def _cell_problem(plan: LayerPlan, model: LayerModel, key: str, patterns: Sequence[str]) -> Iterator[Diagnostic]:
     """The cells in which none of the patterns finds anything, although their layers are among those asked for."""
     found: dict[tuple[int, int, int], bool] = {}
     for layer in plan.layers:
@@ -225,18 +224,6 @@ def _switched_on(layer: LayerSpec, key: str) -> Sequence[str]:
         return [swap.target for swap in layer.swap]
     patterns: Sequence[str] = getattr(layer, _ATTRIBUTES[key])
     return patterns
-
-
-def _patterns(formative: Formative) -> Iterator[tuple[str, list[str]]]:
-    by_id = formative.by_id
-    source = by_id or formative
-    yield "select_recompute", [str(pattern) for pattern in source.select_recompute]
-    yield "select_comm_recompute", [str(pattern) for pattern in source.select_comm_recompute]
-    if by_id is not None:
-        yield "op_swap", list(by_id.op_swap)
-        return
-    yield "select_recompute_exclude", [str(pattern) for pattern in formative.select_recompute_exclude]
-    yield "select_comm_recompute_exclude", [str(pattern) for pattern in formative.select_comm_recompute_exclude]
 
 
 def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
@@ -263,7 +250,7 @@ def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
     return (*found.operators, *(found.cells if takes_cells else ()))
 
 
-def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
+def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
     """What the layers really do: of the patterns switched on for a layer only those that find something in it.
 
     Returns:
@@ -273,7 +260,7 @@ def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerSpec, .
     trees = [model.tree(layer.layer) for layer in plan.layers]
     if plan.formative is None or None in trees:
         return None
-    selected = dict(_patterns(plan.formative))["select_recompute"]
+    selected = plan.formative["select_recompute"]
     found: dict[str, dict[str, None]] = {}
 
     def kept(patterns: Iterable[str], tree: Tree, *, takes_cells: bool | None = None) -> tuple[str, ...]:
@@ -306,7 +293,7 @@ def narrowed(plan: RecomputePlan, model: LayerModel) -> tuple[tuple[LayerSpec, .
     return tuple(layers), {pattern: tuple(paths) for pattern, paths in found.items()}
 
 
-def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+def layer_lines(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> list[str]:
     """What the framework logs while it sets the layers; nothing if the model is not known well enough."""
     if not model.kinds:
         return []
@@ -314,7 +301,7 @@ def layer_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel)
     return _lines(inputs, plan, [(layer, tree) for layer, tree in trees if tree is not None])
 
 
-def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel) -> list[str]:
+def ahead_lines(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> list[str]:
     """What it logs about the layers that predict further tokens: it reads the values again and sets each as the last layer.
 
     ``MultiTokenPredictionBlock`` in ``mindformers/parallel_core/training_graph/transformer/multi_token_prediction.py``
@@ -325,36 +312,37 @@ def ahead_lines(inputs: RecomputeInputs, plan: RecomputePlan, model: LayerModel)
     return [*plan.log, *_lines(inputs, plan, [(plan.layers[-1], model.ahead)] * inputs.mtp_layers)]
 
 
-def _lines(inputs: RecomputeInputs, plan: RecomputePlan, layers: Sequence[tuple[LayerSpec, Tree]]) -> list[str]:
+def _lines(inputs: RecomputeInputs, plan: LayerPlan, layers: Sequence[tuple[LayerSpec, Tree]]) -> list[str]:
     if plan.formative is None:
         return []
     lines: list[str] = []
     try:
         for layer, tree in layers:
-            _log_layer(inputs, plan.formative, layer, tree, lines)
+            _log_layer(inputs, plan.formative["layer_swap"], layer, tree, lines)
     except re.error:
         return []
     return lines
 
 
-def _log_layer(inputs: RecomputeInputs, formative: Formative, layer: LayerSpec, tree: Tree, lines: list[str]) -> None:
-    number = layer.layer
-    by_id = formative.by_id
+def _log_layer(
+    inputs: RecomputeInputs, layer_swap: Sequence[Any], layer: LayerSpec, tree: Tree, lines: list[str]
+) -> None:
+    number, by_id = layer.layer, inputs.swaps.swap is True
     if layer.recompute is RecomputeMode.FULL:
-        if by_id is None or inputs.values.recompute is not True:
+        if not by_id or inputs.values.recompute is not True:
             lines.append(f"Set full recompute at layer {number}")
     else:
-        switch = "" if by_id is not None or inputs.reduced else " on"
+        switch = "" if by_id or inputs.reduced else " on"
         _log_patterns(f"select recompute{switch}", number, tree, layer.select_patterns, lines)
         _log_patterns(f"select comm recompute{switch}", number, tree, layer.comm_patterns, lines)
     _log_patterns("select recompute exclude", number, tree, layer.select_excludes, lines)
     _log_patterns("select comm recompute exclude", number, tree, layer.comm_excludes, lines)
-    if by_id is None:
+    if not by_id:
         return
     texts = []
     for swap in layer.swap:
         if not swap.target:
-            lines.append(layer_swap_line(number, swap, by_id))
+            lines.append(layer_swap_line(number, swap, layer_swap))
             continue
         text = find(tree, swap.target, takes_cells=True, suffix=f", value={swap.prefetch}").text
         if text:

@@ -1,6 +1,9 @@
-"""Layer -> (stage, chunk): how MindFormers spreads the layers over pipeline stages and interleave chunks.
+"""Layer -> (stage, chunk): what decides about layers in MindFormers' static graph, and over which stages and chunks they are spread.
 
-The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is), MindFormers 1.6 to 2.1.
+The rules are those of ``LayerSetting``, MindFormers 1.6 to 2.1. Found by comparing the released sources: it is in
+``mindformers/models/utils.py`` for legacy models of 1.6 and, in a reduced form, in
+``mindformers/parallel_core/training_graph/transformer/utils.py`` for the others; since 1.7 the latter file holds one
+class for both. 1.9, 2.0 and 2.1 have the same class to the letter.
 """
 
 from __future__ import annotations
@@ -9,16 +12,133 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.arrays import array_text, to_int32
-from ms_tune.dialects.layer_plan import LayerCell, Placement, stop
+from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.values import array_text, to_int32
+from ms_tune.facts.query import order
+from ms_tune.facts.releases import DEFAULT_VERSION
+from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+# The five values of a recompute plan, in the order in which the framework formats them.
+KEYS = (
+    "recompute",
+    "select_recompute",
+    "select_comm_recompute",
+    "select_recompute_exclude",
+    "select_comm_recompute_exclude",
+)
 
 
-def place(inputs: RecomputeInputs) -> Placement:
+class RecomputeValues(Record):
+    """The five values just as the config gives them: bool, list, list of lists, list of patterns, dict, or nonsense.
+
+    Two values (or two rows of them) that are one object, as a YAML alias makes them, are treated as the framework
+    treats them: what it writes into the one shows in the other.
+    """
+
+    recompute: object = False
+    select_recompute: object = False
+    select_comm_recompute: object = False
+    select_recompute_exclude: object = False
+    select_comm_recompute_exclude: object = False
+
+
+class SwapValues(Record):
+    """The values of ``swap_config`` just as the config gives them. What is absent is None, but for the two defaults."""
+
+    swap: object = False
+    layer_swap: object = None
+    op_swap: object = None
+    default_prefetch: object = 1
+
+
+class RecomputeInputs(Record):
+    """Everything that decides about placement, recompute plan and swap plan."""
+
+    layers: int  # number of layers that the framework distributes (see `mtp_layers`)
+    stages: int = 1  # pipeline stages (`parallel_config.pipeline_stage`)
+    # Extra layers of each stage, as written: a number, a list for the stages, or lists for (chunk, stage).
+    offset: object = 0
+    # Whether `pipeline_interleave` is on; without it there is one chunk, whatever is asked for.
+    interleave: bool = False
+    # Chunks asked for (`pp_interleave_num`). None is what a model without that key has when it is not a legacy model.
+    interleave_num: int | None = 1
+    scheduler: str = "1f1b"  # `pipeline_scheduler`
+    legacy: bool = True  # whether the model is a legacy one (`use_legacy`)
+    stage_num: int = 0  # if not 0, the stages of this part of a multi-modal model, in place of `stages`
+    start_stage: int = 0  # its first stage
+    # Multi-token-prediction layers that are built after, and beside, the `layers`. The reduced class of 1.6 distributes
+    # them with the others.
+    mtp_layers: int = 0
+    micro_batches: int = 1  # `parallel_config.micro_batch_num`
+    sequence_splits: int = 1  # `parallel_config.seq_split_num`
+    slice_activation: bool = False  # `recompute_config.recompute_slice_activation`
+    values: RecomputeValues = RecomputeValues()
+    # The values that the framework's own checks see, if the model does not get all of them.
+    checked: RecomputeValues | None = None
+    # The section `swap_config`. Models that are not legacy ones never see it; the framework's checks do.
+    swap: SwapValues = SwapValues()
+    # What such a model gets instead, out of `model.model_config` (since 1.7).
+    core_swap: SwapValues = SwapValues()
+    version: str = DEFAULT_VERSION  # the MindFormers release, one of `ms_tune.facts.releases.VERSIONS`
+
+    def since(self, release: str) -> bool:
+        """Whether the release is this one or a later one."""
+        return order(self.version) >= order(release)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the model is served by the reduced class of 1.6, which knows neither swap nor exclude lists."""
+        return not self.legacy and not self.since("1.7")
+
+    @property
+    def placed_layers(self) -> int:
+        """The layers that are spread over the stages."""
+        return self.layers + self.mtp_layers if self.reduced else self.layers
+
+    @property
+    def placed_stages(self) -> int:
+        """The stages that they are spread over."""
+        return self.stage_num or self.stages
+
+    @property
+    def zero_bubble(self) -> bool:
+        """Whether the second chunk runs through the stages backwards."""
+        return self.scheduler == "zero_bubble_v" and self.since("1.7")
+
+    @property
+    def swaps(self) -> SwapValues:
+        """The swap values that reach the layers."""
+        return SwapValues() if self.reduced else self.swap if self.legacy else self.core_swap
+
+
+class LayerCell(Record):
+    """The place of one layer: its chunk and column in the framework's tables, its rank inside that cell, its stage."""
+
+    layer: int
+    chunk: int
+    column: int
+    rank: int
+    stage: int
+
+
+class Placement(Record):
+    """How many layers each cell holds, and which."""
+
+    # Layers of each cell: chunks x stages, in the framework's order. With `zero_bubble_v` the second chunk runs
+    # backwards, so the first column of its row is the last stage.
+    counts: tuple[tuple[int, ...], ...]
+    totals: tuple[int, ...]  # layers of each column over all chunks
+    # Layers that the cells hold together; more than there are layers when the offset is spread twice.
+    slots: int
+    ends: tuple[tuple[int, ...], ...]  # running sums of `counts`, in the same shape
+    cells: tuple[LayerCell, ...]  # the place of every layer
+    offset: tuple[tuple[int, ...], ...]  # the offset that was used, in the shape of `counts`
+
+
+def place_layers(inputs: RecomputeInputs) -> Placement:
     """The placement of all layers.
 
     Every cell gets ``layers // (stages x chunks)`` layers and its offset on top. Layers fill chunk 0 over all
@@ -29,20 +149,21 @@ def place(inputs: RecomputeInputs) -> Placement:
     """
     shape, items = to_int32(inputs.offset)
     stages = inputs.placed_stages
-    if not inputs.rules.checks_cells:
-        _check_shape(shape, items, stages, inputs.interleave_num if inputs.interleave else 1)
-    chunks = _chunks(inputs)
-    cells = stages * chunks
-    offset: tuple[tuple[int, ...], ...] = ((0,),)
-    if cells > 1 or not inputs.rules.checks_cells:
+    chunks = inputs.interleave_num if inputs.interleave else 1
+    if not inputs.since("1.8"):
         _check_shape(shape, items, stages, chunks)
-        offset = _offset(shape, items, inputs, chunks)
+    if chunks is None:
+        stop("TypeError", "unsupported operand type(s) for *: 'int' and 'NoneType'")
+    offset: tuple[tuple[int, ...], ...] = ((0,),)
+    if stages * chunks > 1 or not inputs.since("1.8"):  # since 1.8 a single cell takes any offset
+        _check_shape(shape, items, stages, chunks)
+        offset = _spread_offset(shape, items, inputs, chunks)
     if chunks < 1:
         # The framework divides by the number of cells, then makes an array with that many rows.
         if chunks == 0:
             stop("ZeroDivisionError", "integer division or modulo by zero")
         stop("ValueError", "negative dimensions are not allowed")
-    base = inputs.placed_layers // cells
+    base = inputs.placed_layers // (stages * chunks)
     counts = [[base + extra for extra in row] for row in offset]
     if inputs.zero_bubble:
         if chunks == 1:
@@ -51,18 +172,12 @@ def place(inputs: RecomputeInputs) -> Placement:
     ends = list(accumulate(count for row in counts for count in row))
     return Placement(
         counts=tuple(map(tuple, counts)),
-        ends=tuple(tuple(ends[start : start + stages]) for start in range(0, cells, stages)),
-        cells=tuple(_cells(ends, inputs)),
+        totals=tuple(map(sum, zip(*counts, strict=True))),
+        slots=ends[-1],
+        ends=tuple(tuple(ends[start : start + stages]) for start in range(0, len(ends), stages)),
+        cells=tuple(_find_cells(ends, inputs)),
         offset=offset,
     )
-
-
-def _chunks(inputs: RecomputeInputs) -> int:
-    if not inputs.interleave:
-        return 1
-    if inputs.interleave_num is None:
-        stop("TypeError", "unsupported operand type(s) for *: 'int' and 'NoneType'")
-    return inputs.interleave_num
 
 
 def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chunks: int | None) -> None:
@@ -80,7 +195,7 @@ def _check_shape(shape: tuple[int, ...], items: Sequence[int], stages: int, chun
         )
 
 
-def _offset(
+def _spread_offset(
     shape: tuple[int, ...], items: Sequence[int], inputs: RecomputeInputs, chunks: int
 ) -> tuple[tuple[int, ...], ...]:
     """The offset of every cell.
@@ -91,9 +206,9 @@ def _offset(
     layers, stages = inputs.placed_layers, inputs.placed_stages
     cells = stages * chunks
     try:
-        base, rest = divmod(layers, cells)
-    except ZeroDivisionError:
-        base, rest = 0, _rest_of_nothing(layers)
+        rest = layers % cells
+    except ZeroDivisionError as error:  # its words are Python's and not the same in every release of it
+        stop("ZeroDivisionError", str(error))
     if sum(items) != rest:
         stop(
             "ValueError",
@@ -105,30 +220,18 @@ def _offset(
     if chunks < 1:
         stop("ValueError", "all elements of broadcast shape must be non-negative")
     flat = list(items) * (cells // len(items))
-    if inputs.rules.checks_cells:
-        _check_counts([base + extra for extra in flat], base)
+    if inputs.since("1.8"):  # the first and the last cell may be empty, none between them
+        base = layers // cells
+        if base + flat[0] < 0:
+            stop("ValueError", f"Head stage has negative layers. Offset must be ≥ {-base}.")
+        if base + flat[-1] < 0:
+            stop("ValueError", f"Tail stage has negative layers. Offset must be ≥ {-base}.")
+        if any(base + extra < 1 for extra in flat[1:-1]):
+            stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 - base}.")
     return tuple(tuple(flat[start : start + stages]) for start in range(0, cells, stages))
 
 
-def _rest_of_nothing(layers: int) -> int:
-    """The remainder of a division by no cells; its words are Python's and not the same in every release of it."""
-    try:
-        return layers % 0
-    except ZeroDivisionError as error:
-        stop("ZeroDivisionError", str(error))
-
-
-def _check_counts(counts: Sequence[int], base: int) -> None:
-    """The first and the last cell may be empty, none between them (since 1.8)."""
-    if counts[0] < 0:
-        stop("ValueError", f"Head stage has negative layers. Offset must be ≥ {-base}.")
-    if counts[-1] < 0:
-        stop("ValueError", f"Tail stage has negative layers. Offset must be ≥ {-base}.")
-    if any(count < 1 for count in counts[1:-1]):
-        stop("ValueError", f"Some middle stage has fewer than 1 layer. Offset must be ≥ {1 - base}.")
-
-
-def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[LayerCell]:
+def _find_cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[LayerCell]:
     """The place of every layer.
 
     The framework finds the column by bisection and the chunk by the first end behind the layer. Up to 1.7 an offset
@@ -142,8 +245,9 @@ def _cells(ends: Sequence[int], inputs: RecomputeInputs) -> list[LayerCell]:
         chunk = bisect_left(tops, layer + 1) // stages
         # What the framework subtracts: the end of the cell before, across chunks for the first column.
         before = chunk * stages + column - 1
+        rank = layer - (ends[before] if before >= 0 else 0)
         stage = column + inputs.start_stage
         if inputs.zero_bubble and chunk == 1:
             stage = stages - 1 - stage
-        cells.append(LayerCell(chunk, column, layer - (ends[before] if before >= 0 else 0), stage))
+        cells.append(LayerCell(layer, chunk, column, rank, stage))
     return cells

@@ -10,22 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import from_recompute_plan, second_names
-from ms_tune.dialects.mindformers.inputs import KEYS, RecomputeInputs, RecomputeValues, SwapValues, splits_network
+from ms_tune.dialects.layer_plan import second_names
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.enums import Dialect
-from ms_tune.facts.keys import key_at
-from ms_tune.facts.models import UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
+from ms_tune.enums import Dialect, RecomputeMode
+from ms_tune.facts.keys import default_of
+from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin, is_legacy, model_folder, names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile
@@ -40,8 +39,6 @@ _TRAINING = ("train", "finetune", "predict_with_train_model")  # the modes whose
 
 _FLAGS = ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 _SWAP_KEYS = ("swap", "layer_swap", "op_swap", "default_prefetch")
-# Swap of models that are not legacy ones, by the fields of their own section (1.7 to 2.1).
-_CORE_SWAP = {"swap": "cpu_offloading", "layer_swap": "cpu_offloading_num_layers", "op_swap": "op_swap"}
 _MOST = 10_000  # of anything: a slip of the keyboard must not fill the memory
 
 
@@ -54,17 +51,17 @@ def plan_layers(job: JobView) -> LayerPlan:
     """
     inputs = read_inputs(job)
     plan = normalize(inputs)
-    model = (
-        known_layers(job.model, inputs) if any(_asked(inputs)) else None
-    )  # else there is nothing that a pattern could be about
-    shared = from_recompute_plan(plan, inputs.version)
-    if any(_asked(inputs)) or inputs.mtp_layers:  # those layers have the lists logged once more
+    if (
+        any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers
+    ):  # those layers have the lists logged once more
         from ms_tune.dialects.mindformers.operators import seen_in  # noqa: PLC0415 - start-up time
 
-        shared = seen_in(inputs, plan, shared, model)
-    return shared._replace(
-        problems=(*shared.problems, *_dropped_by_core(job.source, inputs), *_not_written(job, inputs))
-    )
+        wanted = any((*inputs.values, inputs.swaps.swap))  # else there is nothing that a pattern could be about
+        plan = seen_in(inputs, plan, known_layers(job.model, inputs) if wanted else None)
+    else:  # whole layers at most, whatever is in them
+        whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
+        plan = plan._replace(log=(*plan.log, *(f"Set full recompute at layer {layer}" for layer in whole)))
+    return plan._replace(problems=(*plan.problems, *_not_written(job, inputs)))
 
 
 def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
@@ -83,18 +80,21 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     reader = _ConfigReader(source)
     legacy = is_legacy(source.data)
     # Of the legacy models, none of those in the wheels counts them, but DeepSeek in the folder research does.
-    mtp = 0 if legacy and facts.known else reader.field(facts, "mtp_num_layers", minimum=0)
+    mtp = 0 if legacy and facts.known else reader.field(facts, MTP_LAYERS, minimum=0)
     interleave, scheduler = _pipeline_config(reader)
-    recompute = _recompute_section(reader)
-    swap = _swap_section(reader)
+    recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
+    for name in _FLAGS:
+        reader.flag((*_RECOMPUTE, name))
+    swap = reader.section(_SWAP, _SWAP_KEYS)  # whose values the framework judges
     reader.section(_MODEL)
+    offset = facts.value("offset")
     # 1.6 hands such a model only the first value (`get_recompute` in `transformer_config_utils.py`).
     heard = KEYS[:1] if release == "1.6" and not legacy else KEYS
     return RecomputeInputs(
         # The legacy DeepSeek models hand their prediction layers over with the others.
         layers=_layer_count(reader, facts, job.layers, fewest) + (mtp if legacy else 0),
         stages=(reader.whole(_PARALLEL, "pipeline_stage", minimum=0) or 1) if splits_network(source) else 1,
-        offset=_known(facts, "offset", 0),
+        offset=0 if offset is UNKNOWN else offset,
         interleave=interleave,
         interleave_num=_chunks(reader, facts, legacy=legacy),
         scheduler=scheduler,
@@ -105,8 +105,8 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
         micro_batches=reader.whole(_PARALLEL, "micro_batch_num", minimum=1),
         sequence_splits=reader.whole(_PARALLEL, "seq_split_num", minimum=1),
         slice_activation=reader.flag((*_RECOMPUTE, "recompute_slice_activation")),
-        values=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in heard}),
-        checked=RecomputeValues(**{key: recompute.get(key, _default(*_RECOMPUTE, key)) for key in KEYS}),
+        values=RecomputeValues(**{key: recompute[key] for key in heard if key in recompute}),
+        checked=RecomputeValues(**{key: recompute[key] for key in KEYS if key in recompute}),
         swap=SwapValues(**swap),
         core_swap=SwapValues() if legacy else _core_swap(reader, facts),
         version=release,
@@ -129,6 +129,16 @@ def parallel_degree(job: JobView, kind: str) -> int:
     return (written or 1) if split and isinstance(written, int) and not isinstance(written, bool) else 1
 
 
+def splits_network(source: SourceFile) -> bool:
+    """Whether MindSpore splits the network. If not, all parallel sizes are set back to 1.
+
+    ``BaseTrainer._check_global_batch_size_for_auto_parallel`` of ``trainer/base_trainer.py``; the modes are those of
+    ``PARALLEL_MODE`` in ``tools/utils.py``.
+    """
+    mode = source.get(("parallel", "parallel_mode"))
+    return mode is None or mode in mindspore_values("splitting")
+
+
 def passes_over(source: SourceFile, path: KeyPath) -> bool:
     """Whether nothing in a section is as good as no section, whatever type it is of: ``[]``, ``0``, ``''``.
 
@@ -139,23 +149,12 @@ def passes_over(source: SourceFile, path: KeyPath) -> bool:
     return path in (_RECOMPUTE, _SWAP) and source.get(("run_mode",)) not in _TRAINING
 
 
-def _dropped_by_core(source: SourceFile, inputs: RecomputeInputs) -> list[Diagnostic]:
-    if not inputs.reduced:
-        return []
-    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))]
-    message = msg("layers.core-drops", keys=", ".join(unheard))
-    return [Diagnostic("core-drops", Severity.WARNING, message)] if unheard else []
-
-
-def _asked(inputs: RecomputeInputs) -> Iterator[object]:
-    """The values that ask something of layers."""
-    yield from map(inputs.values.get, KEYS)
-    yield inputs.swaps.swap
-
-
 def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
     """What decides about all layers and is not what the config seems to say."""
     source, model = job.source, job.model
+    unheard = [key for key in KEYS[1:] if source.get((*_RECOMPUTE, key))] if inputs.reduced else []
+    if unheard:
+        yield Diagnostic("core-drops", Severity.WARNING, msg("layers.core-drops", keys=", ".join(unheard)))
     written = source.get((*_PARALLEL, "pipeline_stage"), 1)
     if not written:
         yield Diagnostic("no-stages", Severity.WARNING, msg("normalize.no-stages", written=written))
@@ -163,7 +162,7 @@ def _not_written(job: JobView, inputs: RecomputeInputs) -> Iterator[Diagnostic]:
         mode = source.get((*_PIPELINE[:1], "parallel_mode"))
         yield Diagnostic("not-split", Severity.WARNING, msg("normalize.not-split", mode=mode, stages=written))
     yield from second_names(model)
-    field = model.field("num_layers")
+    field = model.field(LAYERS)
     if field.origin is ValueOrigin.CLASS_DEFAULT and field.value == inputs.layers:
         yield Diagnostic("layers-of-class", Severity.INFO, msg("plans.layers-of-class", layers=field.value))
 
@@ -202,17 +201,6 @@ def _legacy_model(facts: ModelConfig, layers: int) -> LayerModel | None:
     return layer_model(kind, facts.release, variant)
 
 
-def _default(*path: str) -> Any:  # noqa: ANN401 - settings are of all types
-    """What the framework takes where a setting is not written."""
-    return key_at(Dialect.MINDFORMERS, *path).default
-
-
-def _known(facts: ModelConfig, name: str, otherwise: object) -> Any:  # noqa: ANN401 - as above
-    """A field of the model, or something else if nothing is known of its class."""
-    value = facts.value(name)
-    return otherwise if value is UNKNOWN else value
-
-
 class _ConfigReader:
     """Reads settings with their types checked; its complaints know their place in the text."""
 
@@ -230,20 +218,23 @@ class _ConfigReader:
             self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
         self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
 
-    def section(self, path: KeyPath) -> dict[str, Any]:
-        """A mapping; an empty one where the config has none."""
+    def section(self, path: KeyPath, known: Sequence[str] = ()) -> dict[str, Any]:
+        """A mapping, of keys that are known if some are named; an empty one where the config has none."""
         value = self._source.get(path)
         if value is None or (not value and passes_over(self._source, path)):
             return {}
         if not isinstance(value, dict):
             self.fail(path, msg("normalize.not-a-section", name=".".join(map(str, path))))
+        for key in value if known else ():
+            if key not in known:
+                self.fail((*path, key), msg("normalize.unknown-key", section=path[-1], key=key))
         return value
 
     def flag(self, path: KeyPath) -> bool:
         """True or false."""
         value = self._source.get(path, MISSING)
         if value is MISSING:
-            value = _default(*map(str, path))
+            value = default_of(Dialect.MINDFORMERS, ".".join(map(str, path)))
         if not isinstance(value, bool):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
@@ -252,7 +243,7 @@ class _ConfigReader:
         """A whole number; null stands for the default."""
         value = self.section(path).get(name)
         if value is None:
-            value = _default(*map(str, path), name)
+            value = default_of(Dialect.MINDFORMERS, ".".join((*map(str, path), name)))
         return self._counted((*path, name), value, minimum)
 
     def written(self, model: ModelConfig, name: str) -> Field | None:
@@ -280,11 +271,11 @@ class _ConfigReader:
 
 def _layer_count(reader: _ConfigReader, model: ModelConfig, given: int | None, fewest: int) -> int:
     """The number of layers: what the config says, what the user adds, or what the model's class has."""
-    if given is not None and reader.written(model, "num_layers") is None:
+    if given is not None and reader.written(model, LAYERS) is None:
         return given
-    if reader.field(model, "num_layers", minimum=fewest, otherwise=-1) < 0:
+    if reader.field(model, LAYERS, minimum=fewest, otherwise=-1) < 0:
         reader.no_layer_count()
-    return reader.field(model, "num_layers", minimum=fewest)
+    return reader.field(model, LAYERS, minimum=fewest)
 
 
 def _chunks(reader: _ConfigReader, model: ModelConfig, *, legacy: bool) -> int | None:
@@ -315,27 +306,8 @@ def _pipeline_config(reader: _ConfigReader) -> tuple[bool, str]:
     return reader.flag((*_PIPELINE, "pipeline_interleave")), scheduler
 
 
-def _recompute_section(reader: _ConfigReader) -> dict[str, Any]:
-    recompute = reader.section(_RECOMPUTE)
-    for key in recompute:
-        if key not in {*KEYS, *_FLAGS}:
-            reader.fail((*_RECOMPUTE, key), msg("normalize.unknown-key", section="recompute_config", key=key))
-    for name in _FLAGS:
-        reader.flag((*_RECOMPUTE, name))
-    return recompute
-
-
-def _swap_section(reader: _ConfigReader) -> dict[str, Any]:
-    """The section ``swap_config``, whose values the framework judges."""
-    swap = reader.section(_SWAP)
-    for key in swap:
-        if key not in _SWAP_KEYS:
-            reader.fail((*_SWAP, key), msg("normalize.unknown-key", section="swap_config", key=key))
-    return swap
-
-
 def _core_swap(reader: _ConfigReader, model: ModelConfig) -> SwapValues:
-    written = {key: reader.written(model, name) for key, name in _CORE_SWAP.items()}
+    written = {key: reader.written(model, name) for key, name in zip(_SWAP_KEYS, CORE_SWAP, strict=False)}
     values = {key: field.value for key, field in written.items() if field is not None}
     if any(reader.section(_MODEL).get(name, MISSING) is None for name in names_of("swap")):
         values.setdefault("swap", None)  # null is no default here: the class refuses it

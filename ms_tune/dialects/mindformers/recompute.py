@@ -1,153 +1,189 @@
 """Every way to write a recompute value -> layers of each (chunk, stage): the framework's "Formative" lists.
 
-The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is), MindFormers 1.6 to 2.1,
+The rules are those of ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is), MindFormers 1.6 to 2.1,
 with all that they let through and all that they trip over.
 """
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from ms_tune.dialects.arrays import ArrayRow
-from ms_tune.dialects.layer_plan import ENDLESS_LOOP, Formative, LayerSpec, stop
-from ms_tune.dialects.mindformers.inputs import (
-    KEYS,
-    RecomputeValues,
-    WrittenCount,
-    default_patterns,
-    illegal,
-    is_count,
-    is_counts,
-    is_patterns,
-)
-from ms_tune.dialects.mindformers.swap import swap_layer
-from ms_tune.dialects.patterns import check_applied
+from ms_tune.dialects.layer_plan import ENDLESS_LOOP, FrameworkStop, LayerSpec, stop
+from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects.values import ArrayRow, check_applied
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import ById, LayerCell, LayerIds, Placement, Rows
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, RecomputeValues
 
 _ALL_LAYERS = 2**31 - 1  # what True in a list of counts stands for
+_LEGACY_PATTERNS = (r"feed_forward\.mul", r"feed_forward\.w1\.activation\.silu")
+_CORE_PATTERNS = (
+    r"mlp\.shared_experts\.mul",
+    r"mlp\.shared_experts\.activation_func\.silu",
+    r"mlp\.mul",
+    r"mlp\.activation_func\.silu",
+)
+
+Rows = list[list[int]]
 
 
-def working_copy(values: RecomputeValues) -> RecomputeValues:
-    """A copy to write into, in which lists that are one object still are one object."""
-    return RecomputeValues(*copy.deepcopy(tuple(values.get(key) for key in KEYS)))
+class LayerList(list[int]):
+    """The numbers of layers, for each of which it is asked whether it has it: 10,000 numbers are asked 10,000 times."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        super().__init__(numbers)
+        self._numbers = frozenset(self)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
 
 
-class Formatter:
-    """Formats values for one placement. It writes into the values, as the framework does: see :func:`working_copy`."""
+class WrittenCount(int):
+    """A count that the framework has written back into a list of the config, as a NumPy integer.
 
-    def __init__(self, inputs: RecomputeInputs, placement: Placement) -> None:
-        self._inputs = inputs
-        self._placement = placement
+    Its own type checks do not take such a count for a whole number when they meet the list again.
+    """
 
-    def format(self, values: RecomputeValues) -> Formative:
-        """All five values, in the framework's order.
+    __slots__ = ()
 
-        Raises:
-            FrameworkStop: The framework raises, or loops without end.
-        """
-        recompute = self.rows(values.recompute)
-        select = self.patterns("select_recompute", values)
-        comm = self.patterns("select_comm_recompute", values)
-        if self._inputs.reduced:
-            return Formative(recompute, select, comm, {}, {})
-        return Formative(
-            recompute,
-            select,
-            comm,
-            self.patterns("select_recompute_exclude", values),
-            self.patterns("select_comm_recompute_exclude", values),
-        )
 
-    def patterns(self, key: str, values: RecomputeValues) -> dict[object, Rows]:
-        """A value that may name patterns. One that names none stands for the default patterns, if there are any."""
-        value = values.get(key)
-        if isinstance(value, dict):
-            return {pattern: self.rows(item) for pattern, item in value.items()}
-        if isinstance(value, (list, tuple)) and is_patterns(value):
-            return {pattern: self.rows(value) for pattern in value}
-        return {pattern: self.rows(value) for pattern in default_patterns(key, legacy=self._inputs.legacy)}
+def default_patterns(key: str, *, legacy: bool) -> tuple[str, ...]:
+    """The operators that a value without patterns of its own means."""
+    if key == "select_recompute":
+        return _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
+    return (r".*\.norm",) if key == "select_comm_recompute" else ()
 
-    def rows(self, value: object) -> Rows:
-        """One value, as layers of each (chunk, stage).
 
-        Raises:
-            FrameworkStop: The framework raises, or loops without end.
-        """
-        if isinstance(value, bool):
-            return self._everywhere() if value else [[0] * len(row) for row in self._placement.counts]
-        if not isinstance(value, (list, tuple)):
-            illegal(value)
-        items = list(value) if self._inputs.rules.copies_lists else value
-        if self._inputs.zero_bubble:
-            _reverse_second(items)
-        if is_counts(items):
-            for index, item in enumerate(items):
-                if isinstance(item, bool):
-                    _write(items, index, _ALL_LAYERS if item else 0)
-            return self._share_out(cast("Sequence[int]", items))
-        if is_patterns(items):
-            return self._everywhere()
-        return self._nested(items)
+def is_patterns(value: object) -> bool:
+    """Whether the value is a list of patterns and nothing else. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
-    def _everywhere(self) -> Rows:
-        return [list(row) for row in self._placement.counts]
 
-    def _share_out(self, items: Sequence[int]) -> Rows:
-        """One count a stage, shared out over its chunks: one layer at a time, round and round, past full chunks."""
-        counts = self._placement.counts
-        rows = [[0] * len(row) for row in counts]
-        totals = [sum(column) for column in zip(*counts, strict=True)]
-        for column, item in enumerate(items):
-            if column >= len(counts[0]):
-                stop("IndexError", f"index {column} is out of bounds for axis 0 with size {len(counts[0])}")
-            left = min(item, totals[column])
-            if left < 0:
-                # The framework counts down to zero from here and never gets there.
-                stop(ENDLESS_LOOP, "", msg("layers.why.endless-loop", item=left))
-            while left:
-                for row, limits in zip(rows, counts, strict=True):
-                    if left and row[column] < limits[column]:
-                        row[column] += 1
-                        left -= 1
-        return rows
+def is_counts(value: object) -> bool:
+    """Whether the value is a list of whole numbers that the framework has not written itself, True and False: one entry a stage. An empty list is."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
+    )
 
-    def _nested(self, items: list[object] | tuple[object, ...]) -> Rows:
-        """A list with a row for each chunk. Rows are changed in place, so that a row may be met changed."""
-        counts = self._placement.counts
-        for chunk, row in enumerate(items):
-            if isinstance(row, bool):
-                _check_index(chunk, len(counts), 0)
-                _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
-            elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
-                for column, item in enumerate(row):
-                    _write(row, column, self._clamp(item, chunk, column, items))
-            else:
-                illegal(items, row)
-        return cast("Rows", items)
 
-    def _clamp(self, item: object, chunk: int, column: int, items: Sequence[object]) -> int:
-        counts = self._placement.counts
-        if isinstance(item, bool):
-            if not item:
-                return 0
+def illegal(value: object, item: object = None) -> NoReturn:
+    """The framework does not take this value."""
+    # The framework names select_recompute here whichever value it is about.
+    why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
+    stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
+
+
+def format_lists(inputs: RecomputeInputs, placement: Placement, values: RecomputeValues) -> dict[str, Any]:
+    """The five values in the framework's own form and order, by the names that it logs them under.
+
+    A value is layers of each (chunk, stage): rows may be shorter than there are stages, and rows may be missing, and
+    the framework goes on until it sets a layer that needs them. With swap on, a value is the numbers of layers, or True
+    for all of them; excludes are still read as rows. But for the first one, there is such a value for each pattern; what
+    names none stands for the default patterns, if there are any.
+
+    Args:
+        inputs: What decides about the plan.
+        placement: Where its layers are.
+        values: A copy of the values: they are written into, as the framework does.
+
+    Raises:
+        FrameworkStop: The framework raises, or loops without end.
+    """
+    rows = partial(format_rows, inputs, placement)
+    chosen = layer_ids if inputs.swaps.swap is True else rows
+    lists: dict[str, Any] = {"layer_recompute": chosen(values.recompute)}
+    for key in KEYS[1:]:
+        excludes, value = key.endswith("_exclude"), getattr(values, key)
+        form = rows if excludes else chosen
+        if excludes and inputs.reduced:
+            lists[key] = {}  # of which that class knows nothing
+        elif isinstance(value, dict):
+            lists[key] = {pattern: form(item) for pattern, item in value.items()}
+        else:
+            patterns = value if is_patterns(value) else default_patterns(key, legacy=inputs.legacy)
+            lists[key] = {pattern: form(value) for pattern in patterns}
+    return lists
+
+
+def layer_ids(value: object) -> bool | LayerList:
+    """What a value is when swap is on: a list holds the numbers of layers; True stands for all of them.
+
+    Raises:
+        FrameworkStop: It is neither.
+    """
+    if isinstance(value, bool):
+        return value or LayerList()
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        illegal(value)
+    return LayerList(value)
+
+
+def format_rows(inputs: RecomputeInputs, placement: Placement, value: object) -> Rows:
+    """One value, as layers of each (chunk, stage)."""
+    if isinstance(value, bool):
+        return [list(row) if value else [0] * len(row) for row in placement.counts]
+    if not isinstance(value, (list, tuple)):
+        illegal(value)
+    items = list(value) if inputs.since("1.7") else value  # since 1.7 the list is copied first; rows never are
+    if inputs.zero_bubble:
+        _reverse_second(items)
+    if is_counts(items):
+        for index, item in enumerate(items):
+            if isinstance(item, bool):
+                _write(items, index, _ALL_LAYERS if item else 0)
+        return _share_out(cast("Sequence[int]", items), placement)
+    if is_patterns(items):
+        return [list(row) for row in placement.counts]
+    return _cut_rows(items, placement.counts)
+
+
+def _share_out(items: Sequence[int], placement: Placement) -> Rows:
+    """One count a stage, shared out over its chunks: one layer at a time, round and round, past full chunks."""
+    rows = [[0] * len(row) for row in placement.counts]
+    for column, item in enumerate(items):
+        _check_index(column, len(placement.totals), 0)
+        left = min(item, placement.totals[column])
+        if left < 0:
+            # The framework counts down to zero from here and never gets there.
+            stop(ENDLESS_LOOP, "", msg("layers.why.endless-loop", item=left))
+        while left:
+            for row, limits in zip(rows, placement.counts, strict=True):
+                if left and row[column] < limits[column]:
+                    row[column] += 1
+                    left -= 1
+    return rows
+
+
+def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequence[int]]) -> Rows:
+    """A list with a row for each chunk. Rows are changed in place, so that a row may be met changed."""
+    for chunk, row in enumerate(items):
+        if isinstance(row, bool):
             _check_index(chunk, len(counts), 0)
-            _check_index(column, len(counts[chunk]), 0)
-            return WrittenCount(counts[chunk][column])
-        if not is_count(item):
-            illegal(items, item)
-        _check_index(chunk, len(counts), 0)
-        _check_index(column, len(counts[chunk]), 1)
-        limit = counts[chunk][column]
-        count = cast("int", item)
-        return WrittenCount(limit) if limit < count else count
+            _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
+        elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
+            for column, item in enumerate(row):
+                if not isinstance(item, int) or isinstance(item, WrittenCount):
+                    illegal(items, item)
+                _write(row, column, _clamp(item, counts, chunk, column))
+        else:
+            illegal(items, row)
+    return cast("Rows", items)
+
+
+def _clamp(item: int, counts: Sequence[Sequence[int]], chunk: int, column: int) -> int:
+    if item is False:
+        return 0
+    _check_index(chunk, len(counts), 0)
+    _check_index(column, len(counts[chunk]), 0 if item is True else 1)
+    limit = counts[chunk][column]
+    return WrittenCount(limit) if item is True or limit < item else item
 
 
 def _write(items: list[Any] | tuple[Any, ...], index: int, value: object) -> None:
@@ -174,83 +210,39 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
         stop("TypeError", f"'{type(second).__name__}' object is not subscriptable")
 
 
-def set_layer(layer: int, placement: Placement, formative: Formative, recompute: object, *, timed: bool) -> LayerSpec:
-    """What one layer recomputes. Full recompute wins; excludes are applied to every layer.
+def set_layer(inputs: RecomputeInputs, cell: LayerCell, lists: Mapping[str, Any]) -> LayerSpec:
+    """What one layer recomputes. Full recompute wins; excludes are applied to every layer, but not when swap is on.
 
     Args:
-        layer: The layer.
-        placement: Where it is.
-        formative: The formatted values.
-        recompute: The value of ``recompute`` as written: the framework asks it, not the formatted one, whether there
-            is full recompute at all.
-        timed: Whether the release matches patterns with ``regex``.
+        inputs: What decides about the plan. The value of ``recompute`` as written is what the framework asks, not the
+            formatted one, whether there is full recompute at all.
+        cell: Where the layer is.
+        lists: The values of :func:`format_lists`.
 
     Raises:
         FrameworkStop: The framework raises while it sets this layer.
     """
-    cell = placement.cells[layer]
-    if formative.by_id is not None:
-        return _set_by_id(layer, cell, formative.by_id, recompute, timed=timed)
-    full = bool(recompute) and (isinstance(recompute, bool) or _reaches(formative.layer_recompute, cell))
-    select = () if full else _active(formative.select_recompute, cell, timed=timed)
-    comm = () if full else _active(formative.select_comm_recompute, cell, timed=timed)
+    recompute = inputs.values.recompute
+    full = bool(recompute) and (isinstance(recompute, bool) or _reaches(cell, lists["layer_recompute"]))
+    select = () if full else _apply_patterns(inputs, cell, lists["select_recompute"])
+    comm = () if full else _apply_patterns(inputs, cell, lists["select_comm_recompute"])
+    by_id = inputs.swaps.swap is True
     return LayerSpec(
-        layer=layer,
+        layer=cell.layer,
         stage=cell.stage,
         chunk=cell.chunk,
         recompute=strongest(full=full, select=select, comm=comm),
         select_patterns=select,
         comm_patterns=comm,
-        select_excludes=_active(formative.select_recompute_exclude, cell, timed=timed),
-        comm_excludes=_active(formative.select_comm_recompute_exclude, cell, timed=timed),
-        overridden=_hidden(formative, cell) if full else (),
+        select_excludes=() if by_id else _apply_patterns(inputs, cell, lists["select_recompute_exclude"]),
+        comm_excludes=() if by_id else _apply_patterns(inputs, cell, lists["select_comm_recompute_exclude"]),
+        overridden=tuple(
+            str(pattern)
+            for key in KEYS[1:3]
+            for pattern, layers in lists[key].items()
+            if full and is_reached(cell, layers)
+        ),
     )
-
-
-def _set_by_id(layer: int, cell: LayerCell, by_id: ById, recompute: object, *, timed: bool) -> LayerSpec:
-    """The same when swap is on: values name layers. Excludes are without effect then."""
-    full = bool(recompute) and _names(by_id.layer_recompute, layer)
-    select = () if full else _named(by_id.select_recompute, layer, timed=timed)
-    comm = () if full else _named(by_id.select_comm_recompute, layer, timed=timed)
-    return LayerSpec(
-        layer=layer,
-        stage=cell.stage,
-        chunk=cell.chunk,
-        recompute=strongest(full=full, select=select, comm=comm),
-        select_patterns=select,
-        comm_patterns=comm,
-        swap=swap_layer(layer, by_id, timed=timed),
-        overridden=_hidden_by_id(by_id, layer) if full else (),
-    )
-
-
-def _hidden(formative: Formative, cell: LayerCell) -> tuple[str, ...]:
-    """The patterns that full recompute makes needless; the framework does not look at them, so nothing can fail."""
-    chunk, column = cell.chunk, cell.column
-    return tuple(
-        str(pattern)
-        for patterns in (formative.select_recompute, formative.select_comm_recompute)
-        for pattern, rows in patterns.items()
-        if chunk < len(rows) and column < len(rows[chunk]) and 0 <= cell.rank < rows[chunk][column]
-    )
-
-
-def _hidden_by_id(by_id: ById, layer: int) -> tuple[str, ...]:
-    return tuple(
-        str(pattern)
-        for patterns in (by_id.select_recompute, by_id.select_comm_recompute)
-        for pattern, layers in patterns.items()
-        if _names(layers, layer)
-    )
-
-
-def _named(patterns: Mapping[object, LayerIds], layer: int, *, timed: bool) -> tuple[str, ...]:
-    """The patterns whose lists name the layer."""
-    return _applied((pattern for pattern, layers in patterns.items() if _names(layers, layer)), timed=timed)
-
-
-def _names(layers: LayerIds, layer: int) -> bool:
-    return layers if isinstance(layers, bool) else layer in layers
 
 
 def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> RecomputeMode:
@@ -262,24 +254,32 @@ def strongest(*, full: bool, select: Sequence[str], comm: Sequence[str]) -> Reco
     return RecomputeMode.COMM if comm else RecomputeMode.NONE
 
 
-def _active(patterns: Mapping[object, Sequence[Sequence[int]]], cell: LayerCell, *, timed: bool) -> tuple[str, ...]:
-    """The patterns that reach the layer at this place."""
-    return _applied((pattern for pattern, rows in patterns.items() if _reaches(rows, cell)), timed=timed)
-
-
-def _applied(patterns: Iterable[object], *, timed: bool) -> tuple[str, ...]:
-    """The patterns as texts, once each has been applied."""
+def _apply_patterns(inputs: RecomputeInputs, cell: LayerCell, patterns: Mapping[object, Any]) -> tuple[str, ...]:
+    """The patterns that are for a layer, each of which the framework looks up in it."""
     applied = []
-    for pattern in patterns:
-        check_applied(pattern, timed=timed)
-        applied.append(str(pattern))
+    for pattern, layers in patterns.items():
+        if _reaches(cell, layers):
+            check_applied(pattern, timed=inputs.since("1.7"))
+            applied.append(str(pattern))
     return tuple(applied)
 
 
-def _reaches(rows: Sequence[Sequence[int]], cell: LayerCell) -> bool:
-    """The first so many layers of a cell are reached."""
+def _reaches(cell: LayerCell, layers: Any) -> bool:  # noqa: ANN401 - rows, numbers of layers, or True
+    """Whether a formatted value is for a layer: it is one of the first so many of its cell, or its number is listed."""
+    if isinstance(layers, bool):
+        return layers
+    if isinstance(layers, LayerList):
+        return cell.layer in layers
     try:
-        count = rows[cell.chunk][cell.column]
+        count: int = layers[cell.chunk][cell.column]
     except IndexError as error:  # of a list or of a tuple, as the config has it
         stop("IndexError", str(error))
     return 0 <= cell.rank < count
+
+
+def is_reached(cell: LayerCell, layers: Any) -> bool:  # noqa: ANN401 - as above
+    """The same where the framework does not look, so that nothing can fail."""
+    try:
+        return _reaches(cell, layers)
+    except FrameworkStop:
+        return False

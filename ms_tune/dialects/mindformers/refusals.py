@@ -6,16 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.job_parts import per_job
+from ms_tune.dialects.check_context import CheckContext, Violation, per_job
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, PlanIssue
-from ms_tune.dialects.mindformers import inputs
-from ms_tune.dialects.mindformers import inputs as startup
-from ms_tune.dialects.mindformers.inputs import KEYS
+from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.refusals_legacy import is_glm, is_llama
-from ms_tune.dialects.patterns import compile_segment, is_risky
+from ms_tune.dialects.values import compile_segment, is_risky
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.registries import cells_of
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import RecomputePlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
 
 _RECOMPUTE_SECTION = "recompute_config"
 _COUNTS = ("recompute", "select_recompute", "select_comm_recompute")
@@ -40,7 +37,7 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
     ``check_rules._rule_recompute`` refuses it for the value itself; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
     """
-    stages = inputs.stages(context) or 1
+    stages = startup.stages(context) or 1
     for path, counts in _lists(context, (*_COUNTS, *_EXCLUDES)):
         checked = len(path) > 2 or path[-1] in _COUNTS  # noqa: PLR2004 - section and key: the value itself
         if checked and len(counts) > stages:
@@ -53,8 +50,8 @@ def too_long(context: CheckContext) -> Iterator[Violation]:
 
 def negative(context: CheckContext) -> Iterator[Violation]:
     """A negative number of layers: ``_alloc_recompute_layer`` counts down from it and never gets to zero."""
-    heard = _COUNTS[:1] if inputs.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
-    ids = inputs.swaps_in_core(context)
+    heard = _COUNTS[:1] if startup.is_reduced(context) else (*_COUNTS, *_EXCLUDES)
+    ids = startup.swaps_in_core(context)
     for path, counts in _lists(context, heard):
         if ids and path[1] in _COUNTS:
             continue
@@ -68,7 +65,7 @@ def texts(context: CheckContext) -> Iterator[Violation]:
     candidates: list[tuple[KeyPath, object]] = [
         ((_RECOMPUTE_SECTION, "recompute"), context.get(f"{_RECOMPUTE_SECTION}.recompute"))
     ]
-    if not inputs.is_reduced(context):
+    if not startup.is_reduced(context):
         for key in (*_COUNTS[1:], *_EXCLUDES):
             values = context.get(f"{_RECOMPUTE_SECTION}.{key}")
             if isinstance(values, dict):
@@ -134,7 +131,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
     is told to swap by its own section, ``check_rules`` still counts those that are given directly.
     """
     swapping = context.get("swap_config.swap") is True
-    by_pattern = not inputs.is_reduced(context)
+    by_pattern = not startup.is_reduced(context)
     for key in keys:
         if swapping and key not in _EXCLUDES:
             continue
@@ -143,7 +140,7 @@ def _lists(context: CheckContext, keys: tuple[str, ...]) -> Iterator[tuple[KeyPa
         # Exclusions have no default patterns that a plain value would be for; it is not even read.
         found: list[tuple[KeyPath, object]] = [] if key in _EXCLUDES else [(path, value)]
         # What stands for patterns does not reach a model of 1.6 that is no legacy one.
-        ids = inputs.swaps_in_core(context) and key not in _EXCLUDES
+        ids = startup.swaps_in_core(context) and key not in _EXCLUDES
         if isinstance(value, dict) and key != "recompute" and by_pattern and not ids:
             found = [((*path, str(pattern)), counts) for pattern, counts in value.items()]
         for here, counts in found:
@@ -464,13 +461,13 @@ def _params(problem: Diagnostic) -> dict[str, str]:
     return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
 
 
-def _plan(context: CheckContext) -> RecomputePlan | None:
+def _plan(context: CheckContext) -> LayerPlan | None:
     """The plan, or None if the config does not tell all of it."""
     return _plan_of(context.job)
 
 
 @per_job
-def _plan_of(job: JobView) -> RecomputePlan | None:
+def _plan_of(job: JobView) -> LayerPlan | None:
     context = CheckContext(job, {})
     stages = startup.stages(context)
     try:
@@ -486,7 +483,7 @@ def _plan_of(job: JobView) -> RecomputePlan | None:
 def _unsure(context: CheckContext) -> bool:
     """Whether models read the layer count or the offset in different ways: nothing is said then."""
     model = context.model
-    counted, unknown = bool(model.number("mtp_num_layers")), model.value("offset") in (None, UNKNOWN)
+    counted, unknown = bool(model.mtp_layers), model.value("offset") in (None, UNKNOWN)
     return startup.is_legacy(context) and (unknown or counted) and startup.stages(context) != 1
 
 

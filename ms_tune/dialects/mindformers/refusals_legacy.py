@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import inputs
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import MISSING
 
@@ -41,13 +41,13 @@ _MASK = 2048  # tokens: the size of the compressed mask
 def is_llama(context: CheckContext) -> bool:
     """Whether the config is one of the legacy Llama network, and says all about it."""
     named = context.get("model.arch.type") in _LLAMAS and context.get("model.model_config.type") == "LlamaConfig"
-    return inputs.is_legacy(context) and named and not context.get("pretrained_model_dir")
+    return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
 def is_glm(context: CheckContext) -> bool:
     """Whether the config is one of the legacy ChatGLM network, and says all about it."""
     named = context.get("model.arch.type") in _GLMS and context.get("model.model_config.type") == "ChatGLM2Config"
-    return inputs.is_legacy(context) and named and not context.get("pretrained_model_dir")
+    return startup.is_legacy(context) and named and not context.get("pretrained_model_dir")
 
 
 def find_refused_switches(context: CheckContext) -> Iterator[Violation]:
@@ -66,7 +66,7 @@ def find_refused_switches(context: CheckContext) -> Iterator[Violation]:
 
 def find_no_heads(context: CheckContext) -> Iterator[Violation]:
     """No heads at all, or none of keys and values, which layers alone ask for (the options name the settings)."""
-    for option in ("heads", "key-heads") if context.model.number("num_layers") else ("heads",):
+    for option in ("heads", "key-heads") if context.model.layers else ("heads",):
         name = str(context.options[option])
         number = context.model.number(name)
         if number is not None and number <= 0:
@@ -134,7 +134,7 @@ def find_unlike_expert_ranks(context: CheckContext) -> Iterator[Violation]:
 def find_unsplit_shared_experts(context: CheckContext) -> Iterator[Violation]:
     """Shared experts are one wide block, which tensor parallelism splits unless sequence parallelism has its ranks."""
     width, number = context.model.number("intermediate_size"), _shared_experts(context)
-    if width is None or not isinstance(number, int) or not number or inputs.splits_sequence(context):
+    if width is None or not isinstance(number, int) or not number or startup.splits_sequence(context):
         return
     if _experts(context) != 1 and not _is_interleaved(context):
         yield from _not_divided(context, width * number, _tensor(context), (*MODEL, "intermediate_size"))
@@ -142,7 +142,7 @@ def find_unsplit_shared_experts(context: CheckContext) -> Iterator[Violation]:
 
 def find_dimensions_without_sequence(context: CheckContext) -> Iterator[Violation]:
     """Three dimensions without sequence parallelism, or in a network that is not split."""
-    if not inputs.splits_sequence(context):
+    if not startup.splits_sequence(context):
         yield Violation(_written(context, _PARALLEL, "use_seq_parallel"))
 
 
@@ -178,7 +178,7 @@ def find_ignored_dimensions(context: CheckContext) -> Iterator[Violation]:
 
 def _not_divided(context: CheckContext, number: int | None, ways: object, path: KeyPath) -> Iterator[Violation]:
     """A number that ways do not divide, which layers ask of it."""
-    if number is not None and isinstance(ways, int) and ways and number % ways and context.model.number("num_layers"):
+    if number is not None and isinstance(ways, int) and ways and number % ways and context.model.layers:
         yield Violation(_written(context, *path), params={"number": number, "divisor": ways, "ways": ways})
 
 
@@ -216,7 +216,7 @@ def _shared_experts(context: CheckContext) -> object:
 
 
 def _has_plain_layers(context: CheckContext) -> bool:
-    return bool(context.model.number("num_layers")) and not _is_interleaved(context)
+    return bool(context.model.layers) and not _is_interleaved(context)
 
 
 def _is_interleaved(context: CheckContext) -> bool:
@@ -244,7 +244,7 @@ def _propagates(context: CheckContext) -> bool:
     """Whether MindSpore finds most ways of splitting itself: ``auto_parallel`` by propagation, its default in MindFormers."""
     told = context.get("parallel.search_mode", "sharding_propagation") == "sharding_propagation"
     told = told or bool(context.get("parallel.sharding_propagation"))
-    return inputs.splits(context) and context.get("parallel.parallel_mode", 1) in _AUTOMATIC and told
+    return startup.splits(context) and context.get("parallel.parallel_mode", 1) in _AUTOMATIC and told
 
 
 def _written(context: CheckContext, *path: str | int) -> KeyPath:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import inputs
+from ms_tune.dialects.mindformers import startup
 from ms_tune.dialects.mindformers.refusals_legacy import MODEL, is_glm, is_llama
 from ms_tune.source.yaml import MISSING
 
@@ -172,7 +172,7 @@ def find_unknown_types(context: CheckContext) -> Iterator[Violation]:
 def find_unsplit_vocabulary(context: CheckContext) -> Iterator[Violation]:
     """A vocabulary of a legacy model that is no multiple: ``LlamaForCausalLM`` splits neither the loss nor the output layer."""
     ways = context.integer("parallel_config.model_parallel", 1) or 1
-    if ways <= 1 or not inputs.splits(context) or not is_llama(context):
+    if ways <= 1 or not startup.splits(context) or not is_llama(context):
         return
     size = context.model.number("vocab_size")
     path = ("model", "model_config", "vocab_size")

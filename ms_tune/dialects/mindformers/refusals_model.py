@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindformers import inputs as startup
-from ms_tune.dialects.mindformers.inputs import RecomputeInputs
-from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.mindformers import startup
+from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import keys_for, known_since
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.layer_plan import Placement
+    from ms_tune.dialects.mindformers.placement import Placement
 
 _MODEL = ("model", "model_config")
 
@@ -69,7 +68,7 @@ def unconverted(context: CheckContext) -> Iterator[Violation]:
     for key in map(str, context.mapping("model.model_config")):
         if key in known:
             continue
-        later = known_since(key, startup.release(context))
+        later = known_since(key, context.version)
         if later:
             yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
         elif facts.name:  # which keys other models take out of the conversion is not known
@@ -180,7 +179,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
     since = next((one for one in VERSIONS if facts_of(one, architecture=name).name), None)
     if since is None:
         return
-    release = startup.release(context)
+    release = context.version
     facts = facts_of(release, architecture=name)
     params = {"name": name, "release": release, "since": since}
     if facts.name is None:
@@ -192,7 +191,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
 def unnamed(context: CheckContext) -> Iterator[Violation]:
     """A model whose settings are named and whose network is not."""
     kind = context.source.get((*_MODEL, "model_type"))
-    usual = facts_of(startup.release(context), kind=str(kind)).architectures
+    usual = facts_of(context.version, kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
     if usual and not elsewhere and context.source.get(_NETWORK, MISSING) in (MISSING, None):
         yield Violation(_MODEL, params={"network": usual[0]})
@@ -259,7 +258,7 @@ def _impossible_shape(context: CheckContext) -> Iterator[Violation]:
         return
     errors = {str(_refusal(inputs._replace(layers=layers))) for layers in (0, 1)}
     if len(errors) == 1 and "offset.shape" in (error := errors.pop()):
-        rest = f"num_layers % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
+        rest = f"{LAYERS} % {inputs.stages * ((inputs.interleave_num or 1) if inputs.interleave else 1)}"
         yield Violation(_OFFSET, message="shape", params=_split_params(inputs, error=error, rest=rest))
 
 
@@ -280,8 +279,8 @@ def miscounted_split(context: CheckContext) -> Iterator[Violation]:
 def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
     """What decides about the split, or None if the config does not tell all of it, and where the layer count is."""
     model, legacy = context.model, startup.is_legacy(context)
-    layers, place = model.number("num_layers"), model.field("num_layers").path
-    if layers is None or len(model.written("num_layers")) > 1 or _is_part(context):
+    layers, place = model.layers, model.field(LAYERS).path
+    if layers is None or len(model.written(LAYERS)) > 1 or _is_part(context):
         return None, ()
     if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
         return None, ()  # the other file may have it
@@ -308,8 +307,8 @@ def _with_layers(context: CheckContext, layers: int) -> RecomputeInputs | None:
         interleave_num=chunks,
         scheduler=startup.scheduler(context),
         legacy=legacy,
-        mtp_layers=0 if legacy else _further(context),
-        version=startup.release(context),
+        mtp_layers=0 if legacy else context.model.mtp_layers,
+        version=context.version,
     )
 
 
@@ -324,14 +323,9 @@ def too_few(context: CheckContext) -> Iterator[Violation]:
     if inputs.stages <= 1 and context.model.kind != "deepseek_v3":
         return
     needed = inputs.stages * (inputs.interleave_num or 1 if inputs.interleave else 1)
-    layers = inputs.layers + _further(context)
+    layers = inputs.layers + context.model.mtp_layers
     if layers < needed:
         yield Violation(path, params=_split_params(inputs, needed=needed))
-
-
-def _further(context: CheckContext) -> int:
-    """Layers that predict further tokens; some models count them with the others."""
-    return context.model.number("mtp_num_layers") or 0
 
 
 def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
@@ -341,13 +335,13 @@ def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeI
     """
     if max(inputs.layers, inputs.stages * (inputs.interleave_num or 1)) > _MOST:
         return []
-    extra = _further(context) if inputs.legacy else 0
+    extra = context.model.mtp_layers if inputs.legacy else 0
     return [inputs, inputs._replace(layers=inputs.layers + extra)] if extra else [inputs]
 
 
 def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
     try:
-        place(inputs)
+        place_layers(inputs)
     except FrameworkStop as stop:
         return stop
     return None
@@ -355,7 +349,7 @@ def _refusal(inputs: RecomputeInputs) -> FrameworkStop | None:
 
 def _placement(inputs: RecomputeInputs) -> Placement | None:
     try:
-        return place(inputs)
+        return place_layers(inputs)
     except FrameworkStop:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers import inputs
+from ms_tune.dialects.mindformers import startup
 from ms_tune.facts.models import names_of
 from ms_tune.facts.registries import mindspore_values
 from ms_tune.source.yaml import find_values
@@ -50,8 +50,8 @@ def interleave_without_number(context: CheckContext) -> Iterator[Violation]:
     model = context.mapping("model.model_config")
     chunks = names_of("virtual_pipeline_model_parallel_size")
     counted = any(model.get(name) is not None for name in chunks)
-    absent = inputs.is_legacy(context) and chunks[1] not in model
-    if inputs.interleaves(context) and not counted and not absent:
+    absent = startup.is_legacy(context) and chunks[1] not in model
+    if startup.interleaves(context) and not counted and not absent:
         yield Violation((*_PIPELINE, "pipeline_interleave"))
 
 
@@ -60,9 +60,9 @@ def sequence_without_tensor(context: CheckContext) -> Iterator[Violation]:
 
     Where the network is not split, all sizes are set back to 1; since 1.8 the switch is turned off as well.
     """
-    splits = inputs.splits(context)
+    splits = startup.splits(context)
     tensor = context.integer("parallel_config.model_parallel", 1) if splits else 1
-    kept = inputs.release(context) in ("1.6", "1.7") or (splits and bool(context.get("use_parallel")))
+    kept = context.version in ("1.6", "1.7") or (splits and bool(context.get("use_parallel")))
     if kept and tensor == 1 and context.get("parallel_config.use_seq_parallel") is True:
         yield Violation(("parallel_config", "use_seq_parallel"))
 
@@ -88,8 +88,8 @@ def dataset_strategy(context: CheckContext) -> Iterator[Violation]:
 def interleave_of_whole_sequence(context: CheckContext) -> Iterator[Violation]:
     """``fine_grain_interleave`` with a sequence that is not split (``_check_config_campacity`` of ``check_rules``, 1.6 to 2.1)."""
     number = context.integer("model.model_config.fine_grain_interleave", 1) or 1
-    ways = (context.integer("parallel_config.context_parallel", 1) or 1) if inputs.splits(context) else 1
-    if number > 1 and ways <= 1 and not inputs.splits_sequence(context):
+    ways = (context.integer("parallel_config.context_parallel", 1) or 1) if startup.splits(context) else 1
+    if number > 1 and ways <= 1 and not startup.splits_sequence(context):
         yield Violation(("model", "model_config", "fine_grain_interleave"))
 
 
@@ -117,7 +117,7 @@ def no_longer(context: CheckContext) -> Iterator[Violation]:
 def _is_replaced(context: CheckContext, name: str, value: object) -> bool:
     """Whether MindFormers puts a value of its own in the place of what is written."""
     if name == "full_batch":  # false where the network is not split
-        return value is None or (bool(value) and not inputs.splits(context))
+        return value is None or (bool(value) and not startup.splits(context))
     if name == "pipeline_stages":
         stages = context.source.get(_STAGES, 1)
         return not isinstance(stages, int) or stages > 1
@@ -275,10 +275,10 @@ def columns(context: CheckContext) -> Iterator[Violation]:
     strategy, names = context.get("parallel.dataset_strategy"), context.get("train_dataset.input_columns")
     if not isinstance(strategy, list) or not isinstance(names, list) or not strategy or not names:
         return
-    if context.source.get(("parallel", "full_batch"), default=True) and inputs.is_legacy(context):
+    if context.source.get(("parallel", "full_batch"), default=True) and startup.is_legacy(context):
         return  # the strategy is set back to "full_batch"
     splitting = context.get("parallel.parallel_mode", 1) in mindspore_values("splitting")
-    if splitting and inputs.is_parallel(context) and len(strategy) != len(names):
+    if splitting and startup.is_parallel(context) and len(strategy) != len(names):
         params = {"entries": len(strategy), "columns": len(names)}
         yield Violation(
             ("parallel", "dataset_strategy"),
@@ -291,9 +291,9 @@ def prediction(context: CheckContext) -> Iterator[Violation]:
     """What ``check_rules._check_predict_with_train_model`` refuses: several data-parallel copies, and split batches."""
     path: KeyPath = ("parallel_config", "data_parallel")
     copies = context.integer("parallel_config.data_parallel", 1) or 1
-    if copies > 1 and inputs.splits(context):
+    if copies > 1 and startup.splits(context):
         yield Violation(path, "copies", {"copies": copies})
-    if inputs.splits(context) and not context.source.get(("parallel", "full_batch"), default=True):
+    if startup.splits(context) and not context.source.get(("parallel", "full_batch"), default=True):
         yield Violation(("parallel", "full_batch"))
 
 

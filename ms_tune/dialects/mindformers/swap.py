@@ -5,7 +5,7 @@ The rules of MindFormers 1.6 to 2.1:
 - ``TransformerSwapConfig`` in ``mindformers/modules/transformer/transformer.py`` reads the values, also of a swap
   that is off;
 - ``_check_swap`` and ``_rule_recompute_no_pp`` in ``mindformers/tools/check_rules.py`` look at them more strictly;
-- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.inputs` for where it is) spreads them over the layers;
+- ``LayerSetting`` (see :mod:`ms_tune.dialects.mindformers.placement` for where it is) spreads them over the layers;
 - ``Cell.offload`` in ``mindspore/nn/cell.py`` takes the prefetch.
 """
 
@@ -13,20 +13,25 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.layer_plan import ById, LayerList, SwapEntry, SwapPlan, Warned, stop
-from ms_tune.dialects.mindformers.inputs import default_patterns, illegal, is_patterns
-from ms_tune.dialects.patterns import check_applied
+from ms_tune.dialects.layer_plan import SwapPlan, Warned, stop
+from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects.mindformers.recompute import is_patterns, layer_ids
+from ms_tune.dialects.values import check_applied
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerIds, LayerSpec
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs, RecomputeValues, Rules, SwapValues
+    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
+    from ms_tune.dialects.mindformers.recompute import LayerList
+
+# Entries of whole layers, and entries of each operator: which layers, and how many operators ahead they come back.
+SwapEntries: TypeAlias = "tuple[list[Any], dict[str, list[dict[str, Any]]]]"
 
 _PREFETCH = "backward_prefetch"
 _LAYERS = "layers"
@@ -42,14 +47,6 @@ _WARNING_GAP = " " * 31
 _OPERATOR_GAP = " " * 35
 
 
-class SwapConfig(NamedTuple):
-    """The swap values as the framework holds them: entries of whole layers, and entries by operator."""
-
-    on: bool
-    layer_swap: list[Any]
-    op_swap: dict[str, list[dict[str, Any]]]
-
-
 @contextmanager
 def _pythons_own() -> Iterator[None]:
     """What Python itself raises inside is what it raises inside the framework, which does the same to the same values."""
@@ -59,8 +56,8 @@ def _pythons_own() -> Iterator[None]:
         stop(type(error).__name__, str(error))
 
 
-def read_swap(values: SwapValues) -> SwapConfig:
-    """The values, read and grouped by operator.
+def read_swap(values: SwapValues) -> SwapEntries:
+    """The values, also of a swap that is off, read and grouped by operator.
 
     Raises:
         FrameworkStop: The framework does not take them.
@@ -70,7 +67,7 @@ def read_swap(values: SwapValues) -> SwapConfig:
         stop("TypeError", f"The 'swap' must be a bool, but got {kind}.")
     if values.layer_swap is None and values.op_swap is None:
         entry = {_PREFETCH: values.default_prefetch, _LAYERS: True}
-        return SwapConfig(values.swap, [], {_DEFAULT_TARGET: [entry]})
+        return [], {_DEFAULT_TARGET: [entry]}
     with _pythons_own():
         layer_swap = _entries(values.layer_swap, "layer_swap")
         if _reach_all(layer_swap, "layer_swap"):
@@ -79,7 +76,7 @@ def read_swap(values: SwapValues) -> SwapConfig:
         for name, entries in op_swap.items():
             if _reach_all(entries, f"op_swap: {name}"):
                 op_swap[name] = [{_PREFETCH: entries[0][_PREFETCH], _LAYERS: True}]
-    return SwapConfig(values.swap, layer_swap, op_swap)
+    return layer_swap, op_swap
 
 
 def _entries(value: object, key: str) -> list[Any]:
@@ -149,8 +146,8 @@ def check_recompute(values: RecomputeValues) -> None:
     Raises:
         FrameworkStop: It does not take them.
     """
-    for key in ("recompute", "select_recompute", "select_comm_recompute"):
-        _check_ids(values.get(key), key)
+    for key in KEYS[:3]:
+        _check_ids(getattr(values, key), key)
 
 
 def _check_ids(value: object, key: str) -> None:
@@ -174,7 +171,7 @@ def _check_ids(value: object, key: str) -> None:
             stop("ValueError", f"Layer info of {key} must be list when enabling swap, but get {type(layers)}.")
 
 
-def check_swap(config: SwapConfig, default_prefetch: object) -> None:
+def check_swap(swap: SwapEntries, default_prefetch: object) -> None:
     """The framework's check of the swap values when swap is on.
 
     Raises:
@@ -186,8 +183,9 @@ def check_swap(config: SwapConfig, default_prefetch: object) -> None:
             "Type of default_prefetch must be int and value of it must be positive, "
             f"but get {type(default_prefetch)} and {default_prefetch}.",
         )
-    _check_entries(config.layer_swap, "layer_swap")
-    for name, entries in config.op_swap.items():
+    layer_swap, op_swap = swap
+    _check_entries(layer_swap, "layer_swap")
+    for name, entries in op_swap.items():
         _check_entries(entries, f"op_swap({name})")
 
 
@@ -203,95 +201,74 @@ def _check_entries(entries: Sequence[Any], key: str) -> None:
             )
 
 
-def format_recompute(inputs: RecomputeInputs, values: RecomputeValues) -> ById:
-    """The recompute values when swap is on: a list holds the numbers of layers. The swap lists are left empty."""
-    return ById(
-        layer_recompute=_layer_ids(values.recompute),
-        select_recompute=_ids_by_pattern("select_recompute", inputs, values),
-        select_comm_recompute=_ids_by_pattern("select_comm_recompute", inputs, values),
-        layer_swap=(),
-        op_swap={},
-    )
-
-
-def _layer_ids(value: object) -> LayerIds:
-    if isinstance(value, bool):
-        return value or []
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        illegal(value)
-    return value if isinstance(value, LayerList) else LayerList(value)
-
-
-def _ids_by_pattern(key: str, inputs: RecomputeInputs, values: RecomputeValues) -> dict[object, LayerIds]:
-    value = values.get(key)
-    if isinstance(value, dict):
-        return {pattern: _layer_ids(layers) for pattern, layers in value.items()}
-    if isinstance(value, (list, tuple)) and is_patterns(value):
-        return {pattern: _layer_ids(value) for pattern in value}
-    shared = _layer_ids(value)  # behind all default patterns
-    return dict.fromkeys(default_patterns(key, legacy=inputs.legacy), shared)
-
-
-def format_swap(config: SwapConfig) -> tuple[list[SwapEntry], dict[str, list[SwapEntry]]]:
-    """The entries of whole layers, and those of each operator, with their layers as the framework keeps them.
+def format_swap(swap: SwapEntries) -> dict[str, Any]:
+    """The entries with their layers as the framework keeps them, by the names of their lists.
 
     Raises:
         FrameworkStop: The layers are not of a form that it takes.
     """
-    return _formatted(config.layer_swap), {name: _formatted(entries) for name, entries in config.op_swap.items()}
+    layer_swap, op_swap = swap
+    return {
+        "layer_swap": _format_entries(layer_swap),
+        "op_swap": {name: _format_entries(entries) for name, entries in op_swap.items()},
+    }
 
 
-def _formatted(entries: Sequence[Any]) -> list[SwapEntry]:
-    return [SwapEntry(entry.get(_PREFETCH), _layer_ids(entry.get(_LAYERS))) for entry in entries]
+def _format_entries(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    return [{_PREFETCH: entry.get(_PREFETCH), _LAYERS: layer_ids(entry.get(_LAYERS))} for entry in entries]
 
 
-def log_conflicts(values: RecomputeValues, by_id: ById, rules: Rules, log: list[str]) -> None:
+def log_conflicts(inputs: RecomputeInputs, swaps: Mapping[str, Any], log: list[str]) -> None:
     """The framework's warnings about layers and operators that are both recomputed and swapped.
+
+    Args:
+        inputs: What decides about the plan.
+        swaps: The lists of :func:`format_swap`.
+        log: Gets the warnings.
 
     Raises:
         FrameworkStop: It trips over a False where it looks for a list.
     """
+    recompute, select = inputs.values.recompute, inputs.values.select_recompute
     with _pythons_own():
-        recompute = values.recompute
         if recompute is True:
             log.append(
                 Warned(f"All layers and ops that are enabled swap do not work!{_ALL_GAP}Because recompute = True.")
             )
         if isinstance(recompute, list) and recompute:
             for layer in recompute:
-                _log_layer(layer, "All", by_id, rules, log)
-            for name, entries in by_id.op_swap.items():
+                _log_layer(layer, "All", inputs, swaps["layer_swap"], log)
+            for name, entries in swaps["op_swap"].items():
                 _log_operator(name, recompute, entries, log)
-        if isinstance(values.select_recompute, dict):
-            _log_select(values.select_recompute, by_id, rules, log)
-
-
-def _log_select(select: Mapping[Any, Any], by_id: ById, rules: Rules, log: list[str]) -> None:
-    for name, layers in select.items():
-        if layers is True:
-            log.append(
-                Warned(
-                    f"{name} operator in all layers that is enabled swap do not work!{_OPERATOR_GAP}"
-                    "Because it is enabled recompute."
+        for name, layers in select.items() if isinstance(select, dict) else ():
+            if layers is True:
+                log.append(
+                    Warned(
+                        f"{name} operator in all layers that is enabled swap do not work!{_OPERATOR_GAP}"
+                        "Because it is enabled recompute."
+                    )
                 )
-            )
-            continue
-        for layer in layers:
-            _log_layer(layer, name, by_id, rules, log)
-        if name in by_id.op_swap:
-            _log_operator(name, layers, by_id.op_swap[name], log)
+                continue
+            for layer in layers:
+                _log_layer(layer, name, inputs, swaps["layer_swap"], log)
+            if name in swaps["op_swap"]:
+                _log_operator(name, layers, swaps["op_swap"][name], log)
 
 
-def _log_layer(layer: int, name: str, by_id: ById, rules: Rules, log: list[str]) -> None:
-    for entry in by_id.layer_swap:
-        if entry.layers is True or (isinstance(entry.layers, list) and layer in entry.layers):
-            gap = _WARNING_GAP if entry.layers is True else " " * rules.warning_gap
+def _log_layer(
+    layer: int, name: str, inputs: RecomputeInputs, entries: Sequence[Mapping[str, Any]], log: list[str]
+) -> None:
+    for entry in entries:
+        layers = entry[_LAYERS]
+        if layers is True or layer in layers:
+            # A line that is continued in the source leaves more blanks up to 1.8 if the layer is one of a list.
+            gap = _WARNING_GAP if layers is True or inputs.since("1.9") else _OPERATOR_GAP
             log.append(Warned(_conflict(name, layer, gap)))
 
 
-def _log_operator(name: str, layers: Sequence[int], entries: Sequence[SwapEntry], log: list[str]) -> None:
-    every = any(entry.layers is True for entry in entries)
-    swapped = {layer for entry in entries if isinstance(entry.layers, list) for layer in entry.layers}
+def _log_operator(name: str, layers: Sequence[int], entries: Sequence[Mapping[str, Any]], log: list[str]) -> None:
+    every = any(entry[_LAYERS] is True for entry in entries)
+    swapped = {layer for entry in entries if entry[_LAYERS] is not True for layer in entry[_LAYERS]}
     log += [Warned(_conflict(name, layer, _OPERATOR_GAP)) for layer in layers if every or layer in swapped]
 
 
@@ -299,32 +276,28 @@ def _conflict(name: str, layer: int, gap: str) -> str:
     return f"{name} operator in layer {layer} that{gap}is enabled swap do not work! Because it is enabled recompute."
 
 
-def swap_layer(layer: int, by_id: ById, *, timed: bool) -> tuple[SwapPlan, ...]:
+def swap_layer(inputs: RecomputeInputs, layer: int, lists: Mapping[str, Any]) -> tuple[SwapPlan, ...]:
     """What one layer swaps: itself and operators; of several entries the first that has the layer.
 
     Raises:
         FrameworkStop: The layer does not take the prefetch, or a pattern is none.
     """
     plans = []
-    found = _first(layer, by_id.layer_swap)
+    found = _first(layer, lists["layer_swap"])
     if found is not None:
-        check_prefetch(found.prefetch)
-        plans.append(SwapPlan("", found.prefetch))
-    for pattern, entries in by_id.op_swap.items():
+        check_prefetch(found[_PREFETCH])
+        plans.append(SwapPlan("", found[_PREFETCH]))
+    for pattern, entries in lists["op_swap"].items():
         found = _first(layer, entries)
         if found is not None:
-            check_applied(pattern, timed=timed)
+            check_applied(pattern, timed=inputs.since("1.7"))
             if pattern:  # an empty one finds nothing, and stands for the layer itself in a plan
-                plans.append(SwapPlan(pattern, found.prefetch))
+                plans.append(SwapPlan(pattern, found[_PREFETCH]))
     return tuple(plans)
 
 
-def _first(layer: int, entries: Sequence[SwapEntry]) -> SwapEntry | None:
-    return next((entry for entry in entries if entry.layers is True or layer in _listed(entry.layers)), None)
-
-
-def _listed(layers: LayerIds) -> Sequence[int]:
-    return layers if isinstance(layers, list) else ()
+def _first(layer: int, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((entry for entry in entries if entry[_LAYERS] is True or layer in entry[_LAYERS]), None)
 
 
 def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
@@ -348,56 +321,58 @@ def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
         stop("TypeError", f"The input value must be int, but got '{type(prefetch).__name__}'")
 
 
-def layer_swap_line(layer: int, plan: SwapPlan, by_id: ById) -> str:
+def layer_swap_line(layer: int, plan: SwapPlan, entries: Sequence[Mapping[str, Any]]) -> str:
     """What the framework logs when it swaps a whole layer."""
-    gap = _EVERY_LAYER_GAP if by_id.layer_swap and by_id.layer_swap[0].layers is True else _ONE_LAYER_GAP
+    gap = _EVERY_LAYER_GAP if entries and entries[0][_LAYERS] is True else _ONE_LAYER_GAP
     return f"Set layer swap at layer {layer}{gap}and value is: {plan.prefetch}"
 
 
 _SHOWN = 8  # layers in one message
-_EXCLUDES = ("select_recompute_exclude", "select_comm_recompute_exclude")
 
 
-def find_swap_traps(inputs: RecomputeInputs, by_id: ById, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
+def find_swap_traps(
+    inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
+) -> Iterator[Diagnostic]:
     """Every trap of a plan with swap on."""
-    if not inputs.rules.places_with_swap and inputs.placed_stages > 1:
+    if (
+        not inputs.since("1.8") and inputs.placed_stages > 1
+    ):  # since 1.8 the stage of a layer is set also when swap is on
         message = msg("layers.swap-no-stage", stages=inputs.placed_stages, version=inputs.version)
         yield Diagnostic("swap-no-stage", Severity.ERROR, message)
-    excludes = [key for key in _EXCLUDES if inputs.values.get(key)]
+    excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
     if excludes:
         message = msg("layers.swap-no-exclude", keys=", ".join(excludes))
         yield Diagnostic("swap-no-exclude", Severity.WARNING, message)
-    for name, ids in _lists(by_id):
+    for name, ids in _name_lists(inputs, lists):
         yield from _list_traps(name, ids, inputs.placed_layers)
-    yield from _shadow_traps("layer_swap", by_id.layer_swap)
-    for name, entries in by_id.op_swap.items():
+    yield from _shadow_traps("layer_swap", lists["layer_swap"])
+    for name, entries in lists["op_swap"].items():
         yield from _shadow_traps(f"op_swap[{name!r}]", entries)
-        if any(isinstance(entry.prefetch, bool) for entry in entries):
+        if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
             # It passes the framework's own checks, because a bool is an int there.
             yield Diagnostic("prefetch-flag", Severity.ERROR, msg("layers.prefetch-flag", pattern=name))
     if layers:
         yield from _effect_traps(layers)
 
 
-def _lists(by_id: ById) -> Iterator[tuple[str, LayerIds]]:
+def _name_lists(inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
     """Every list of layer numbers, by a name that its author knows."""
-    yield "recompute", by_id.layer_recompute
-    for key in ("select_recompute", "select_comm_recompute"):
-        lists = getattr(by_id, key)
+    yield "recompute", lists["layer_recompute"]
+    for key in KEYS[1:3]:
         # A list without patterns of its own stands behind every default pattern.
-        same = len({id(ids) for ids in lists.values()}) == 1 and len(lists) > 1
-        for pattern, ids in lists.items():
-            yield (key if same else f"{key}[{str(pattern)!r}]"), ids
-            if same:
-                break
-    for entry in by_id.layer_swap:
-        yield "layer_swap", entry.layers
-    for name, entries in by_id.op_swap.items():
+        if len(lists[key]) > 1 and not isinstance(getattr(inputs.values, key), dict):
+            yield key, next(iter(lists[key].values()))
+            continue
+        for pattern, ids in lists[key].items():
+            yield f"{key}[{str(pattern)!r}]", ids
+    for entry in lists["layer_swap"]:
+        yield "layer_swap", entry[_LAYERS]
+    for name, entries in lists["op_swap"].items():
         for entry in entries:
-            yield f"op_swap[{name!r}]", entry.layers
+            yield f"op_swap[{name!r}]", entry[_LAYERS]
 
 
-def _list_traps(name: str, ids: LayerIds, count: int) -> Iterator[Diagnostic]:
+def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True is all layers
     if isinstance(ids, bool):
         return
     outside = [layer for layer in ids if not 0 <= layer < count]
@@ -410,13 +385,13 @@ def _list_traps(name: str, ids: LayerIds, count: int) -> Iterator[Diagnostic]:
         yield Diagnostic("swap-repeated", Severity.WARNING, message)
 
 
-def _shadow_traps(name: str, entries: Sequence[SwapEntry]) -> Iterator[Diagnostic]:
+def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[Diagnostic]:
     """Layers in a second entry that says something else."""
     first: dict[int, object] = {}
     shadowed = set()
     for entry in entries:
-        for layer in entry.layers if isinstance(entry.layers, list) else ():
-            if first.setdefault(layer, entry.prefetch) != entry.prefetch:
+        for layer in entry[_LAYERS] if entry[_LAYERS] is not True else ():
+            if first.setdefault(layer, entry[_PREFETCH]) != entry[_PREFETCH]:
                 shadowed.add(layer)
     if shadowed:
         message = msg("layers.swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))

@@ -7,29 +7,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.arrays import leaves, to_int32
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import LISTS, has, never, runs, squeeze, swap_static
-from ms_tune.dialects.layer_plan import FrameworkStop, from_recompute_plan
-from ms_tune.dialects.mindformers.inputs import KEYS, is_counts, is_patterns
-from ms_tune.dialects.mindformers.placement import place
+from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.dialects.mindformers.placement import KEYS, place_layers
 from ms_tune.dialects.mindformers.plan import normalize
 from ms_tune.dialects.mindformers.read import read_inputs
-from ms_tune.dialects.mindformers.recompute import Formatter
+from ms_tune.dialects.mindformers.recompute import format_rows, is_counts, is_patterns
 from ms_tune.dialects.operators import SWAP
-from ms_tune.dialects.patterns import compile_segment, drop_excluded
-from ms_tune.facts.models import names_of
+from ms_tune.dialects.values import compile_segment, drop_excluded, leaves, to_int32
+from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import Formative, LayerIds, LayerPlan, LayerSpec, Placement, RecomputePlan
-    from ms_tune.dialects.mindformers.inputs import RecomputeInputs
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan, LayerSpec
+    from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs
     from ms_tune.source.yaml import SourceFile, Values
 
 
@@ -47,7 +44,7 @@ def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
     base = len(cells.layers) // len(flat)
     offset = [[count - base for count in row] for row in counts]
     # Models that are not legacy ones have a value for that name, and MindFormers refuses a second one.
-    draft.values[f"model.model_config.{'num_layers' if legacy else 'num_hidden_layers'}"] = len(cells.layers)
+    draft.values[f"model.model_config.{LAYERS if legacy else 'num_hidden_layers'}"] = len(cells.layers)
     draft.values["parallel_config.pipeline_stage"] = cells.stages
     draft.values["model.model_config.offset"] = squeeze(cells, offset) if any(map(any, offset)) else 0
     if cells.chunks > 1:
@@ -122,17 +119,17 @@ def explicit_lists(job: JobView) -> tuple[LayerPlan, Values]:
     """What each layer does, and the lists that are not explicit yet: those of recompute, and ``offset``."""
     inputs = read_inputs(job)
     plan = normalize(inputs)
-    return from_recompute_plan(plan, inputs.version), dict(_wanted(job.source, inputs, plan))
+    return plan, dict(_wanted(job.source, inputs, plan))
 
 
-def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: RecomputePlan) -> Iterator[tuple[KeyPath, object]]:
+def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: LayerPlan) -> Iterator[tuple[KeyPath, object]]:
     """The values to change, and what to."""
-    if plan.formative is None or plan.placement is None:
+    if plan.formative is None:
         return
-    offset = source.get(_OFFSET)
-    slots_fit = plan.placement.slots == inputs.placed_layers
-    if isinstance(offset, list) and slots_fit and len(plan.placement.offset) * len(plan.placement.offset[0]) > 1:
-        yield from _changed(_OFFSET, offset, _shaped(plan.placement.offset))
+    placement, offset = place_layers(inputs), source.get(_OFFSET)
+    slots_fit = placement.slots == inputs.placed_layers
+    if isinstance(offset, list) and slots_fit and len(placement.offset) * len(placement.offset[0]) > 1:
+        yield from _changed(_OFFSET, offset, _shaped(placement.offset))
     for key in KEYS:
         value = source.get((_SECTION, key))
         for path, old, new in _explicit_values(key, value, inputs, plan.formative):
@@ -145,7 +142,7 @@ def _changed(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath,
 
 
 def _explicit_values(
-    key: str, value: object, inputs: RecomputeInputs, formative: Formative
+    key: str, value: object, inputs: RecomputeInputs, lists: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, object, object]]:
     """The parts of one value with their explicit forms. False and empty lists are explicit already."""
     path: KeyPath = (_SECTION, key)
@@ -154,9 +151,9 @@ def _explicit_values(
     if key == "recompute":
         # A list takes no account of recompute_slice_activation, so True must stay True with it.
         if value is not True or not (inputs.legacy and inputs.slice_activation):
-            yield from _single(path, value, _form(key, None, inputs, formative))
+            yield from _single(path, value, _form(key, lists["layer_recompute"], inputs))
         return
-    forms = {str(pattern): _form(key, pattern, inputs, formative) for pattern in _patterns(key, formative)}
+    forms = {pattern: _form(key, layers, inputs) for pattern, layers in lists[key].items()}
     if isinstance(value, dict):
         for pattern, old in value.items():
             if str(pattern) in forms:  # an exclude list may have taken it out
@@ -173,23 +170,13 @@ def _single(path: KeyPath, old: object, new: object) -> Iterator[tuple[KeyPath, 
         yield path, old, new
 
 
-def _patterns(key: str, formative: Formative) -> Sequence[object]:
-    by_id = formative.by_id
-    if by_id is not None and not key.endswith("exclude"):
-        return list(getattr(by_id, key))
-    return list(getattr(formative, key))
-
-
-def _form(key: str, pattern: object, inputs: RecomputeInputs, formative: Formative) -> object:
+def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: ANN401 - rows, numbers, or True
     """The explicit form: counts, or with swap on the numbers of layers; None if there is none."""
-    by_id = formative.by_id
-    if by_id is not None and not key.endswith("exclude"):
-        ids: LayerIds = by_id.layer_recompute if pattern is None else getattr(by_id, key)[pattern]
-        if isinstance(ids, bool):
-            return None
-        return sorted({int(layer) for layer in ids if 0 <= layer < inputs.placed_layers})
-    rows = formative.layer_recompute if pattern is None else getattr(formative, key)[pattern]
-    return _shaped(rows, backwards=inputs.zero_bubble)
+    if layers is True:
+        return None
+    if inputs.swaps.swap is True and not key.endswith("exclude"):
+        return sorted({int(layer) for layer in layers if 0 <= layer < inputs.placed_layers})
+    return _shaped(layers, backwards=inputs.zero_bubble)
 
 
 def _shaped(rows: Sequence[Sequence[int]], *, backwards: bool = False) -> list[object]:
@@ -204,7 +191,7 @@ _MODEL = ("model", "model_config")
 _PIPELINE = ("parallel", "pipeline_config")
 _RECOMPUTE = ("recompute_config",)
 _PARALLEL = ("parallel_config",)
-_LAYERS, _CHUNKS = "num_layers", "pp_interleave_num"  # settings of the model
+_CHUNKS = "pp_interleave_num"  # a setting of the model
 _ZERO_BUBBLE = 2  # chunks and, at least, stages
 
 
@@ -245,9 +232,8 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     placement = _placed(job, inputs)
     value = inputs.values.recompute
     if placement is not None and is_counts(value):
-        flat = Formatter(inputs._replace(scheduler="1f1b"), placement)
         try:
-            rows = [[int(item) for item in row] for row in flat.rows(value)]
+            rows = format_rows(inputs._replace(scheduler="1f1b"), placement, value)
         except FrameworkStop:
             return
         yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
@@ -256,16 +242,16 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
 def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
     """The placement, or what it will be with the offset that is proposed."""
     try:
-        return place(inputs)
+        return place_layers(inputs)
     except FrameworkStop:
         pass
     for proposal in _offset(job, inputs):
         named = {path[-1]: value for path, value in proposal.items()}
         chunks = next((named[name] for name in names_of(_CHUNKS) if name in named), inputs.interleave_num)
-        layers = next((named[name] for name in names_of(_LAYERS) if name in named), inputs.layers)
+        layers = next((named[name] for name in names_of(LAYERS) if name in named), inputs.layers)
         more: dict[str, Any] = {"interleave_num": chunks, "layers": layers}
         try:
-            return place(inputs._replace(offset=named.get("offset", inputs.offset), **more))
+            return place_layers(inputs._replace(offset=named.get("offset", inputs.offset), **more))
         except FrameworkStop:
             continue
     return None
@@ -287,7 +273,7 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     if layers < cells:
         by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)  # and so for this number of them only
         if not by_layer:
-            yield {**more, _named(job, _LAYERS): cells, (*_MODEL, "offset"): 0}
+            yield {**more, _named(job, LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells
@@ -389,7 +375,7 @@ def _legal(value: Any, inputs: RecomputeInputs, placement: Placement | None, *, 
     if value is None or isinstance(value, dict) or (inputs.zero_bubble and value == []):
         return False
     counts = placement.counts
-    totals = [placement.column_total(column) for column in range(len(counts[0]))]
+    totals = placement.totals
     if not isinstance(value, (list, tuple)):
         number = _whole(value)
         new: Any = False if number is None else _cut([number] * len(totals), totals)

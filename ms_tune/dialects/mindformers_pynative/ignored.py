@@ -15,8 +15,8 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.mindformers_pynative.refusals_trainer import is_distributed
-from ms_tune.dialects.patterns import is_risky
 from ms_tune.dialects.plan_checks import accepted, passes
+from ms_tune.dialects.values import is_risky
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def find_modules_behind_full(context: CheckContext) -> Iterator[Violation]:
     if context.get("recompute.mode") != "select" or not passes(context):
         return
     full = set(parse_specs(context.get("recompute.full_recompute_layer")))
-    last, ahead = context.model.number("num_layers"), context.model.number("mtp_num_layers") or 0
+    last, ahead = context.model.layers, context.model.mtp_layers
     for path, layers in _read_layers(context, _MODULES):
         if full and layers and layers <= full:
             yield Violation(path, at_key=True, related=((("recompute", "full_recompute_layer"), "full"),))

@@ -25,13 +25,13 @@ from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.plan import FRAMEWORK, normalize_pynative
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section
-from ms_tune.facts.models import UNKNOWN, ValueOrigin
+from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.dialects.mindformers_pynative.recompute import Modules
     from ms_tune.facts.keys import Key
     from ms_tune.facts.models import ModelConfig
@@ -96,7 +96,7 @@ def plan_layers(job: JobView) -> LayerPlan:
         kept = tuple(problem for problem in plan.problems if problem.id != PlanIssue.ONE_CARD)
         plan = plan._replace(problems=kept)
     plan = plan._replace(problems=(*plan.problems, *second_names(model)))
-    count = model.field("num_layers")
+    count = model.field(LAYERS)
     if job.layers is None and count.origin is ValueOrigin.CLASS_DEFAULT:
         message = msg("plans.layers-of-class", layers=count.value)
         plan = plan._replace(problems=(*plan.problems, Diagnostic("layers-of-class", Severity.INFO, message)))
@@ -151,8 +151,8 @@ def layer_counts(job: JobView) -> tuple[int, int]:
         ConfigError: The config does not say how many there are, or what it says is beyond all bounds.
     """
     return (
-        job.layers if job.layers is not None else _count(job.source, job.model, "num_layers", 1),
-        _count(job.source, job.model, "mtp_num_layers", 0),
+        job.layers if job.layers is not None else _count(job.source, job.model, LAYERS, 1),
+        _count(job.source, job.model, MTP_LAYERS, 0),
     )
 
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects.layer_plan import parse_specs, stop
-from ms_tune.dialects.patterns import compile_segment, full_match
+from ms_tune.dialects.values import compile_segment, full_match
 from ms_tune.text import msg
 
 if TYPE_CHECKING:

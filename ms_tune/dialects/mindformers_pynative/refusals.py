@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.layer_plan import check_specs, stop
+from ms_tune.facts.models import LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -314,6 +315,6 @@ def _swap_lists(context: CheckContext) -> Iterator[tuple[KeyPath, list[object]]]
 
 def _count_layers(context: CheckContext) -> int | None:
     """Layers with those of multi-token prediction, which are the last ids."""
-    count = context.model.number("num_layers")
-    same = all(one.value == count for one in context.model.written("num_layers"))
-    return count + (context.model.number("mtp_num_layers") or 0) if count is not None and same else None
+    count = context.model.layers
+    same = all(one.value == count for one in context.model.written(LAYERS))
+    return count + context.model.mtp_layers if count is not None and same else None

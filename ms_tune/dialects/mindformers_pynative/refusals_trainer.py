@@ -37,11 +37,11 @@ def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
     chunks = context.integer("parallelism.pipeline_parallel_interleave_num", 1) or 1
     path: KeyPath = ("parallelism", "pipeline_parallel_layers_per_stage")
     value = context.source.get(path, "auto")
-    layers = context.model.number("num_layers")
+    layers = context.model.layers
     if stages <= 1 or passes(context):
         return
     if value == "auto":
-        if layers is not None and layers % (stages * chunks) and not context.model.number("mtp_num_layers"):
+        if layers is not None and layers % (stages * chunks) and not context.model.mtp_layers:
             params = {"layers": layers, "cells": stages * chunks}
             yield Violation(("parallelism", "pipeline_parallel"), "auto", params)
     elif value is None:
@@ -91,7 +91,7 @@ def find_unsplit_model(context: CheckContext) -> Iterator[Violation]:
 
 def _has_experts(model: ModelConfig) -> bool:
     """Whether some layer surely has experts."""
-    dense, layers = model.number("first_k_dense_replace") or 0, model.number("num_layers")
+    dense, layers = model.number("first_k_dense_replace") or 0, model.layers
     return bool(model.number("num_moe_experts")) and layers is not None and dense < layers
 
 

@@ -11,8 +11,9 @@ from ms_tune.dialects.draft import LISTS, swap_dynamic
 from ms_tune.dialects.layer_plan import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.mindformers_pynative.read import plan_layers
 from ms_tune.dialects.operators import SWAP
-from ms_tune.dialects.patterns import compile_segment
+from ms_tune.dialects.values import compile_segment
 from ms_tune.errors import MsTuneError
+from ms_tune.facts.models import LAYERS
 from ms_tune.source.yaml import MISSING
 from ms_tune.units import whole_number
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.cells import Cells
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan
     from ms_tune.source.yaml import SourceFile, Values
 
 
@@ -247,7 +247,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
         yield {("parallelism", _STAGES): "auto"}
     if layers < cells:
         yield {("parallelism", _CHUNKS): 1, ("parallelism", _STAGES): MISSING}
-        yield {("model", "num_layers" if "num_layers" in _section(source, "model") else "num_hidden_layers"): cells}
+        yield {("model", LAYERS if LAYERS in _section(source, "model") else "num_hidden_layers"): cells}
         return
     # What is over goes to the middle: the first and the last cell hold embedding and head.
     sizes = [layers // cells] * cells

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.arrays import leaves
 from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.values import leaves
 from ms_tune.facts.keys import names
 from ms_tune.text import msg
 
@@ -48,15 +48,15 @@ def _model_traps(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
             yield _warning("selective-stays")
             if inputs.rows > 1:
                 yield _warning("selective-forgotten")
-        if full or inputs.method or inputs.num_layers:
+        if full or inputs.method or inputs.full_layers:
             yield _warning("model-recompute-ignored")
         flags = (("select_recompute", inputs.select), ("select_comm_recompute", inputs.comm))
         for key, on in flags:
             if on:
                 yield _warning("flag-beside-lists", key=key)
-    elif full and not (inputs.method and inputs.num_layers):
+    elif full and not (inputs.method and inputs.full_layers):
         yield _warning("full-incomplete")
-    elif not full and (inputs.method or inputs.num_layers):
+    elif not full and (inputs.method or inputs.full_layers):
         yield _warning("method-without-full")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.arrays import array_text, leaves, shape_of
 from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.values import array_text, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 class MindSpeedInputs:
     """What decides about placement and recompute, as it is after the config has been loaded."""
 
-    layers: int  # `model_config.num_layers`
+    layers: int  # layers of the model
     tensor: int = 1  # Tensor-parallel size
     stages: int = 1  # pipeline stages
     chunks: int | None = None  # Virtual-pipeline chunks. The training entry hands None and 1 over as "none".
     standalone: bool = False  # `standalone_embedding_stage`: the first stage holds the embedding and no layer
-    other_layers: bool = False  # whether `encoder_num_layers` or `decoder_num_layers` is set
+    other_layers: bool = False  # whether layers of encoder or decoder are counted apart
     num_layer_list: Sequence[object] | None = None  # layers of each cell as given, or nothing
     # Lists of counts by kind, or None if there is no such setting at all.
     recompute_config: Mapping[str, object] | None = None
     granularity: str | None = None  # `model_config.recompute_granularity`
     method: str | None = None  # `model_config.recompute_method`
-    num_layers: int | None = None  # `model_config.recompute_num_layers`
+    full_layers: int | None = None  # how many layers the method is for
     select: bool = False  # `model_config.select_recompute`: every layer
     comm: bool = False  # `model_config.select_comm_recompute`: every layer
     flash_attention: bool = False  # `model_config.use_flash_attention`
@@ -145,8 +145,7 @@ def count_array(value: object) -> CountArray:
     Raises:
         FrameworkStop: NumPy raises, because the list is ragged.
     """
-    shape = shape_of(value)
-    items = leaves(value)
+    shape, items = read_array(value)
     kind = _kind(items)
     if kind is float:
         items = [float(item) if isinstance(item, (int, float)) else item for item in items]

@@ -190,9 +190,9 @@ class _Model:
         inputs = self._inputs
         full, select, comm = (0, 0, 0) if inputs.recompute_config is None else self._listed(chunk, stage, count, log)
         layers = as_count(count)
-        if inputs.recompute_config is None and inputs.granularity == "full" and inputs.method and inputs.num_layers:
+        if inputs.recompute_config is None and inputs.granularity == "full" and inputs.method and inputs.full_layers:
             # Groups of so many layers with "uniform", each recomputed as one: no layer is left out.
-            full = layers if inputs.method == "uniform" else min(layers, inputs.num_layers)
+            full = layers if inputs.method == "uniform" else min(layers, inputs.full_layers)
         full = min(full, layers)
         behind = layers - full
         # The copies that the layers are built from are made before the lists reset the granularity.

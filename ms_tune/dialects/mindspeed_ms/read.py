@@ -24,7 +24,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ms_tune.dialects.job_parts import JobView
+    from ms_tune.dialects.layer_plan import JobView
     from ms_tune.source.yaml import SourceFile
 
 MAX_TEXT = 200_000
@@ -108,6 +108,12 @@ def _section(source: SourceFile, name: str) -> dict[str, Any]:
     if name == "model_config" and value.get("num_layers") is None:
         raise source.wrong((name,), msg("plans.no-layer-count", key="model_config.num_layers"), at_key=True)
     return value
+
+
+def recomputes_groups(source: SourceFile) -> bool:
+    """Whether several layers are recomputed as one, so that the input of the first of them alone stays."""
+    model = _section(source, "model_config")
+    return model.get("recompute_method") == "uniform" and (model.get("recompute_num_layers") or 1) > 1
 
 
 def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
@@ -197,7 +203,7 @@ def _load_model(model: Mapping[str, Any]) -> dict[str, Any]:
         "flash_attention": flash,
         "activation": activation,
         "method": method,
-        "num_layers": number,
+        "full_layers": number,
         "granularity": "selective" if get("recompute_activations") else granularity,
         "comm": comm,
         "select": select,

@@ -1,6 +1,6 @@
 """What MindSpeed-Core-MS r0.1.0 refuses: layers, recompute lists, parts that it looks up by name, settings that ask for others.
 
-How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (``_get_num_layers``, 1058 to 1155); how recompute lists are read: the
+How layers are split: ``mindspeed_ms/legacy/model/transformer.py`` (1058 to 1155); how recompute lists are read: the
 same file (1328 to 1523). Parts of the model: ``mindspeed_ms/legacy/model/norm.py``, ``utils.py`` and ``language_model.py``; what is
 registered: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``, ``core/optimizer/zero/adamw_zero.py``,
 ``core/tensor_parallel/cross_entropy.py``; loss scaling: ``training/training.py``; decay: ``training/optimizer_param_scheduler.py``.
@@ -15,6 +15,7 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
 from ms_tune.dialects.mindspeed_ms.plan import divide
 from ms_tune.dialects.plan_checks import passes
+from ms_tune.facts.models import LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,20 +29,20 @@ _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
 _SHARDED = ("AdamW",)  # the library looks for the name with ZeRO behind it, and AdamWZeRO is the only one
 _POSITIONS = ("learned_absolute", "rope")
-_SIZES = ("vocab_size", "num_layers", "num_attention_heads", "hidden_size", "ffn_hidden_size")
+_SIZES = ("vocab_size", LAYERS, "num_attention_heads", "hidden_size", "ffn_hidden_size")
 
 
 def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
     """A ``num_layer_list`` that the library refuses; with one pipeline stage it is not looked at."""
     rows = _rows(context)
     stages, chunks = _stages_and_chunks(context)
-    layers = context.integer("model_config.num_layers")
+    layers = context.model.layers
     path = ("parallel_config", "num_layer_list")
     if rows is None or stages <= 1 or passes(context):
         return
     expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
     flat = [item for row in rows for item in row]
-    related = ((("model_config", "num_layers"), "layers"),)
+    related = ((("model_config", LAYERS), "layers"),)
     if any(not isinstance(item, int) or isinstance(item, bool) for item in flat):
         return
     numbers = [item for item in flat if isinstance(item, int)]
@@ -56,9 +57,9 @@ def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
 def find_too_few_layers(context: CheckContext) -> Iterator[Violation]:
     """Fewer layers than stages (times chunks)."""
     stages, chunks = _stages_and_chunks(context)
-    layers = context.integer("model_config.num_layers")
+    layers = context.model.layers
     if layers is not None and 0 < layers < stages * (chunks or 1):
-        yield Violation(("model_config", "num_layers"), params={"needed": stages * (chunks or 1)})
+        yield Violation(("model_config", LAYERS), params={"needed": stages * (chunks or 1)})
 
 
 def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
@@ -155,7 +156,7 @@ def _has_shape(value: object, stages: int, chunks: int) -> bool:
 def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
     """Layers of each (chunk, stage)."""
     stages, chunks = _stages_and_chunks(context)
-    layers = context.integer("model_config.num_layers")
+    layers = context.model.layers
     if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
         return None
     rows = _rows(context) if stages > 1 else None
@@ -199,13 +200,19 @@ def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_unregistered_names(context: CheckContext) -> Iterator[Violation]:
-    """A text at one of the ``names`` that is none of those listed there."""
-    listed = context.options["names"]
+    """A text at one of the ``names`` that is none of those listed there, nor registered as of the kind in ``registers``."""
+    listed, registers = context.options["names"], context.options.get("registers")
     for dotted, known in listed.items() if isinstance(listed, dict) else ():
         value = context.get(str(dotted))
-        if isinstance(value, str) and value not in known:
+        kind = registers.get(dotted) if isinstance(registers, dict) else None
+        if isinstance(value, str) and value not in known and not _is_registered(context, kind, value):
             path = tuple(str(dotted).split("."))
             yield Violation(path, params={"known": ", ".join(map(str, known))})
+
+
+def _is_registered(context: CheckContext, kind: str | None, name: str) -> bool:
+    """Whether the repository around the config registers a class of a kind by a name."""
+    return kind is not None and context.job.checkout is not None and name in context.job.checkout.classes.get(kind, {})
 
 
 def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
@@ -214,6 +221,9 @@ def find_unregistered_optimizer(context: CheckContext) -> Iterator[Violation]:
     known = _SHARDED if zero else _OPTIMIZERS
     value = context.get("optimizer_config.optimizer_type")
     params = {"known": ", ".join(known)}
+    looked_up = f"{value or 'AdamWeightDecay'}ZeRO" if zero else value or "AdamWeightDecay"
+    if value not in known and _is_registered(context, "library_optimizer", str(looked_up)):
+        return
     if isinstance(value, str) and value not in known:
         related = ((("parallel_config", "zero_level"), "sharded"),) if zero else ()
         yield Violation(("optimizer_config", "optimizer_type"), params=params, related=related)
@@ -256,4 +266,4 @@ def find_missing_decay_steps(context: CheckContext) -> Iterator[Violation]:
 def _is_whole(context: CheckContext) -> bool:
     """Whether a config is more than an excerpt: the sections that every training needs."""
     sections = ("training_config", "dataset_config", "optimizer_config")
-    return all(context.mapping(name) for name in sections) and context.integer("model_config.num_layers") is not None
+    return all(context.mapping(name) for name in sections) and context.model.layers is not None

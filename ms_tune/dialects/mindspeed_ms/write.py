@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.arrays import leaves
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import has, never, runs, squeeze
 from ms_tune.dialects.layer_plan import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.plan import KINDS, divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
+from ms_tune.dialects.values import leaves
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.source.edit import same_data
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.job_parts import JobView
-    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.layer_plan import JobView, LayerPlan, LayerSpec
     from ms_tune.source.yaml import SourceFile, Values
 
 

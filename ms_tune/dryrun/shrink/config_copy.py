@@ -6,15 +6,15 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.job_parts import SettingChange
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
+from ms_tune.job.job import Job
 from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from ms_tune.source.yaml import SourceFile
 
 
 class ConfigCopy:
@@ -39,6 +39,7 @@ class ConfigCopy:
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
         self._changes: dict[str, SettingChange] = {}
+        self._job: Job | None = None
         for section in sections:
             if not isinstance(self.get(section, {}), dict):
                 raise ConfigError(msg("model.section-not-a-mapping", key=section), path=path)
@@ -98,17 +99,21 @@ class ConfigCopy:
     def copy(self) -> ConfigCopy:
         """The same values and changes once more, to try something."""
         made = ConfigCopy(self.data, self.path)
-        made._changes = dict(self._changes)
+        made._changes, made._job = dict(self._changes), self._job
         return made
 
     def text(self) -> str:
         """The values as YAML."""
         return yaml_text(self.data)
 
-    def source(self) -> SourceFile:
-        """The values as if they had been read from a file, but for their places."""
-        return source_of(self.data, self.path)
+    @property
+    def job(self) -> Job:
+        """The job of the values as if they had been read from a file, for MindFormers' static graph; the same as long as they are the same."""
+        if self._job is None:
+            self._job = Job(source_of(self.data, self.path), dialect=Dialect.MINDFORMERS)
+        return self._job
 
     def _remember(self, path: str, before: object, after: object) -> None:
+        self._job = None
         first = self._changes.get(path)
         self._changes[path] = SettingChange(path, first.before if first else before, after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.job import MindFormersJob
@@ -52,20 +53,39 @@ _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
-def prepare_mindformers(source: SourceFile, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
-    """A run of one stage of the config's own model in MindFormers."""
+@dataclass(frozen=True, slots=True)
+class SettledConfig:
+    """A config as it is run, before a stage of it is chosen."""
+
+    source: SourceFile  # as it was read
+    config: ConfigCopy  # with the changes that every stage needs; not to be changed
+    stages: int
+    world_size: int  # ranks of the whole job
+    layers_key: str  # the dotted key of the number of layers
+    warnings: tuple[Message, ...]
+
+
+def settle_config(source: SourceFile, devices: int | None) -> SettledConfig:
+    """What all stages of a config's own model in MindFormers have in common."""
     config = ConfigCopy(source.data, source.path, _SECTIONS)
     _settle_run_mode(config)
     warnings = inline_model_folder(config)
     stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
         undo_split(config)
+    return SettledConfig(source, config, stages, world_size, layer_count_key(config), warnings)
+
+
+def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunRequest) -> PreparedRun:
+    """A run of one stage."""
+    source, stages, world_size = settled.source, settled.stages, settled.world_size
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
-    key = layer_count_key(config)
+    config = settled.config.copy()
     plan = layer_plan(config)
-    warnings += _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut_stage(config, plan, CutRequest(key, request.stage, stages, request.layers))
+    warnings = settled.warnings + _check_plan(plan, source, shrunk=request.layers is not None)
+    model = cut_stage(config, plan, CutRequest(settled.layers_key, request.stage, stages, request.layers))
+    stage = stage_in(model.config, request.stage)
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
     warnings += _warn_of_unshared_state(config, split)
@@ -91,7 +111,7 @@ def prepare_mindformers(source: SourceFile, name: str, request: DryrunRequest, d
         not_included=_not_included(model),
         warnings=warnings,
         kinds=model.kinds,
-        theory=mindformers_theory(model.config, stage_in(model.config, request.stage)),
+        theory=mindformers_theory(model.config, stage),
         split=split,
         pipeline=_pipeline_of(config, stages),
     )

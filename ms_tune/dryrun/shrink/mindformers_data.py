@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dryrun.job import Column
-from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.facts.models import facts_of, is_legacy, model_of, names_of
+from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
 from ms_tune.facts.registries import mindspore_values
-from ms_tune.facts.releases import release_for
 from ms_tune.job.includes import find_model_config, read_model_config
 from ms_tune.text import msg
 
@@ -85,7 +83,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
 
 
 def _has_layer_count(config: ConfigCopy) -> bool:
-    return any(config.get(f"{MODEL}.{key}") for key in names_of("num_layers"))
+    return any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS))
 
 
 def _is_named(config: ConfigCopy) -> bool:
@@ -164,7 +162,7 @@ def sample_length(config: ConfigCopy) -> int:
     The older Llama cuts one off for the labels where the data set has not done so (``construct`` in
     mindformers/models/llama/llama.py: ``input_sliced_sig`` is off, or there is no column of labels).
     """
-    model = model_of(config, Dialect.MINDFORMERS, release_for(Dialect.MINDFORMERS).version)
+    model = config.job.model
     general = facts_of(model.release).fields["seq_length"]
     length = config.count(f"{MODEL}.seq_length", model.number("seq_length") or general)
     names = config.names("train_dataset.input_columns", ("input_ids",))

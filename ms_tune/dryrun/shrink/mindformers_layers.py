@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.convert_layers import convert
-from ms_tune.dialects.layer_plan import MINDFORMERS, from_recompute_plan
-from ms_tune.dialects.mindformers.plan import normalize
-from ms_tune.dialects.mindformers.read import read_inputs
+from ms_tune.dialects.layer_plan import MINDFORMERS
 from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
-from ms_tune.enums import Dialect, RecomputeMode
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
-from ms_tune.facts.models import ValueOrigin, is_legacy, model_of
-from ms_tune.facts.releases import release_for
-from ms_tune.job.job import Job
+from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.facts.models import ModelConfig
 
 _SETTINGS = ("recompute_config.", "swap_config.")
 
@@ -70,11 +65,11 @@ def layer_count_key(config: ConfigCopy) -> str:
         ConfigError: It names none, and its model's class has none of its own.
         UnsupportedError: It leaves them to its model's class.
     """
-    model = _model_of(config)
-    path = next((field.path for field in model.written("num_layers") if field.path), None)
+    model = config.job.model
+    path = next((field.path for field in model.written(LAYERS) if field.path), None)
     if path is not None:
         return ".".join(path)
-    hint, own = msg("dryrun.no-layer-count.hint"), model.field("num_layers")
+    hint, own = msg("dryrun.no-layer-count.hint"), model.field(LAYERS)
     if own.origin is ValueOrigin.CLASS_DEFAULT:
         raise UnsupportedError(msg("plans.layers-of-class", layers=own.value), hint)
     raise ConfigError(msg("dryrun.no-layer-count"), hint, path=config.path)
@@ -83,10 +78,9 @@ def layer_count_key(config: ConfigCopy) -> str:
 def layer_plan(config: ConfigCopy) -> LayerPlan | None:
     """Where MindFormers puts the config's layers, and what they do; None where ms-tune cannot tell."""
     try:
-        inputs = read_inputs(Job(config.source(), dialect=Dialect.MINDFORMERS))
+        return config.job.plan
     except MsTuneError:
         return None
-    return from_recompute_plan(normalize(inputs), inputs.version)
 
 
 def stage_in(config: ConfigCopy, index: int) -> Stage | None:
@@ -168,7 +162,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     Source: ``get_gpt_decoder_block_spec`` in mindformers/parallel_core/training_graph/base_models/gpt/gpt_layer_specs.py;
     older models have experts in every layer (mindformers/models/llama/llama_transformer.py).
     """
-    model = _model_of(config)
+    model = config.job.model
     name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may say 1 beside what the model's own section says.
     counts = [field.value for field in model.written(name)] or [model.value(name)]
@@ -179,11 +173,6 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     return list(expert_layers(layers, _first_dense(config), every) or (True,) * layers)
 
 
-def _model_of(config: ConfigCopy) -> ModelConfig:
-    """The model as its class in the release that is run sees it."""
-    return model_of(config, Dialect.MINDFORMERS, release_for(Dialect.MINDFORMERS).version)
-
-
 def _first_dense_key(config: ConfigCopy) -> str:
     legacy = "moe_config.first_k_dense_replace"
     return legacy if config.get(legacy) is not None else f"{MODEL}.first_k_dense_replace"
@@ -191,7 +180,7 @@ def _first_dense_key(config: ConfigCopy) -> str:
 
 def _first_dense(config: ConfigCopy) -> int:
     """How many layers at the front have no experts."""
-    return max(_model_of(config).number("first_k_dense_replace") or 0, 0)
+    return max(config.job.model.number("first_k_dense_replace") or 0, 0)
 
 
 def _check_chunks(stage: Stage, layers: int) -> None:

@@ -14,7 +14,7 @@ from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, columns_named
 from ms_tune.errors import UnsupportedError
-from ms_tune.facts.models import names_of
+from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _own_key(config: ConfigCopy, key: str) -> str:
     """The name that the config has for it: MindFormers stops at two names for the number of layers."""
     if key != _COUNT:
         return key
-    return next((f"model.{name}" for name in names_of("num_layers") if config.get(f"model.{name}") is not None), key)
+    return next((f"model.{name}" for name in names_of(LAYERS) if config.get(f"model.{name}") is not None), key)
 
 
 def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:

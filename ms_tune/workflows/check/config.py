@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.job.job import Job
     from ms_tune.lint.result import LintReport
-    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
 
 _NAMES = ("model_type", "model_name", "type", "arch")
@@ -80,14 +80,14 @@ class InspectedConfig:
 
 
 def look_at(
-    request: OverviewRequest, path: Path, source: SourceFile | None = None, observer: Observer | None = None
+    request: OverviewRequest, path: Path, known: Job | None = None, observer: Observer | None = None
 ) -> InspectedConfig:
     """What a config's job is and holds.
 
     Args:
         request: What to look at.
         path: The config.
-        source: Its text where that is not what is in the file.
+        known: Its job, if it was read already, or is not as its file is.
         observer: Told what is simulated; None for no dryrun.
 
     Raises:
@@ -95,9 +95,9 @@ def look_at(
         MsTuneError: The dryrun failed.
     """
     job = replace(request.job, config=path)
-    loaded = load_config(job, source)
+    loaded = load_config(job, known)
     named = request.framework_version
-    plan = normalize(loaded.job.for_release(named) if named else loaded.job)
+    plan = normalize(loaded.job if named is None else loaded.job.for_release(named))
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
         from ms_tune.dryrun.run import dryrun  # noqa: PLC0415 - it needs the extra 'dryrun'
@@ -126,13 +126,13 @@ def overview_of(look: InspectedConfig, path: Path, report: LintReport) -> Overvi
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     change = _cheapest(seen.job, seen.estimate, dryrun=bool(stages)) if over and seen.job and seen.estimate else None
-    fixable = report.fixable(safe=True)
+    fixable = report.summary.fixable
     return Overview(
         path=path,
         subject=_subject(look),
         assumptions=_assumptions(look),
         matters=tuple(matters),
-        counts={severity: report.count(severity) for severity in Severity},
+        counts=report.summary.by_severity,
         fixable=fixable,
         estimate=seen.estimate,
         no_estimate_because=None if seen.refused else seen.reason,
@@ -191,7 +191,8 @@ def of_layers(plan: LayerPlan, path: Path) -> list[Matter]:
 def _subject(look: InspectedConfig) -> Subject:
     loaded, plan = look.loaded, look.plan
     release = release_for(loaded.dialect, plan.framework_version)
-    model = loaded.job.for_release(release.version).model
+    job = loaded.job if release == loaded.job.release else loaded.job.for_release(release.version)
+    model = job.model
     named = () if loaded.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are called after no model
     name = next((one for one in map(model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, plan.placement)) if plan.placement else None

@@ -67,7 +67,9 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         chunk, make = kind.cell
         held = layer_activations(widths, share, experts=make is not LayerKind.DENSE and bool(widths.experts))
         full = kind.recompute is RecomputeMode.FULL
-        layers.append(HeldLayers(held, run.in_flight[chunk], full=full, count=count))
+        # Without stages there is one pass, however many chunks the lists of layers have.
+        passes = run.in_flight[chunk if run.stages > 1 else 0]
+        layers.append(HeldLayers(held, passes, full=full, count=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return estimate_stage(run.stage, run.layers, lasting, layers, logits)
 

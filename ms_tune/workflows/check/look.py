@@ -7,8 +7,9 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
 from ms_tune.errors import ConfigError
+from ms_tune.job.job import Job, load_job
+from ms_tune.lint.file_types import kind_of
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.source import SCRIPTS
@@ -46,21 +47,22 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     """
     if path.is_fifo():  # it is read once, and this looks twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
-    report = lint_files([str(path)], LintRequest(framework_version=request.framework_version))
+    job = load_job(path) if kind_of(path) is None else None
+    report = lint_files([str(path)], LintRequest(framework_version=request.framework_version, job=job))
     for error in report.unreadable:
         raise error
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
         return _checked(path, report)
     if path.suffix in SCRIPTS:
         return _script(path, request, report, base, observer)
-    look = look_at(request, path, None, observer)
+    look = look_at(request, path, job, observer)
     screen = overview_of(look, path, report)
     if base is None:
         return screen
     text = text_at(base, path)
     if text is None:
         return screen
-    before = look_at(request, path, parse_source(text, path), observer)
+    before = look_at(request, path, Job(parse_source(text, path)), observer)
     return replace(screen, against=difference(before, look))
 
 
@@ -85,8 +87,8 @@ def _checked(path: Path, report: LintReport) -> Overview:
         subject=Subject("mindspeed-mm", release_in(report)),
         assumptions=None,
         matters=tuple(sorted(found(report), key=lambda one: one.severity.rank)),
-        counts={severity: report.count(severity) for severity in Severity},
-        fixable=report.fixable(safe=True),
+        counts=report.summary.by_severity,
+        fixable=report.summary.fixable,
         no_estimate_because=msg("check.checked-only"),
         next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )

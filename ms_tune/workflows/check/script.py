@@ -6,7 +6,6 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
 from ms_tune.dryrun.devices import limit_of_script
@@ -69,8 +68,8 @@ def overview_of_script(
         subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
         assumptions=assumptions,
         matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
-        counts={severity: report.count(severity) for severity in Severity},
-        fixable=report.fixable(safe=True),
+        counts=report.summary.by_severity,
+        fixable=report.summary.fixable,
         estimate=estimate if isinstance(estimate, Estimate) else None,
         no_estimate_because=reason,
         stages=stages,

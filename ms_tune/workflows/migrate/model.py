@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import dynamic_kinds, known
 from ms_tune.facts.migration import row_for, unread
-from ms_tune.facts.models import UNKNOWN, facts_of, is_legacy, model_of
+from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, facts_of, is_legacy, model_of
 from ms_tune.source.yaml import source_of
 from ms_tune.workflows.migrate.draft import is_finite, is_off, why
 from ms_tune.workflows.migrate.write import nested
@@ -167,6 +167,6 @@ def differing(draft: MigrationDraft) -> dict[str, tuple[object, object]]:
 _ELSEWHERE = frozenset((
     *("offset", "pp_interleave_num", "virtual_pipeline_model_parallel_size", "parallel_config", "recompute_config"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
-    *("expert_model_parallel_size", "data_parallel_size", "micro_batch_num", "mtp_num_layers", "num_layers"),
-    *("cpu_offloading", "cpu_offloading_num_layers", "op_swap"),
+    *("expert_model_parallel_size", "data_parallel_size", "micro_batch_num", MTP_LAYERS, LAYERS),
+    *CORE_SWAP,
 ))  # fmt: skip

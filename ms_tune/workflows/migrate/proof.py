@@ -263,7 +263,7 @@ def _theories(source: SourceFile, dialect: Dialect) -> list[Mapping[str, int]]:
     """Bytes of every stage by theory."""
     flat = parse_source(yaml_text(source.data), source.path)
     first = DryrunRequest(config=source.path, reference=dialect is Dialect.MINDFORMERS_PYNATIVE)
-    loaded = load_config(first, flat)
+    loaded = load_config(first, Job(flat))
     stages = prepare_run(first, loaded).stages
     return [prepare_run(replace(first, stage=stage), loaded).theory for stage in range(stages)]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.layer_plan import PlanIssue
-from ms_tune.facts.models import facts_of, names_of
+from ms_tune.facts.models import CORE_SWAP, facts_of, names_of
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.workflows.migrate.draft import is_off, why
 
@@ -26,8 +26,6 @@ FULLY_SHARDED_SINCE_TP = (
 )
 
 _MODEL = ("model", "model_config")
-_SWITCH = "cpu_offloading"
-_MODEL_SWAP = (_SWITCH, "cpu_offloading_num_layers", "op_swap")
 # Keys that decide what layers do, each with the key of the dynamic graph that says most of it.
 _LAYERS: dict[KeyPath, tuple[str, ...]] = {
     ("recompute_config", "recompute"): ("recompute", "mode"),
@@ -239,7 +237,7 @@ def _layers(draft: MigrationDraft) -> None:
         if path[0] == "swap_config" and dropped is not None:
             draft.default(path, dropped)
             continue
-        switch = path[-1] in names_of(_SWITCH)
+        switch = path[-1] in names_of("swap")
         doubt = doubts.get("op_swap") if "op_swap" in path else None
         doubt = doubt or (None if switch else doubts.get("swap"))
         _lead(draft, path, ("swap", "enable"), errors, known=bool(converted.values), doubt=doubt)
@@ -251,7 +249,7 @@ def _swap_keys(draft: MigrationDraft) -> Iterator[KeyPath]:
     """The keys of swap: of a section of their own for legacy models, in the model's settings for the others."""
     yield from draft.under("swap_config")
     for path in draft.under(*_MODEL):
-        if len(path) > len(_MODEL) and draft.model.facts.canonical(str(path[2])) in _MODEL_SWAP:
+        if len(path) > len(_MODEL) and draft.model.facts.canonical(str(path[2])) in CORE_SWAP:
             yield path
 
 

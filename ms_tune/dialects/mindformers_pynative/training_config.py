@@ -8,7 +8,7 @@ reduced and accumulated in float32) and ``pynative/optimizer/adamw.py`` (float32
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import (
     ContextMethod,
@@ -23,100 +23,20 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
+from ms_tune.dialects.sections import Section, section_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.keys import key_at
-from ms_tune.facts.models import facts_of, names_of
-from ms_tune.facts.query import REQUIRED, order
+from ms_tune.facts.models import LAYERS, facts_of
+from ms_tune.facts.query import order
 from ms_tune.facts.releases import release_for
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ms_tune.facts.models import ModelFacts
-
-_Value = TypeVar("_Value", int, str, bool)
-
-
-class Section:
-    """One section of the config, read with types checked: the framework's own validators are as strict."""
-
-    def __init__(self, data: Mapping[str, object], name: str, path: Path, dialect: Dialect) -> None:
-        section = data.get(name)
-        self.dialect = dialect
-        self.name = name
-        self.path = path
-        self._values: Mapping[object, object] = {}
-        if isinstance(section, dict):
-            self._values = section
-        elif section is not None:
-            raise ConfigError(msg("model.section-not-a-mapping", key=name), path=path)
-
-    def get(self, key: str, default: _Value | None) -> _Value:
-        """The value of a key, of the default's type (an int if there is no default).
-
-        Raises:
-            ConfigError: The key has no default and is missing, or the value has another type.
-        """
-        value = self._values.get(key)
-        if value is None:
-            if default is None:
-                raise ConfigError(msg("model.missing-key", key=f"{self.name}.{key}"), path=self.path)
-            return default
-        wanted = int if default is None else type(default)
-        # bool is a subclass of int; the framework rejects it where an int is wanted, and so does this.
-        if type(value) is not wanted:
-            raise ConfigError(
-                msg("model.wrong-type", key=f"{self.name}.{key}", wanted=wanted.__name__, value=repr(value)),
-                path=self.path,
-            )
-        if wanted is int and isinstance(value, int) and value <= 0:
-            raise ConfigError(msg("model.not-positive", key=f"{self.name}.{key}", value=value), path=self.path)
-        return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
-
-    def known(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
-        """The value of a key, or what the framework takes where it is not written; see :meth:`get`."""
-        default = key_at(self.dialect, self.name, key).default
-        return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it
-
-    def raw(self, key: str) -> object:
-        """The value of a key as the parser gave it."""
-        return self._values.get(key)
-
-    def first(self, name: str, default: _Value | None) -> _Value:
-        """The value of a model's field, under whichever of its names the config has it; see :meth:`get`."""
-        return self.get(next((key for key in names_of(name) if self.raw(key) is not None), name), default)
-
-    def count(self, name: str, default: int = 0) -> int:
-        """A whole number from zero up, under whichever name the config has it.
-
-        Raises:
-            ConfigError: It is something else.
-        """
-        key = next((key for key in names_of(name) if self.raw(key) is not None), name)
-        value = default if self.raw(key) is None else self.raw(key)
-        if type(value) is not int or value < 0:
-            raise ConfigError(
-                msg("model.wrong-type", key=f"{self.name}.{key}", wanted="int ≥ 0", value=repr(value)), path=self.path
-            )
-        return value
-
-    def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
-        """A value that must be one of some.
-
-        Raises:
-            ConfigError: It is none of them.
-        """
-        value = self.get(key, default)
-        if value not in choices:
-            raise ConfigError(
-                msg("model.not-one-of", key=f"{self.name}.{key}", value=repr(value), choices=", ".join(choices)),
-                path=self.path,
-            )
-        return value
-
+    from ms_tune.source.yaml import SourceFile
 
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
@@ -190,6 +110,12 @@ def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     )
 
 
+def named_shards(source: SourceFile) -> int | None:
+    """The data-parallel ranks that a config names."""
+    shards = section_of(source, "parallelism").get("data_parallel_shard")
+    return shards if type(shards) is int and shards > 0 else None
+
+
 def before_2_1() -> bool:
     """Whether the release that is meant splits layers through HyperParallel's tensors, and has what 2.1 mended."""
     return order(release_for(_DIALECT).version) < order("2.1")
@@ -247,7 +173,7 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         vocab_size=model.get("vocab_size", None),
         hidden_size=hidden,
         ffn_hidden_size=model.first("ffn_hidden_size", None),
-        num_layers=model.first("num_layers", None),
+        layers=model.first(LAYERS, None),
         num_attention_heads=heads,
         num_query_groups=heads if latent else groups,
         head_size=latent.head_size if latent else model.first("kv_channels", hidden // heads),

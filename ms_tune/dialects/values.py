@@ -1,0 +1,269 @@
+r"""Values of lists in configs as the frameworks take them: nested lists as arrays of numbers, texts as patterns of operators.
+
+Arrays are the little of NumPy that the frameworks' texts and conversions show. MindFormers and MindSpeed-Core-MS need
+NumPy below 2, and that is what this follows (checked against 1.26). ms-tune itself does without NumPy, so that a config
+can be normalised without it. What MindSpeed-Core-MS does with arrays beyond that is in
+:mod:`ms_tune.dialects.mindspeed_ms.placement`.
+
+A pattern is split at the two characters ``\.``; each segment must match a whole name (``LayerSetting``, MindFormers
+1.6 to 2.1). MindFormers matches with the module ``regex`` and gives each match one second (before 1.7: with ``re``, for
+as long as it takes); ms-tune does without ``regex`` and does not start a match that could take long.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from functools import lru_cache
+from typing import TYPE_CHECKING, NoReturn
+
+from ms_tune.dialects.layer_plan import stop
+from ms_tune.text import msg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, MutableMapping, Sequence
+
+_LINE_WIDTH = 75
+_INT32 = 2**32
+_INT64 = 2**63
+
+
+class ArrayRow(list[int]):
+    """A row that the framework keeps as an array, which shows where it prints the list that holds it."""
+
+    def __repr__(self) -> str:
+        return array_repr(self)
+
+
+def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
+    """Shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
+
+    Floats lose their fraction and big numbers their upper bits, both without a word; a string counts if ``int``
+    takes it.
+
+    Raises:
+        FrameworkStop: NumPy raises.
+    """
+    shape, items = read_array(value)
+    return shape, [_to_element(item) for item in items]
+
+
+def read_array(value: object) -> tuple[tuple[int, ...], list[object]]:
+    """Shape and elements, row by row, of the array that nested lists make.
+
+    Raises:
+        FrameworkStop: NumPy raises, because the lists are ragged.
+    """
+    shape: tuple[int, ...] = ()
+    items = [value]
+    while lists := [item for item in items if isinstance(item, (list, tuple))]:
+        size = len(lists[0])
+        if len(lists) < len(items) or any(len(item) != size for item in lists):
+            stop(
+                "ValueError",
+                "setting an array element with a sequence. The requested array has an inhomogeneous shape after "
+                f"{len(shape)} dimensions. The detected shape was {shape} + inhomogeneous part.",
+            )
+        shape += (size,)
+        items = [part for item in lists for part in item]
+    return shape, items
+
+
+def leaves(value: object) -> list[object]:
+    """The elements of nested lists, row by row."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def _to_element(item: object) -> int:
+    if isinstance(item, float) and math.isnan(item):
+        stop("ValueError", "cannot convert float NaN to integer")
+    if isinstance(item, float) and math.isinf(item):
+        stop("OverflowError", "cannot convert float infinity to integer")
+    if isinstance(item, (str, bytes)):
+        try:
+            number = int(item)
+        except ValueError as error:
+            stop("ValueError", str(error))
+    elif isinstance(item, (int, float)):
+        number = int(item)
+    else:
+        kind = type(item)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        stop(
+            "TypeError",
+            f"int() argument must be a string, a bytes-like object or a real number, not '{name}'",
+        )
+    if not -_INT64 <= number < _INT64:
+        stop("OverflowError", "Python int too large to convert to C long")
+    return (number + _INT32 // 2) % _INT32 - _INT32 // 2
+
+
+def array_text(shape: tuple[int, ...], items: Sequence[object]) -> str:
+    """``str`` of an array of integers, or of words (:func:`numpy.array2string` with its default settings)."""
+    return _text(shape, items, separator=" ", prefix="", suffix="")
+
+
+def array_repr(items: Sequence[int]) -> str:
+    """``repr`` of a one-dimensional int32 array."""
+    text = "array(" + _text((len(items),), items, separator=", ", prefix="array(", suffix=",") + ","
+    last_line = len(text) - (text.rfind("\n") + 1)
+    kind = "dtype=int32)"
+    space = " " if last_line + len(kind) + 1 <= _LINE_WIDTH else "\n" + " " * len("array(")
+    return text + space + kind
+
+
+def _text(shape: tuple[int, ...], items: Sequence[object], *, separator: str, prefix: str, suffix: str) -> str:
+    if not items:
+        return "[]"
+    width = max(len(str(item)) for item in items)
+    words = [str(item).rjust(width) for item in items]
+    return _block(shape, words, indent=" " + " " * len(prefix), width=_LINE_WIDTH - len(suffix), separator=separator)
+
+
+def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: int, separator: str) -> str:
+    """One bracket level. The innermost one is filled line by line, the others put each part on lines of its own."""
+    if len(shape) == 1:
+        limit = width - max(len(separator.rstrip()), 1)
+        done, line = "", indent
+        for position, word in enumerate(words):
+            if len(line) + len(word) > limit and len(line) > len(indent):
+                done += line.rstrip() + "\n"
+                line = indent
+            line += word + (separator if position < len(words) - 1 else "")
+        return "[" + (done + line)[len(indent) :] + "]"
+    size = len(words) // shape[0]
+    between = separator.rstrip() + "\n" * (len(shape) - 1)
+    parts = [
+        indent
+        + _block(
+            shape[1:],
+            words[start : start + size],
+            indent=indent + " ",
+            width=width - 1,
+            separator=separator,
+        )
+        for start in range(0, len(words), size)
+    ]
+    return "[" + between.join(parts)[len(indent) :] + "]"
+
+
+_MOST_STEPS = 1_000_000  # of a match: below a tenth of a second
+_LONGEST = 500  # characters of a segment
+# Repeats of open length; and what makes backtracking explode: a repeated group, or a reference to one.
+_OPEN_REPEAT = re.compile(r"(?<!\\)(?:\\\\)*[*+]|\{\d*,\d*\}")
+_EXPLOSIVE = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
+
+
+def split_pattern(pattern: object) -> list[str]:
+    r"""The segments of a pattern; ``\.`` parts them, a plain dot does not."""
+    if not isinstance(pattern, str):
+        stop("AttributeError", f"'{type(pattern).__name__}' object has no attribute 'split'")
+    return pattern.split(r"\.")
+
+
+def check_applied(pattern: object, *, timed: bool) -> None:
+    """What happens in any case when a pattern is looked up in a layer.
+
+    Its first segment is matched against the layer's own names, and every layer has some.
+
+    Raises:
+        FrameworkStop: The pattern is not text, or its first segment no regular expression.
+    """
+    first = split_pattern(pattern)[0]
+    try:
+        compile_segment(first)
+    except re.error as error:
+        stop_at(first, error, timed=timed)
+
+
+def stop_at(segment: str, error: re.error, *, timed: bool) -> NoReturn:
+    """The framework raises because a segment is no regular expression."""
+    why = msg("layers.why.not-a-pattern", pattern=segment)
+    # The words of the module regex are its own, and ms-tune does without it.
+    stop(*(("regex.error", "") if timed else ("re.error", str(error))), why)
+
+
+@lru_cache(maxsize=4096)
+def compile_segment(segment: str) -> re.Pattern[str]:
+    """A segment of a pattern as a regular expression, without Python's advice about its style.
+
+    Raises:
+        re.error: It is none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(segment)
+
+
+@lru_cache(maxsize=4096)
+def is_risky(segment: str, length: int = 40) -> bool:
+    """Whether a match against a name of some length might take long; such a match counts as none."""
+    if len(segment) > _LONGEST or _EXPLOSIVE.search(segment):
+        return True
+    steps: int = (length + 1) ** len(_OPEN_REPEAT.findall(segment))
+    return steps > _MOST_STEPS
+
+
+def full_match(segment: str, name: str) -> bool:
+    """Whether a segment, taken as a regular expression, matches a whole name.
+
+    Raises:
+        re.error: It is none.
+    """
+    if segment == name and segment.isidentifier():
+        return True
+    expression = compile_segment(segment)
+    return not is_risky(segment, len(name)) and expression.fullmatch(name) is not None
+
+
+def drop_excluded(
+    key: str,
+    patterns: MutableMapping[object, object],
+    excludes: Iterable[object],
+    dropped: list[tuple[str, str]],
+    *,
+    timed: bool,
+) -> None:
+    """Take out the patterns that an exclude pattern says the same as.
+
+    Each exclude pattern takes out the first such pattern only, and it does so even if it excludes no layer.
+
+    Args:
+        key: The key of the patterns.
+        patterns: The patterns; the ones taken out are deleted.
+        excludes: The exclude patterns.
+        dropped: Gets a (key, pattern) for each one taken out.
+        timed: Whether the release matches with ``regex``.
+
+    Raises:
+        FrameworkStop: A pattern is not text, or no regular expression.
+    """
+    for exclude in excludes:
+        segments = split_pattern(exclude)
+        for pattern in patterns:
+            if _says_the_same(segments, split_pattern(pattern), timed=timed):
+                # The framework asks whether the pattern found is true: an empty one is not.
+                if pattern:
+                    del patterns[pattern]
+                    dropped.append((key, str(pattern)))
+                break
+
+
+def _says_the_same(one: list[str], other: list[str], *, timed: bool) -> bool:
+    """Whether each segment of one, taken as a regular expression, matches that of the other, or the other way round."""
+    if len(one) != len(other):
+        return False
+    return all(
+        _matches(left, right, timed=timed) or _matches(right, left, timed=timed)
+        for left, right in zip(one, other, strict=True)
+    )
+
+
+def _matches(pattern: str, text: str, *, timed: bool) -> bool:
+    try:
+        return full_match(pattern, text)
+    except re.error as error:
+        stop_at(pattern, error, timed=timed)

@@ -1,0 +1,222 @@
+"""What Python sources define: the arguments of their parsers, and the classes that they register. Read as syntax trees, never imported."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import warnings
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from ms_tune.facts.registries import ANY_PARAMETER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # of packages that have nothing to do with each other
+_SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)
+_LARGEST = 1 << 20  # bytes of a file
+_MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _DEEPEST = 1 << 26, 5000, 100_000, 16
+_MOST_READ = 4 * _MOST_FILES  # sources whose definitions are kept
+
+# How the registers of the frameworks call the kinds of `ms_tune.facts.registries`: `MindFormerModuleType` in
+# `mindformers/tools/register/register.py` (0.3 to 2.1); `ModuleType` in `mindspeed_ms/tools/register` (Core-MS r0.1.0), where a
+# config of Core-MS finds its parts, and in `mindformers/experimental/parallel_core` (1.3 to 1.5).
+_ALIKE = ("optimizer", "trainer", "callback", "dataset", "dataset_loader", "metric", "processor", "tokenizer", "config")
+_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "MindFormerModuleType": {
+            **{kind.upper(): kind for kind in _ALIKE},
+            "LR": "lr_schedule",
+            "WRAPPER": "runner_wrapper",
+            "MODELS": "model",
+        },
+        "ModuleType": {"OPTIMIZER": "library_optimizer", "ACTIVATION_FUNC": "activation", "LOSS_FUNC": "loss"},
+    }
+)
+_REGISTER_CALLS = ("register", "register_cls", "register_decorator")
+
+
+def read_source_text(file: Path) -> str:
+    """The text of a file; none of one that is too large or cannot be read."""
+    return _read_bytes(file).decode("utf-8", "replace")
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes() if file.is_file() and file.stat().st_size <= _LARGEST else b""
+    except OSError:
+        return b""
+
+
+class SourceStamp(NamedTuple):
+    """A Python file as it is now: it defines the same as long as this is the same."""
+
+    path: str
+    size: int
+    modified: int  # nanoseconds
+
+
+def list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """The files and folders in a folder, but no links."""
+    try:
+        with os.scandir(folder) as entries:
+            found = (one for one in islice(entries, _MOST_ENTRIES) if not one.is_symlink())
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def list_sources(folder: Path) -> Iterator[SourceStamp]:
+    """The Python files below a folder, within bounds; hidden and installed ones, and what links lead to, are left out."""
+    waiting = [] if folder.is_symlink() else [(str(folder), 0)]
+    entries = files = size = 0
+    while waiting and entries < _MOST_ENTRIES:
+        place, depth = waiting.pop()
+        entries += 1
+        for entry in list_entries(place):
+            entries += 1
+            if entry.is_dir():
+                if depth < _DEEPEST and entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
+                    waiting.append((entry.path, depth + 1))
+            elif entry.name.endswith(".py") and entry.is_file():
+                source = stamp_source(entry)
+                files, size = files + 1, size + source.size
+                if files > _MOST_FILES or size > _MOST_BYTES:
+                    return
+                yield source
+
+
+def stamp_source(entry: os.DirEntry[str]) -> SourceStamp:
+    """The file behind an entry of a folder."""
+    about = entry.stat()
+    return SourceStamp(entry.path, about.st_size, about.st_mtime_ns)
+
+
+class ArgumentDefinitions(NamedTuple):
+    """What a source says about arguments of a parser."""
+
+    choices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()  # of each argument that it defines
+    further: tuple[tuple[str, str], ...] = ()  # each argument with a choice that it adds
+
+
+@lru_cache(maxsize=_MOST_READ)
+def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
+    """``add_argument`` of ``argparse``, and ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) and what is built on it."""
+    tree = _parse(source.path, b"add_argument", b"add_parser_argument_choices_value")
+    constants = {
+        target.id: one.value
+        for one in tree.body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    choices: list[tuple[str, tuple[str, ...] | None]] = []
+    further: list[tuple[str, str]] = []
+    for statement in _statements(tree):
+        call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+        if not isinstance(call, ast.Call):
+            continue
+        if _name_of(call.func) == "add_argument":
+            named = next((word.value for word in call.keywords if word.arg == "choices"), None)
+            values = _read_values(constants.get(_name_of(named), named) if isinstance(named, ast.Name) else named)
+            choices += [(name, values) for name in _texts(call.args) if name.startswith("--")]
+        elif _name_of(call.func) == "add_parser_argument_choices_value":
+            words = _texts([*call.args, *(word.value for word in call.keywords)])
+            further += [(words[0], words[1])] if len(words) == 2 else []  # noqa: PLR2004 - the argument and the choice
+    return ArgumentDefinitions(tuple(choices), tuple(further))
+
+
+@lru_cache(maxsize=_MOST_READ)
+def read_classes(source: SourceStamp) -> tuple[tuple[str, str, frozenset[str] | None], ...]:
+    """The kind, the name and the parameters of what a source registers: by a decorator, or with a class that it has by name.
+
+    ``MindFormerRegister.register`` and ``register_cls`` (MindFormers 0.3 to 2.1), ``ModuleRegistry.register`` and
+    ``register_decorator`` (MindSpeed-Core-MS r0.1.0).
+    """
+    found: list[tuple[str, str, frozenset[str] | None]] = []
+    parameters: dict[str, frozenset[str] | None] = {}  # of each class that has a name here
+    for node in _statements(_parse(source.path, *(f"{name}.".encode() for name in _KINDS))):
+        if isinstance(node, ast.ImportFrom):
+            parameters |= {alias.asname or alias.name: None for alias in node.names}
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            parameters[node.name] = _parameters_of(node)
+            for call in node.decorator_list:
+                found += [(*names, parameters[node.name]) for names in _registered_as(call, node.name)]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            words = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "register_class")]
+            if words and (isinstance(words[0], ast.Attribute) or _name_of(words[0]) in parameters):
+                name = _name_of(words[0])
+                found += [(*names, parameters.get(name)) for names in _registered_as(call, name)]
+    return tuple(found)
+
+
+def _registered_as(call: ast.expr, name: str) -> Iterator[tuple[str, str]]:
+    """The kinds and the names under which a call registers a class."""
+    if not isinstance(call, ast.Call) or _name_of(call.func) not in _REGISTER_CALLS:
+        return
+    words = {word.arg: word.value for word in call.keywords}
+    for one in (*call.args, *words.values()):
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id in _KINDS:
+            kind = _KINDS[one.value.id].get(one.attr, "")
+            kinds = [f"core_{kind}", kind] if kind in ("model", "config") else [kind] * bool(kind)
+            legacy = words.get("legacy", ast.Constant(True))  # noqa: FBT003 - the default of the register
+            if len(kinds) > 1 and isinstance(legacy, ast.Constant):  # else only a run could tell
+                kinds = [kinds[bool(legacy.value)]]
+            given = _texts([*call.args, *(words[key] for key in ("alias", "item_name") if key in words)])
+            names = [*(given[:1] or [name]), *(_read_values(words.get("search_names")) or ())]
+            yield from ((kind, name) for kind in kinds for name in names)
+
+
+def _parameters_of(node: ast.ClassDef | ast.FunctionDef) -> frozenset[str] | None:
+    """The parameters of a class that says itself how it is made."""
+    for one in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
+            names = (*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs)
+            return frozenset([ANY_PARAMETER] * bool(one.args.kwarg) + [name.arg for name in names[1:]])
+    return None
+
+
+def _parse(path: str, *words: bytes) -> ast.Module:
+    """The syntax tree of a source with any of these words; an empty one of others, and of what is no Python."""
+    content = _read_bytes(Path(path))
+    if any(word in content for word in words):
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes and the like are for other linters
+            return ast.parse(content)
+    return ast.Module([], [])
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, in their order."""
+    waiting: list[ast.AST] = [*reversed(tree.body)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("finalbody", "orelse", "handlers", "body"):
+            waiting += reversed(getattr(node, field, ()))
+
+
+def _name_of(node: ast.AST | None) -> str:
+    """``c`` of ``c`` and of ``a.b.c``; nothing of another expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _texts(nodes: Iterable[ast.expr]) -> list[str]:
+    return [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def _read_values(node: ast.AST | None) -> tuple[str, ...] | None:
+    """The values of a literal text or list; None of anything else."""
+    try:
+        values = ast.literal_eval(node) if isinstance(node, ast.expr) else None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(values, str):
+        return (values,)
+    return tuple(map(str, values)) if isinstance(values, (list, tuple, set)) else None

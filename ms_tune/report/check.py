@@ -1,0 +1,308 @@
+"""One screen about a job: in the terminal, as annotations of GitHub Actions, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.diagnostics import Severity
+from ms_tune.report.console import pad, shown_path, text_width, wrap
+from ms_tune.report.github import annotation
+from ms_tune.text import Message, msg
+from ms_tune.units import gib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ms_tune.estimate.memory import Estimate
+    from ms_tune.report.console import Console
+    from ms_tune.workflows.check.result import Matter, MemoryDifference, Overview
+
+_LONGEST = 40  # characters of a value
+
+
+def _matter_sentence(matter: Matter, console: Console) -> str:
+    """What is the matter, in the user's language."""
+    return console.say(matter.text) if isinstance(matter.text, Message) else matter.text.say(console.language)
+
+
+def _change_sentence(difference: MemoryDifference, console: Console) -> str:
+    """What a change did to the memory, and the key that did it."""
+    more = difference.after_bytes - difference.before_bytes
+    estimated = console.text("check.base.estimated") if difference.estimated else ""
+    sizes = {
+        "after": gib(difference.after_bytes),
+        "before": gib(difference.before_bytes),
+        "more": gib(more),
+        "limit": gib(difference.limit_bytes),
+    }
+    text = console.text(f"check.base.{difference.outcome}", stage=difference.stage, estimated=estimated, **sizes)
+    if difference.estimated and difference.outcome == "over" and difference.before_bytes > difference.limit_bytes:
+        text += console.text("check.base.unsure")
+    blame = difference.blame
+    if blame is None:
+        return text
+    key = ".".join(map(str, blame.path)) or console.text("check.base.line", line=blame.line)
+    share = f"{blame.share:.0%}" if blame.share is not None else ""
+    id_ = "check.base.key" if share else "check.base.changed" if blame.alone else "check.base.among"
+    id_ = "check.base.together" if share and blame.together else id_
+    others = ", ".join(".".join(map(str, path)) for path in blame.together)
+    old, new = _short(blame.old, console), _short(blame.new, console)
+    what = console.text(id_, key=key, old=old, new=new, share=share, others=others)
+    return console.text("check.base.and", told=text, what=what)
+
+
+def _memory_sentence(overview: Overview) -> Message | None:
+    """The sentence about a job's memory: the judge's where there was a dryrun, else the estimate."""
+    worst = overview.worst
+    if worst is not None:
+        count = len({one.stage for one in overview.stages})
+        return msg("check.verdict", stage=worst.stage, stages=count, sentence=worst.verdict.sentence)
+    found = overview.estimate
+    if found is not None:
+        sizes = {"peak": gib(found.fullest.peak_bytes), "limit": gib(found.limit.bytes)}
+        return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes)
+    reason = overview.no_estimate_because
+    return None if reason is None else msg("check.estimate.none", reason=reason)
+
+
+def _short(value: object, console: Console) -> str:
+    text = console.text("check.base.absent") if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+_WIDTH = 80  # columns, however wide the terminal is: it is one screen everywhere
+_SHOWN = 3  # matters
+_LINES = 2  # of each of them
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def write_overviews(overviews: Sequence[Overview], console: Console) -> None:
+    """One screen after the other."""
+    for number, overview in enumerate(overviews):
+        if number:
+            console.write("")
+        for line in _lines(overview, console):
+            console.write(line)
+
+
+def _lines(overview: Overview, console: Console) -> Iterator[str]:
+    yield from _wrapped(_subject(overview, console))
+    if overview.assumptions is not None:
+        yield from _wrapped(_assumed(overview, console))
+    told = _memory_sentence(overview)
+    if told is not None:
+        first, *rest = _wrapped(console.say(told), _LINES)
+        yield console.paint(first, _colour(overview))
+        yield from rest
+    if overview.estimate is not None and not overview.stages:
+        yield from _grounds(overview.estimate, console)
+    if overview.against is not None:
+        yield from _wrapped(_change_sentence(overview.against, console), 3)
+    yield from _matters(overview, console)
+    if overview.change is not None:
+        yield from _wrapped(console.text("check.change", change=console.say(overview.change.text)), _LINES)
+    head = console.text("check.next")
+    for number, command in enumerate(overview.next):
+        yield f"{pad('' if number else head, text_width(head))}{command}"
+
+
+def _subject(overview: Overview, console: Console) -> str:
+    subject = overview.subject
+    model = console.text("check.subject.model", model=subject.model) if subject.model else ""
+    layers = console.text("check.subject.layers", count=subject.layers) if subject.layers is not None else ""
+    names = {"path": overview.path, "dialect": subject.dialect, "framework": subject.framework}
+    return console.text("check.subject", **names, model=model, layers=layers)
+
+
+def _assumed(overview: Overview, console: Console) -> str:
+    seen = overview.assumptions
+    assert seen is not None  # noqa: S101 - the caller has looked
+    ways = {name: getattr(seen.split, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
+    chunks = console.text("check.assumed.chunks", count=seen.chunks) if seen.chunks > 1 else ""
+    rest = {"devices": seen.devices, "source": console.say(seen.source), "micro_batches": seen.micro_batches}
+    return console.text("check.assumed", **ways, **rest, chunks=chunks)
+
+
+def _grounds(estimate: Estimate, console: Console) -> Iterator[str]:
+    """What the estimate is made of, and what it is worth."""
+    fullest = estimate.fullest
+    sizes = {
+        "lasting": gib(fullest.lasting_bytes),
+        "activations": gib(fullest.activation_bytes),
+        "passing": gib(fullest.transient_bytes),
+    }
+    counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
+    low, high = estimate.seen_range
+    yield from _wrapped(console.text("check.estimate.parts", **sizes, **counts), indent="  ")
+    yield from _wrapped(console.text("check.estimate.worth", low=low, high=high), indent="  ")
+
+
+def _matters(overview: Overview, console: Console) -> Iterator[str]:
+    if not overview.matters:
+        yield console.text("check.matters.none")
+        return
+    counts = {f"{severity.value}s": sum(one.severity is severity for one in overview.matters) for severity in Severity}
+    yield console.text("check.matters", **counts)
+    for number, one in enumerate(overview.matters[:_SHOWN], 1):
+        yield from _matter(number, one, console)
+
+
+def _matter(number: int, one: Matter, console: Console) -> Iterator[str]:
+    where = f"{one.path.name}:{one.line}: " if one.line is not None else ""
+    name = f"{one.id} {one.name}".strip() or console.text("cli.error")
+    first, *rest = _wrapped(f"{number} {where}{name}: {_matter_sentence(one, console)}", _LINES, indent="  ")
+    yield first.replace(name, console.paint(name, _COLOURS[one.severity]), 1)
+    yield from rest
+
+
+def _colour(overview: Overview) -> str:
+    if overview.worst is not None:
+        return ("green", "yellow", "yellow", "red")[overview.worst.verdict.severity]
+    if overview.estimate is None:
+        return "dim"
+    return {"over": "red", "unsure": "yellow", "below": "green"}[overview.estimate.outlook.value]
+
+
+def _wrapped(text: str, most: int = 3, indent: str = "") -> list[str]:
+    """The text in lines of the screen's width; what is more than so many is cut off with a mark."""
+    lines = wrap(text, _WIDTH - text_width(indent) - 2, prose=True)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"{lines[most - 1]} …"]
+    return [f"{indent}{'  ' if number else ''}{line}" for number, line in enumerate(lines)]
+
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+_TITLE = "ms-tune check"
+_OUTCOMES = {"over": "error", "still": "error", "tight": "warning", "more": "notice", "less": "notice"}
+
+
+def write_github(overviews: Sequence[Overview], console: Console) -> None:
+    """One workflow command for the memory of each file, and one for each finding, the worst first."""
+    for one in overviews:
+        for line in (*_annotated_memory(one, console), *_annotated_matters(one, console)):
+            console.write_whole(line)
+
+
+def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
+    found = one.against
+    if found is not None:
+        line = found.blame.line if found.blame is not None else 1
+        yield annotation(_OUTCOMES[found.outcome], _place(one.path, line), _TITLE, _change_sentence(found, console))
+        if found.is_short:
+            return
+    told = _memory_sentence(one)
+    if told is not None and one.is_over:
+        yield annotation("error", _place(one.path, 1), _TITLE, console.say(told))
+
+
+def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
+    for matter in one.matters:
+        title = f"{matter.id} {matter.name}".strip() or _TITLE
+        yield annotation(
+            _LEVELS[matter.severity], _place(matter.path, matter.line or 1), title, _matter_sentence(matter, console)
+        )
+
+
+def _place(path: Path, line: int) -> dict[str, object]:
+    return {"file": shown_path(path), "line": line}
+
+
+def overviews_json(overviews: Sequence[Overview], console: Console) -> dict[str, Any]:
+    """All files, in the order in which they were named."""
+    return {"files": [_overview(one, console) for one in overviews]}
+
+
+def _overview(one: Overview, console: Console) -> dict[str, Any]:
+    told = _memory_sentence(one)
+    return {
+        "file": str(one.path),
+        **asdict(one.subject),
+        "assumptions": _assumptions(one, console),
+        "memory": None if told is None else console.say(told),
+        "estimate": _estimate(one),
+        "no_estimate_because": None if one.no_estimate_because is None else console.say(one.no_estimate_because),
+        "stages": [
+            {
+                "stage": stage.stage,
+                "verdict": None if verdict.outcome is None else verdict.outcome.value,
+                "sentence": console.say(verdict.sentence),
+                "peak_bytes": None if verdict.need is None else verdict.need.peak_bytes,
+                "footprint_bytes": None if verdict.need is None else verdict.need.footprint_bytes,
+                "reserve_bytes": verdict.reserve_bytes,
+                "limit_bytes": None if verdict.limit is None else verdict.limit.bytes,
+            }
+            for stage, verdict in ((stage, stage.verdict) for stage in one.stages)
+        ],
+        "counts": {severity.value: count for severity, count in one.counts.items()},
+        "fixable": one.fixable,
+        "matters": [
+            {
+                "severity": matter.severity.value,
+                "id": matter.id,
+                "name": matter.name,
+                "file": str(matter.path),
+                "line": matter.line,
+                "message": _matter_sentence(matter, console),
+            }
+            for matter in one.matters
+        ],
+        "change": None
+        if one.change is None
+        else {
+            "name": one.change.name,
+            "text": console.say(one.change.text),
+            "bytes_freed": one.change.freed_bytes,
+            "enough": one.change.enough,
+        },
+        "against": _against(one, console),
+        "next": list(one.next),
+    }
+
+
+def _assumptions(one: Overview, console: Console) -> dict[str, Any] | None:
+    seen = one.assumptions
+    if seen is None:
+        return None
+    return {
+        "devices": seen.devices,
+        "devices_source": console.say(seen.source),
+        **asdict(seen.split),
+        "chunks": seen.chunks,
+        "micro_batches": seen.micro_batches,
+    }
+
+
+def _estimate(one: Overview) -> dict[str, Any] | None:
+    found = one.estimate
+    if found is None:
+        return None
+    return {
+        "outlook": found.outlook.value,
+        "stage": found.fullest.stage,
+        "peak_bytes": found.fullest.peak_bytes,
+        "limit_bytes": found.limit.bytes,
+        "reserve_bytes": found.reserve_bytes,
+        "simulated_peaks_were": list(found.seen_range),
+        "stages": [{**asdict(stage), "peak_bytes": stage.peak_bytes} for stage in found.stages],
+    }
+
+
+def _against(one: Overview, console: Console) -> dict[str, Any] | None:
+    found = one.against
+    if found is None:
+        return None
+    blame = found.blame
+    return {
+        "outcome": found.outcome,
+        "stage": found.stage,
+        "before_bytes": found.before_bytes,
+        "after_bytes": found.after_bytes,
+        "limit_bytes": found.limit_bytes,
+        "estimated": found.estimated,
+        "text": _change_sentence(found, console),
+        "key": ".".join(map(str, blame.path)) if blame is not None and blame.alone else None,
+        "with": [".".join(map(str, path)) for path in blame.together] if blame is not None else [],
+        "line": None if blame is None else blame.line,
+    }

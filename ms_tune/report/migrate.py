@@ -1,0 +1,311 @@
+"""A migration: what became of the keys, what was proved, and both files' memory side by side."""
+
+from __future__ import annotations
+
+import difflib
+from itertools import zip_longest
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from ms_tune.memory.diff import BlockKind
+from ms_tune.report.console import pad
+from ms_tune.units import MIB
+from ms_tune.workflows.migrate.result import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ms_tune.memory.diff import Surplus
+    from ms_tune.report.console import Console
+    from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
+    from ms_tune.workflows.migrate.result import KeyFate, Migration, MigrationVerdict
+
+_COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
+_MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
+_LONGEST = 60
+
+
+def write_migration(found: Migration, console: Console, *, everything: bool) -> None:
+    """The fates, then the lines that no key says, then the proof.
+
+    Args:
+        found: The migration.
+        console: Where to.
+        everything: Whether to tell those keys, too, that need no line there or keep their name and value.
+    """
+    counts = {fate.value: found.count(fate) for fate in Fate}
+    console.write(
+        console.text(
+            "migrate.head", file=found.path, dialect=found.dialect.value, release=found.release, target=found.target
+        )
+    )
+    console.write(console.text("migrate.counts", total=len(found.entries), **counts))
+    for fate in Fate:
+        rows = [one for one in found.entries if one.fate is fate and (everything or _worth_telling(one))]
+        if rows:
+            console.write("")
+            console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
+            _entries(rows, console)
+    if found.added:
+        console.write("")
+        console.write(console.text("migrate.added"))
+        for added in found.added:
+            console.write(f"  {'.'.join(added.to)}: {_shortened(added.value)}")
+            console.write(f"      {console.say(added.why)}")
+    console.write("")
+    _end(found, console)
+
+
+def _worth_telling(one: KeyFate) -> bool:
+    if one.fate is Fate.TRANSLATED:
+        return bool(one.value != one.new)
+    return one.fate is not Fate.DEFAULT
+
+
+def _entries(rows: Sequence[KeyFate], console: Console) -> None:
+    """Keys, and below those that share one their reason."""
+    for one, following in zip_longest(rows, rows[1:]):
+        line = f"  {one.line or '-':>4}  {one.name}: {_shortened(one.value)}"
+        if one.fate is Fate.TRANSLATED:
+            line += f" -> {'.'.join(one.to)}: {_shortened(one.new)}"
+        console.write(line)
+        if one.why is not None and (following is None or following.why != one.why):
+            console.write(f"        {console.say(one.why)}")
+
+
+def _end(found: Migration, console: Console) -> None:
+    if found.refused:
+        console.write(console.paint(console.text("migrate.refused"), "red"))
+        _entries(found.blocking, console)
+        for one_missing in found.missing:
+            console.write(f"        {console.say(one_missing)}")
+        return
+    console.write(console.text("migrate.proof"))
+    if not found.proof:
+        console.write(f"  {console.text('migrate.unproved')}")
+        return
+    for part in found.proof:
+        _part(part, console)
+    if found.exit_code:
+        unproved = sum(not part.holds for part in found.proof)
+        console.write(console.text("migrate.open", questions=len(found.questions), unproved=unproved))
+    else:
+        console.write(console.paint(console.text("migrate.done"), "green"))
+
+
+def _part(part: MigrationVerdict, console: Console) -> None:
+    word, colour = _MARKS[part.holds]
+    mark = console.paint(console.text(f"migrate.{word}"), colour)
+    console.write(
+        f"  {console.labelled(console.labelled(console.text(f'migrate.part.{part.name}'), mark), console.say(part.detail))}"
+    )
+
+
+def _shortened(value: object) -> str:
+    text = str(value) if value != "" else "''"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def write_diff(found: Migration, name: Path | None, console: Console) -> None:
+    """What differs between the two files, as a unified diff."""
+    old = found.original.splitlines()
+    for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
+        console.write_whole(line)  # as `patch` takes it
+
+
+_WIDTH = 14
+_COLUMNS = ("old", "new", "difference")
+_SIDES = {False: "old", True: "new"}
+_SHOWN = 0.005  # of the larger peak: what is smaller is told together
+_MOST = 6  # places of a kind
+_LEAST = MIB // 20  # what would be told as 0.0
+
+
+def write_memory(sides: BothSides, console: Console) -> None:
+    """Each stage by content, what makes up the difference, and what the figures rest on."""
+    console.write("")
+    console.write(console.text("migrate.memory"))
+    for one in sides.stages:
+        _stage(one, console, unproved=bool(sides.unproved))
+        if one.explained is not None:
+            _explained(one.explained, console)
+        else:
+            console.write(console.text("migrate.memory.not-explained"))
+    console.write("")
+    for name in ("weights", "gradients", "passing"):
+        console.write(console.text(f"migrate.memory.why.{name}"))
+    for name, told in (("unproved", sides.unproved), ("limits", sides.limits)):
+        if told:
+            console.write(console.text(f"migrate.memory.{name}"))
+        for limit in told:
+            console.write(f"  - {console.say(limit)}")
+
+
+def _stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
+    mark = console.text("migrate.memory.mark") if unproved else ""
+    titles = (console.text(f"migrate.memory.column.{name}") for name in _COLUMNS)
+    console.write("")
+    stage = pad(console.text("migrate.memory.stage", stage=one.stage), 24)
+    console.write(f"{stage}{''.join(pad(title, _WIDTH, right=True) for title in titles)}")
+    _row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console, mark)
+    for name in dict.fromkeys((*one.old, *one.new)):
+        old, new = one.old.get(name, 0), one.new.get(name, 0)
+        if max(old, new) >= _LEAST:
+            _row(console.text(f"memory.content.{name}"), old, new, console, mark)
+    if one.same is None:
+        console.write(f"  {console.text('migrate.memory.not-told')}")
+    else:
+        _row(console.text("migrate.memory.same"), *one.same, console)
+
+
+def _row(name: str, old: int, new: int, console: Console, mark: str = "") -> None:
+    figures = "".join(f"{size / MIB:>{_WIDTH},.1f}" for size in (old, new))
+    console.write(f"  {pad(name, 22)}{figures}{_signed(new - old):>{_WIDTH}}  {mark}".rstrip())
+
+
+def _signed(size: int) -> str:
+    """MiB with a sign; nothing is +0.0, never -0.0."""
+    text = f"{size / MIB:+,.1f}"
+    return "+0.0" if text == "-0.0" else text
+
+
+def _explained(found: DifferenceReason, console: Console) -> None:
+    """What one side holds and the other does not, by kind; each kind's lines add up to its sum, the sums to the difference."""
+    old, new = found.peaks
+    console.write(
+        "  "
+        + console.text(
+            "migrate.memory.explained",
+            layers=found.layers,
+            difference=_signed(new - old),
+            old=_phase(found, 0, console),
+            new=_phase(found, 1, console),
+        )
+    )
+    least = int(_SHOWN * max(found.peaks))
+    for kind in BlockKind:
+        rows = [one for one in found.more if one.kind is kind]
+        if any(one.bytes >= _LEAST for one in rows):
+            console.write(
+                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed(sum(one.signed_bytes for one in rows)):>12}"
+            )
+            _held(rows, least, console)
+    if found.each_layer is not None:
+        figures = [f"{size / MIB:,.1f}" for size in found.each_layer]
+        console.write("  " + console.text("migrate.memory.each-layer", old=figures[0], new=figures[1]))
+
+
+def _phase(found: DifferenceReason, side: int, console: Console) -> str:
+    return console.text(f"memory.phase.{found.phases[side] or 'unknown'}")
+
+
+def _held(rows: list[Surplus], least: int, console: Console) -> None:
+    shown = [one for one in rows if one.bytes >= least][:_MOST]
+    for one in shown:
+        place = "" if one.location == one.operator else _short(one.location)
+        _line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
+    for in_new in (False, True):
+        rest = [one for one in rows if one not in shown and one.in_new is in_new]
+        size = sum(one.signed_bytes for one in rest)
+        if abs(size) >= _LEAST:
+            text = console.text("migrate.memory.smaller", places=len(rest))
+            _line(_SIDES[in_new], sum(one.count for one in rest), size, text, console)
+
+
+def _line(side: str, count: int, size: int, text: str, console: Console) -> None:
+    name = console.text(f"migrate.memory.column.{side}")
+    console.write_whole(f"      {pad(name, 9)}{count:>5} x {_signed(size):>12}  {text}")
+
+
+def _short(where: str) -> str:
+    """The last two cells of a scope; a line's file without its folders."""
+    parts = where.split("/")
+    return "/".join(parts[-2:]) if ":" not in parts[-1] else parts[-1]
+
+
+_VERSION = 1
+
+
+def migration_json(found: Migration, sides: BothSides | None, console: Console) -> dict[str, Any]:
+    """Its keys are documented in ``docs/migrate.md``."""
+    return {
+        "version": _VERSION,
+        "file": str(found.path),
+        "dialect": found.dialect.value,
+        "framework_version": found.release,
+        "target_version": found.target,
+        "refused": found.refused,
+        "missing": [console.say(one) for one in found.missing],
+        "counts": {fate.value: found.count(fate) for fate in Fate},
+        "keys": [
+            {
+                "key": one.name,
+                "line": one.line,
+                "value": _plain(one.value),
+                "fate": one.fate.value,
+                "to": ".".join(one.to) or None,
+                "new_value": _plain(one.new),
+                "why": None if one.why is None else console.say(one.why),
+                "blocks": one.blocks,
+            }
+            for one in found.entries
+        ],
+        "added": [{"to": ".".join(one.to), "value": one.value, "why": console.say(one.why)} for one in found.added],
+        "proof": [{"part": one.name, "holds": one.holds, "detail": console.say(one.detail)} for one in found.proof],
+        "proved": found.proved,
+        "memory": None if sides is None else _memory(sides, console),
+        "text": found.text,
+    }
+
+
+def _memory(sides: BothSides, console: Console) -> dict[str, Any]:
+    return {
+        "stages": [
+            {
+                "stage": one.stage,
+                "old_peak_bytes": one.old_peak,
+                "new_peak_bytes": one.new_peak,
+                "old_categories_at_peak": dict(one.old),
+                "new_categories_at_peak": dict(one.new),
+                "weights_and_optimizer_by_theory": None if one.same is None else list(one.same),
+                "explained": None if one.explained is None else _explanation(one.explained),
+            }
+            for one in sides.stages
+        ],
+        "limits": [console.say(one) for one in sides.limits],
+        "unproved": [console.say(one) for one in sides.unproved],
+    }
+
+
+def _explanation(found: DifferenceReason) -> dict[str, Any]:
+    return {
+        "layers": found.layers,
+        "old_peak_bytes": found.peaks[0],
+        "new_peak_bytes": found.peaks[1],
+        "old_phase": found.phases[0],
+        "new_phase": found.phases[1],
+        "bytes_of_each_further_layer": None if found.each_layer is None else list(found.each_layer),
+        "differences": [
+            {
+                "kind": one.kind.value,
+                "side": "new" if one.in_new else "old",
+                "operator": one.operator,
+                "where": one.location,
+                "bytes": one.bytes,
+                "count": one.count,
+            }
+            for one in found.more
+        ],
+    }
+
+
+def _plain(value: object) -> object:
+    """A value of YAML as JSON has it: dates, bytes, sets and numbers without an end are words."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return str(value)

@@ -1,0 +1,302 @@
+"""The repository around a script or a config: its release, and what is defined and registered there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ms_tune.cli.main import main
+from ms_tune.errors import ConfigError
+from ms_tune.facts.query import load
+from ms_tune.job.checkout import Checkout, read_git_head
+from ms_tune.job.detect import find_repository
+from ms_tune.job.script_arguments import release_of_scripts
+from ms_tune.source.shell.read import read_launches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SCRIPT = """msrun --worker_num 8 posttrain_gpt.py --stage dpo --is-pairwise-dataset --is-instruction-dataset --prompt-type qwen \\
+  --ai-framework mindspore --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\
+  --seq-length 4096 --max-position-embeddings 4096 --pipeline-model-parallel-size 2
+"""
+
+
+def find_checkout(path: Path) -> Checkout:
+    repository = find_repository(path)
+    assert repository is not None
+    return Checkout(*repository)
+
+
+def releases_around(path: Path) -> tuple[str, ...]:
+    """The releases of MindSpeed-LLM whose sources a script may lie in."""
+    return find_checkout(path).releases_of("MindSpeed-LLM")
+
+
+def checkout(folder: Path, release: str) -> Path:
+    """A script in sources that define the arguments of a release, in two files."""
+    names = [
+        name
+        for name, rows in load("megatron")["arguments"].items()
+        if any(row["part"] == "MindSpeed-LLM" and release in row["releases"] for row in rows)
+    ]
+    for place, part in (("training/arguments.py", names[::2]), ("features_manager/more.py", names[1::2])):
+        file = folder / "mindspeed_llm" / place
+        file.parent.mkdir(parents=True)
+        file.write_text("".join(f"group.add_argument('{name}', type=int)\n" for name in part), encoding="utf-8")
+    script = folder / "examples" / "mindspore" / "tune.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(_SCRIPT, encoding="utf-8")
+    return script
+
+
+@pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
+def test_a_script_is_for_the_release_that_it_lies_in(
+    release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = checkout(tmp_path, release)
+    assert release in releases_around(script)
+    assert main(["lint", str(script), "--json"]) in (0, 1)
+    result = json.loads(capsys.readouterr().out)
+    assert result["summary"]["checked_for"][0]["version"] == release
+    # Only from 2.3 on do stages make no room for what the others send.
+    assert ("MST134" in {one["id"] for one in result["findings"]}) == (release != "2.2")
+    assert release_of_scripts(read_launches(script, _SCRIPT), None) == release
+    assert release_of_scripts(read_launches(script, _SCRIPT), "2.3") == "2.3"
+
+
+def test_elsewhere_nothing_is_known(tmp_path: Path) -> None:
+    assert find_repository(tmp_path / "tune.sh") is None
+    (tmp_path / ".git").mkdir()
+    assert find_checkout(tmp_path / "here" / "tune.sh") == Checkout(tmp_path, None)
+    assert releases_around(tmp_path / "tune.sh") == ()
+
+
+def test_what_the_release_around_it_does_with_layers_is_not_known(tmp_path: Path) -> None:
+    script = checkout(tmp_path, "2.0")
+    with pytest.raises(ConfigError, match=r"2\.0"):
+        release_of_scripts(read_launches(script, _SCRIPT), None)
+
+
+def test_programs_with_a_parser_of_their_own_are_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As MindSpeed-Core-MS's branch ``br_master`` has one."""
+    script = checkout(tmp_path, "2.3")
+    (tmp_path / "mindspeed_llm").rename(tmp_path / "mindspeed_ms")
+    script.write_text(_SCRIPT.replace("--stage dpo", "--distributed-backend hccl --stage dpo"), encoding="utf-8")
+    assert main(["lint", str(script), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["findings"] == []
+    assert "parser of their own" in err
+    with pytest.raises(ConfigError, match="parser of their own"):
+        release_of_scripts(read_launches(script, _SCRIPT), None)
+
+
+def test_the_innermost_checkout_counts(tmp_path: Path) -> None:
+    """MindSpeed-Core-MS has MindSpeed-LLM cloned into its own folder."""
+    outer = tmp_path / "mindspeed_ms" / "training" / "arguments.py"
+    outer.parent.mkdir(parents=True)
+    outer.write_text("", encoding="utf-8")
+    script = checkout(tmp_path / "MindSpeed-LLM", "2.2")
+    assert find_checkout(script).own_parser is None
+    assert "2.2" in releases_around(script)
+    assert find_checkout(tmp_path / "examples" / "pretrain.sh").own_parser == outer
+    assert releases_around(tmp_path / "examples" / "pretrain.sh") == ()
+
+
+_CONFIG = """run_mode: 'finetune'
+trainer: {type: CausalLanguageModelingTrainer, model_name: 'ours'}
+runner_config: {epochs: 1, batch_size: 1}
+callbacks: [{type: OurMonitor, OPTION}]
+model: {model_config: {type: LlamaConfig, num_layers: 8}, arch: {type: OurModel}}
+optimizer: {type: Ours}
+"""
+_CLASSES = """import os
+from mindformers.tools.register import MindFormerRegister, MindFormerModuleType
+open('TRACE', 'w')  # of a run
+
+@MindFormerRegister.register(MindFormerModuleType.MODELS)
+class OurModel: pass
+
+@MindFormerRegister.register(MindFormerModuleType.CALLBACK, alias="OurMonitor")
+class Monitor:
+    def __init__(self, every=1): self.every = every
+
+from elsewhere import Ours
+MindFormerRegister.register_cls(Ours, MindFormerModuleType.OPTIMIZER)
+"""
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def mindformers(folder: Path, version: str, option: str = "every: 2") -> Path:
+    """A config in a repository of MindFormers with classes of its own."""
+    classes = _CLASSES.replace("TRACE", str(folder / "trace"))
+    setup = f"setup(\n    name='mindformers',\n    version='{version}',\n)\n"
+    config = {"research/ours/train.yaml": _CONFIG.replace("OPTION", option), "research/ours/ours.py": classes}
+    write_files(folder, {"setup.py": setup, "mindformers/__init__.py": "", **config})
+    return folder / "research" / "ours" / "train.yaml"
+
+
+def lint(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[set[str], str, str]:
+    """The names of what is found in a file, the release that it is checked for, and what is told beside that."""
+    main(["lint", str(path), "--json"])
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    return {one["name"] for one in result["findings"]}, result["summary"]["checked_for"][0]["version"], err
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "note"),
+    [("1.7.0", "1.7", 0), ("1.4.0", "1.6", 1), ("2.7.0.dev1", "2.1", 1), ("1.9.0", "1.9", 0)],
+)
+def test_a_config_is_checked_for_the_release_around_it(
+    version: str, release: str, note: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = mindformers(tmp_path, version)
+    _, checked_for, err = lint(config, capsys)
+    assert checked_for == release
+    assert err.count(f"a checkout of MindFormers {version}") == note
+    main(["lint", str(config), str(tmp_path), "--framework-version", "1.8", "--json"])
+    assert '"version": "1.8"' in capsys.readouterr().out
+
+
+def test_what_is_said_of_a_repository_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = mindformers(tmp_path, "1.4.0")
+    config.with_name("more.yaml").write_text(config.read_text(encoding="utf-8"), encoding="utf-8")
+    main(["lint", str(tmp_path)])
+    assert capsys.readouterr().err.count("1.4.0") == 1
+
+
+def test_classes_of_the_repository_are_registered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"unregistered-callback", "unregistered-legacy-model", "unregistered-optimizer-class"}
+    found, _, _ = lint(mindformers(tmp_path / "a", "1.8.0"), capsys)
+    assert not found & own
+    (tmp_path / "a" / "research" / "ours" / "ours.py").write_text("", encoding="utf-8")
+    found, _, _ = lint(tmp_path / "a" / "research" / "ours" / "train.yaml", capsys)
+    assert found >= own  # a changed source is read again
+    assert not (tmp_path / "a" / "trace").exists()  # nothing of it has run
+
+
+def test_a_class_of_the_framework_takes_what_the_repository_lets_it_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = mindformers(tmp_path, "1.8.0")
+    config.write_text(_CONFIG.replace("OurMonitor", "CheckpointMonitor").replace("OPTION", "every: 2"), "utf-8")
+    assert "argument-refused" in lint(config, capsys)[0]
+    source = config.with_name("ours.py")
+    source.write_text(source.read_text("utf-8").replace("OurMonitor", "CheckpointMonitor"), "utf-8")
+    assert "argument-refused" not in lint(config, capsys)[0]
+
+
+def test_a_git_repository_that_uses_mindformers_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = mindformers(tmp_path, "1.4.0")
+    (tmp_path / "mindformers" / "__init__.py").unlink()
+    (tmp_path / ".git").mkdir()
+    found, _, err = lint(config, capsys)
+    assert not {one for one in found if one.startswith("unregistered")}
+    assert "1.4.0" not in err  # the user's own version
+
+
+def test_arguments_and_choices_of_a_fork_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = checkout(tmp_path, "2.3")
+    words = "--our-quant x --ours --theirs 1 --position-embedding-type ours --optimizer-selection our_muon"
+    script.write_text(_SCRIPT.replace("--stage dpo", f"--stage dpo {words}"), encoding="utf-8")
+    before, _, _ = lint(script, capsys)
+    assert {"unknown-argument", "value-is-no-choice"} <= before
+    more = """WAYS = ['rope', 'ours']
+def add(group, parser):
+    group.add_argument('--our-quant', type=str)
+    group.add_argument('--ours', '-o', action='store_true')
+    group.add_argument('--position-embedding-type', choices=WAYS)
+    add_parser_argument_choices_value(parser, '--optimizer-selection', 'our_muon')
+"""
+    write_files(tmp_path, {"mindspeed_llm/features_manager/ours.py": more})
+    write_files(tmp_path, {"posttrain_gpt.py": "parser.add_argument('--theirs', type=int)\n"})
+    after, release, _ = lint(script, capsys)
+    assert not after & {"unknown-argument", "value-is-no-choice"}
+    assert release == "2.3"
+
+
+def test_sources_that_cannot_be_read_are_as_if_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = mindformers(tmp_path, "1.8.0")
+    word = "MindFormerModuleType.MODELS"
+    folder = tmp_path / "research"
+    write_files(folder, {"broken.py": f"class {word}(((", "deep.py": f"x = {word}" + "+1" * 200_000})
+    write_files(folder, {"nested.py": f"{word}\n" + "(" * 50_000, "huge.py": f"# {word}\n" + "x = 1\n" * 200_000})
+    (folder / "binary.py").write_bytes(word.encode() + bytes(range(256)) * 100)
+    (folder / "folder.py").mkdir()
+    os.mkfifo(folder / "pipe.py")
+    (folder / "loop").symlink_to(folder)
+    (folder / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "pyproject.toml").symlink_to(tmp_path / "pyproject.toml")
+    deep = folder
+    for _ in range(30):
+        deep /= "d"
+    write_files(deep, {"far.py": _CLASSES.replace("OurModel", "FarModel")})
+    assert not {one for one in lint(config, capsys)[0] if one.startswith("unregistered")}
+    classes = find_checkout(config).classes
+    assert "FarModel" not in classes["model"]
+    assert classes["callback"] == {"OurMonitor": frozenset({"every"})}
+
+
+_COMMIT = "c0ffee" + "0" * 34
+
+
+@pytest.mark.parametrize(
+    ("files", "release"),
+    [
+        ({"HEAD": "ref: refs/heads/r2.0.0\n"}, "2.0"),
+        ({"HEAD": "ref: refs/heads/2.0-new-loss\n"}, "1.9"),
+        ({"HEAD": _COMMIT, "refs/tags/v1.7.0": _COMMIT}, "1.7"),
+        ({"HEAD": _COMMIT, "packed-refs": f"# pack-refs\n{'1' * 40} refs/tags/v1.6.0\n^{_COMMIT}\n"}, "1.6"),
+        ({"HEAD": "ref: refs/heads/x\n", "packed-refs": f"{_COMMIT} refs/heads/x\n{_COMMIT} refs/tags/r1.8\n"}, "1.8"),
+        ({"HEAD": "ref: refs/heads/../../../tags/v1.7.0\n", "refs/tags/v1.7.0": _COMMIT}, "1.9"),
+        ({"HEAD": "\0\udcff"}, "1.9"),
+        ({}, "1.9"),
+    ],
+)
+def test_git_tells_the_release_before_setup_does(files: dict[str, str], release: str, tmp_path: Path) -> None:
+    config = mindformers(tmp_path, "1.9.0")
+    for name, text in files.items():
+        (tmp_path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".git" / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert find_checkout(config).releases == (release,)
+    assert len(read_git_head(tmp_path).tags) <= 1
+
+
+def test_a_source_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = mindformers(tmp_path, "1.8.0")
+    known = find_checkout(config).classes
+    monkeypatch.setattr("ast.parse", None)
+    assert find_checkout(config).classes == known
+    assert set(known["optimizer"]) == {"Ours"}
+
+
+@pytest.mark.parametrize("around", ["", ".git", "mindformers"])
+def test_nothing_is_parsed_where_no_finding_asks(around: str, tmp_path: Path) -> None:
+    config = mindformers(tmp_path, "1.8.0")
+    (tmp_path / "mindformers" / "__init__.py").rename(tmp_path / "gone.py")
+    if around:
+        write_files(tmp_path, {f"{around}/__init__.py": ""})
+    config.write_text("recompute_config: {recompute: True}\nrunner_config: {epochs: 1}\nuse_parallel: True\n", "utf-8")
+    code = """import sys
+from ms_tune.cli.main import main
+main(["lint", sys.argv[1]])
+print(*(one for one in ("ms_tune.job.definitions", "ms_tune.job.checkout", "ast") if one in sys.modules))
+"""
+    command = [sys.executable, "-c", code, str(config)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == (
+        "ms_tune.job.definitions ms_tune.job.checkout ast" if around == "mindformers" else ""
+    )

@@ -1,0 +1,95 @@
+"""How long the ways through ms-tune are, and that nothing about a job is worked out twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ms_tune.facts.query import data_folder
+from tests.dryrun import fakes
+from tests.dryrun.configs import MINDFORMERS
+from tests.walks import Walk
+
+TEMPLATES = data_folder("yaml_templates")
+ONE_EACH = (
+    "mindformers/qwen3_30b_a3b.yaml",
+    "mindformers_pynative/deepseek3_1b_moe.yaml",
+    "mindspeed_ms/llama2_13b_vpp.yaml",
+)
+MISSPELT = "use_parallel: True\nparallel_config: {data_paralel: 2, pipeline_stage: 1}\nrunner_config: {batch_size: 1}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("misspelt.yaml").write_text(MISSPELT, encoding="utf-8")
+    Path("config.yaml").write_text(yaml.safe_dump(MINDFORMERS), encoding="utf-8")
+    Path("memory_block.csv").write_text(fakes.trace(), encoding="utf-8")
+
+
+class TestWays:
+    """A way that becomes longer is a reader's burden: whoever makes one longer says here why."""
+
+    def test_from_a_key_to_a_finding(self) -> None:
+        walk = Walk()
+        assert walk.run(["lint", "misspelt.yaml"]) == 1
+        assert walk.ways["lint/check_keys.misspelt"] == [
+            *("cli/main.main", "cli/main._run_command", "cli/lint.run"),
+            *("lint/runner.lint_files", "lint/runner.check_files", "lint/runner.check_file", "lint/runner.report"),
+            *("lint/engine.run_checks", "lint/engine._run_check", "lint/check_keys.misspelt"),
+        ]
+
+    def test_from_a_list_of_recompute_to_a_line_of_the_table(self) -> None:
+        walk = Walk()
+        assert walk.run(["normalize-recompute", "config.yaml"]) == 0
+        assert walk.ways["dialects/mindformers/recompute.set_layer"] == [
+            *("cli/main.main", "cli/main._run_command", "cli/normalize.run", "normalize/run.normalize", "job/job.plan"),
+            *("dialects/mindformers/read.plan_layers", "dialects/mindformers/plan.normalize"),
+            *("dialects/mindformers/plan._go", "dialects/mindformers/recompute.set_layer"),
+        ]
+        assert walk.ways["report/normalize_text._write_layers"] == [
+            *("cli/main.main", "cli/main._run_command", "cli/normalize.run", "cli/normalize._show"),
+            *("report/normalize_text.write_plan", "report/normalize_text._write_layers"),
+        ]
+
+    def test_from_a_row_of_a_trace_to_its_peak(self) -> None:
+        walk = Walk()
+        assert walk.run(["memory", "memory_block.csv"]) == 0
+        assert walk.ways["footprint/curve.curve_of"] == [
+            *("cli/main.main", "cli/main._run_command", "cli/memory.run", "api/_memory.memory"),
+            *("footprint/report.analyse_run", "footprint/report.analyse_rank", "footprint/curve.curve_of"),
+        ]
+
+    def test_from_a_config_to_the_verdict_of_a_dryrun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fakes.install(monkeypatch, tmp_path, fakes.good_child(), mindformers=True)
+        walk = Walk()
+        assert walk.run(["dryrun", "config.yaml", "--layers", "2"]) == 0
+        assert walk.ways["dryrun/judge.judge_stage"] == [
+            *("cli/main.main", "cli/main._run_command", "cli/dryrun.run", "cli/dryrun._simulate", "api/_dryrun.dryrun"),
+            *("dryrun/run.dryrun", "dryrun/run._judge_job", "dryrun/run._judge_stages", "dryrun/run._judge_one"),
+            "dryrun/judge.judge_stage",
+        ]
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+@pytest.mark.parametrize("command", ["lint", "normalize-recompute"])
+def test_nothing_of_a_config_is_worked_out_twice(name: str, command: str) -> None:
+    walk = Walk()
+    assert walk.run([command, str(TEMPLATES / name)]) in (0, 1)
+    plans = {
+        call: count for call, count in walk.calls.items() if call.startswith("dialects/") and "/plan.normalize" in call
+    }
+    assert list(plans.values()) == [1]
+    for once in ("source/yaml.parse_source", "job/detect.recognise"):
+        assert walk.calls[once] == 1, once
+    assert walk.calls["facts/models.model_of"] <= 1
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_a_check_reads_the_file_once(name: str) -> None:
+    walk = Walk()
+    assert walk.run(["check", str(TEMPLATES / name)]) in (0, 1)
+    for once in ("source/yaml.load_source", "job/detect.recognise", "lint/runner.lint_files"):
+        assert walk.calls[once] == 1, once
