@@ -11,7 +11,6 @@ from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.facts.releases import Release
     from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
@@ -77,15 +76,13 @@ def _summary(report: LintReport, console: Console) -> str:
         "lint.skipped.count": found.skipped,
     }
     parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
-    parts += [_checked_for(release, console) for release in found.checked_for]
+    for release in found.checked_for:
+        framework, version, installed = release
+        text_id = "lint.rules.not-installed" if installed else "lint.rules"
+        if release.is_installed:
+            text_id = "lint.rules.installed"
+        parts.append(console.text(text_id, framework=framework, version=version, installed=installed))
     return " · ".join(parts)
-
-
-def _checked_for(release: Release, console: Console) -> str:
-    params = release._asdict()
-    if release.is_installed:
-        return console.text("lint.rules.installed", **params)
-    return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
 def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
