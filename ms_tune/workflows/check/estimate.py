@@ -42,8 +42,8 @@ def estimate_of(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
-    runs = [prepare_run(replace(job.request, stage=stage, layers=None), job.loaded) for stage in range(job.stages)]
-    stages = tuple(_config_stage(run, widths, share) for run in runs)
+    others = [prepare_run(replace(job.request, stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
+    stages = tuple(_config_stage(run, widths, share) for run in (job.first, *others))
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
 
 
