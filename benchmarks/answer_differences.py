@@ -21,10 +21,12 @@ RENAMED: dict[str, str] = {}
 # as it is printed: its kind, a colon, and both values, which are not cut. To begin with:
 # r"lint findings\[MST401\]\.severity: .*": "it stops the run, and is told as an error".
 _IN_CHECKOUT = r'.*"file": "[^"]*(MindSpeed-LLM-|fork_arguments|mindformers_checkout_1_4/).*'
+_CHUNKS_WITHOUT_STAGES = "a job without stages that has lists of layers for several chunks ended check with a traceback"
 _OWN_ARGUMENT = "the repository around the script defines the argument, or gives it the choice"
 _OWN_CLASS = "the repository around the config registers the class"
 _OWN_RELEASE = "the repository around the config says that it is MindFormers 1.4.0, to which 1.6 is nearest"
 EXPECTED: dict[str, str] = {
+    r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
     rf"(lint findings|check files\[\]\.matters)\[MST15[03]\] is gone: {_IN_CHECKOUT}": _OWN_ARGUMENT,
     rf"(lint findings|check files\[\]\.matters)\[MST(529|530)\] is gone: {_IN_CHECKOUT}": _OWN_CLASS,

@@ -52,3 +52,12 @@ class MemoryCategory(str, Enum):
     COMMUNICATION = "communication"
     CONSTANTS = "constants"  # and what is copied from the host
     UNATTRIBUTED = "unattributed"
+
+
+class ChangeKind(str, Enum):
+    """What can be done to a config."""
+
+    REMOVE_KEY = "remove-key"
+    SET_VALUE = "set-value"
+    RENAME_KEY = "rename-key"
+    ADD_KEY = "add-key"

@@ -32,19 +32,23 @@ else:
         _field_defaults: ClassVar[dict[str, Any]] = {}
 
         def __init_subclass__(cls) -> None:
-            cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
-            cls._field_defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
-            for place, name in enumerate(cls._fields):
-                setattr(cls, name, property(itemgetter(place)))
+            fields, defaults = [], {}
+            for name in cls.__annotations__:
+                if not name.startswith("_"):
+                    if name in cls.__dict__:
+                        defaults[name] = cls.__dict__[name]
+                    setattr(cls, name, property(itemgetter(len(fields))))
+                    fields.append(name)
+            cls._fields, cls._field_defaults = tuple(fields), defaults
 
         def __new__(cls, *values: object, **named: object) -> Record:  # noqa: D102, PYI034 - as a named tuple's
-            fields = cls._fields
-            if named or len(values) < len(fields):
-                named = {**cls._field_defaults, **named}
-                values += tuple(named.pop(name) for name in fields[len(values) :] if name in named)
-                if any(name not in cls._field_defaults for name in named):
-                    values += (None,) * len(fields)  # one that there is not, or is given twice
-            if len(values) != len(fields):
+            fields, defaults = cls._fields, cls._field_defaults
+            for name in fields[len(values) :]:
+                if name in named:
+                    values += (named.pop(name),)
+                elif name in defaults:
+                    values += (defaults[name],)
+            if named or len(values) != len(fields):
                 message = f"{cls.__name__} takes {', '.join(fields)}"
                 raise TypeError(message)
             return tuple.__new__(cls, values)

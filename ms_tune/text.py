@@ -119,7 +119,8 @@ def lookup(text_id: str) -> Text:
 
 def render(message: Message, language: Language) -> str:
     """The sentence for a message in the given language."""
-    template = message.text[0 if language is Language.EN else 1]
+    text = message.own_text or lookup(message.id)
+    template = text.en if language is Language.EN else text.zh
     values = {
         name: render(value, language) if isinstance(value, Message) else value for name, value in message.params.items()
     }
@@ -128,7 +129,7 @@ def render(message: Message, language: Language) -> str:
 
 def singular(template: str, values: Mapping[str, object]) -> str:
     """A text where "{count} blocks" of an English one is "{count} block" if there is one."""
-    if any(value in (1, "1") for value in values.values()):
+    if 1 in values.values() or "1" in values.values():
         return _COUNTED.sub(lambda found: _one_of(found, values), template)
     return template
 

@@ -107,7 +107,7 @@ def test_fixes_are_written_only_where_asked_for() -> None:
     old = "runner_config: {batch_size: 1}\nlr_schedule: {type: CosineWithWarmUpLR, learning_rate: 1e-5}\n"
     config.write_text(old)
     report = api.lint(config, request=LintRequest(fix="safe"))
-    assert (config.read_text(), report.files[0].original, report.fixed) == (old, old, 1)
+    assert (config.read_text(), report.files[0].original, report.summary.fixed) == (old, old, 1)
     written = api.lint(config, request=LintRequest(fix="safe", write=True))
     assert config.read_text() == written.files[0].text == report.files[0].text != old
 

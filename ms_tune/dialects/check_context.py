@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
     from ms_tune.dialects.layer_plan import JobView
+    from ms_tune.enums import ChangeKind
     from ms_tune.facts.models import ModelConfig
-    from ms_tune.source.edit import ChangeKind, ValueChange
+    from ms_tune.source.edit import ValueChange
 
 T = TypeVar("T")
 

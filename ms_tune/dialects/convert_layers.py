@@ -19,13 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import dialect_module
 from ms_tune.dialects.cells import cut
 from ms_tune.dialects.draft import LISTS, SettingsDraft, few, shown, shown_layers
 from ms_tune.dialects.layer_plan import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
-from ms_tune.dialects.megatron.write import to_megatron
-from ms_tune.dialects.mindformers.write import to_mindformers
-from ms_tune.dialects.mindformers_pynative.write import to_pynative
-from ms_tune.dialects.mindspeed_ms.write import to_mindspeed_ms
 from ms_tune.dialects.operators import SWAP, Choices, Side, as_written
 from ms_tune.enums import Dialect
 from ms_tune.facts.releases import default_release
@@ -77,7 +74,9 @@ def convert(
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     naming = naming or Naming(as_written(plan.switched_on or plan.layers))
-    draft = SettingsDraft(cut(plan, naming.ahead), naming.choices, naming.target)
+    release = version or default_release(Dialect(to))
+    cells = cut(plan, naming.ahead)
+    draft = SettingsDraft(plan, release, cells, naming.choices, naming.target, naming.legacy)
     if plan.failure is not None or not draft.cells.layers or plan.placement is None:
         draft.say("no-plan", Severity.ERROR)
         return Converted({}, tuple(draft.problems))
@@ -88,14 +87,7 @@ def convert(
         draft.say("chunks-merged", Severity.WARNING, chunks=draft.cells.chunks)
         draft.cells = draft.cells.merged()
     _tell_prediction_layers(draft, to)
-    if to == MEGATRON:
-        to_megatron(draft, version or default_release(Dialect.MEGATRON))
-    elif to == MINDSPEED_MS:
-        to_mindspeed_ms(plan, draft)
-    elif to == MINDFORMERS:
-        to_mindformers(draft, legacy=naming.legacy)
-    else:
-        to_pynative(plan, draft, ".".join((version or default_release(Dialect.MINDFORMERS_PYNATIVE)).split(".")[:2]))
+    dialect_module(to, "write").write_layers(draft)
     if draft.choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)
     _tell_names(draft, to)

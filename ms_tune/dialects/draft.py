@@ -13,7 +13,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, MutableMapping, Sequence
 
-    from ms_tune.dialects.layer_plan import LayerSpec
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
     from ms_tune.dialects.operators import ByName, Choices, Side
 
 _SHOWN = 8  # layers or names in one message
@@ -30,9 +30,12 @@ LISTS = {
 class SettingsDraft:
     """A conversion under way."""
 
+    plan: LayerPlan  # what the layers do
+    release: str  # that is to read the settings
     cells: Cells
-    choices: Choices
-    target: Side | None
+    choices: Choices  # what the layers do, in the names that the settings are to hold
+    target: Side | None  # the layers of the target's model, if the choices were translated into its names
+    legacy: bool = True  # whether a model of the static graph is to be a legacy one
     values: dict[str, object] = field(default_factory=dict)
     problems: list[Diagnostic] = field(default_factory=list)
 

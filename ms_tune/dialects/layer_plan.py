@@ -305,11 +305,10 @@ def second_names(model: ModelConfig) -> Iterator[Diagnostic]:
     Args:
         model: The model of a config of MindFormers.
     """
-    for name in (LAYERS, MTP_LAYERS):
-        for own, field in model.clashes_of(name):
-            second = (field.path or (field.name,))[-1]
-            message = msg("normalize.second-name", own=own, second=second)
-            yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
+    for own, field in model.clashes(LAYERS, MTP_LAYERS):
+        second = (field.path or (field.name,))[-1]
+        message = msg("normalize.second-name", own=own, second=second)
+        yield Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
 
 
 _SPEC = re.compile(r"(\d+)(?:-(\d+))?")

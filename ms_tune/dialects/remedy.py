@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects import dialect_module
 from ms_tune.dialects.layer_plan import FrameworkStop
+from ms_tune.enums import ChangeKind
 from ms_tune.errors import MsTuneError
-from ms_tune.source.edit import ChangeKind, ValueChange, is_merged, same_data, spell
+from ms_tune.source.edit import ValueChange, is_merged, same_data, spell
 from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.dryrun.request import CommandRequest, Setting
+from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.facts.keys import names
-from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import facts_of
-from ms_tune.facts.query import all_at, at, ever, load, order
+from ms_tune.facts.query import all_at, at, load, order, releases_having
 from ms_tune.facts.releases import served
 from ms_tune.records import Record
 from ms_tune.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 State: TypeAlias = Literal["live", "dead", "deprecated"]
 
@@ -49,7 +49,7 @@ class Key(Record):
 def tables(dialect: Dialect) -> tuple[Key, ...]:
     """Every key of a dialect, of all its versions; a model's own settings are those that its classes know, as long as they do."""
     found, content, model = [], load(f"keys_{dialect.value}"), _MODELS.get(dialect)
-    spans = dict(_spans(dialect)) if model else {}
+    spans = _release_spans(dialect) if model else {}
     for row in content["keys"]:
         path = tuple(row["path"].split("."))
         of_model = model is not None and path[:-1] == model
@@ -75,23 +75,22 @@ def types_by_section(dialect: Dialect) -> Mapping[tuple[str, ...], Mapping[str, 
     sections: dict[tuple[str, ...], dict[str, str]] = {}
     model = _MODELS.get(dialect)
     if model is not None:
-        sections[model] = dict.fromkeys(_spans(dialect), "")
+        sections[model] = dict.fromkeys(_release_spans(dialect), "")
     for row in load(f"keys_{dialect.value}")["keys"]:
         *section, name = row["path"].split(".")
         sections.setdefault(tuple(section), {})[name] = row.get("type", "")
     return sections
 
 
-@cache
-def _spans(dialect: Dialect) -> dict[str, tuple[str | None, str | None]]:
+def _release_spans(dialect: Dialect) -> dict[str, tuple[str | None, str | None]]:
     """Since and until when models have their settings; None where it is from the first release on, or to the last."""
-    releases, found = served(dialect), {}
-    for name, releases_of_it in known().items():
-        knowing = [one for one in releases_of_it if one in releases]
+    releases, spans = served(dialect), {}
+    for name, having in known().items():
+        knowing = [release for release in having if release in releases]
         if knowing:
             since, until = knowing[0], knowing[-1]
-            found[name] = (None if since == releases[0] else since), (None if until == releases[-1] else until)
-    return found
+            spans[name] = (None if since == releases[0] else since), (None if until == releases[-1] else until)
+    return spans
 
 
 @cache
@@ -112,7 +111,7 @@ def by_section(dialect: Dialect, version: str | None = None) -> Mapping[tuple[st
     sections: dict[tuple[str, ...], dict[str, Key]] = {}
     for key in tables(dialect):
         if version is None or known_in(key, version):
-            sections.setdefault(key.path[:-1], {})[key.name] = key
+            sections.setdefault(key.path[:-1], {})[key.path[-1]] = key
     return sections
 
 
@@ -128,42 +127,13 @@ def names(dialect: Dialect, section: tuple[str, ...] = (), version: str | None =
     return frozenset(by_section(dialect, version).get(section, ()))
 
 
-def known_in(one: Key, version: str) -> bool:
-    """Whether a framework version knows a key."""
-    return _among(version, one.since, one.until)
-
-
-@cache
-def _among(version: str, since: str | None, until: str | None) -> bool:
-    """Whether a version is one from ``since`` to ``until``; "until 2.0" takes in all of 2.0.x."""
+def known_in(key: Key, version: str) -> bool:
+    """Whether a framework version knows a key; "until 2.0" takes in all of 2.0.x."""
+    if key.since is None and key.until is None:
+        return True
     wanted = (*order(version), 0, 0, 0)
-    last = order(until) if until else ()
-    return order(since or "0") <= wanted and (not last or wanted[: len(last)] <= last)
-
-
-Path: TypeAlias = tuple[str, ...]
-
-
-class Fingerprint(Record):
-    """Key paths of which files of one program have several."""
-
-    id: str  # Whose files they are: `verl`. The text `config.foreign.verl` says what such a file is called.
-    least: int  # how many of the key paths have to be there
-    keys: tuple[Path, ...]
-    needs: tuple[Path, ...]  # those that have to be among them
-
-
-@cache
-def foreign() -> tuple[Fingerprint, ...]:
-    """The fingerprints of what ms-tune does not check; the more special ones first."""
-    return tuple(
-        Fingerprint(one["id"], one["least"], _paths(one["keys"]), _paths(one.get("needs", ())))
-        for one in load("fingerprints")["foreign"]
-    )
-
-
-def _paths(words: Iterable[str]) -> tuple[Path, ...]:
-    return tuple(tuple(word.split(".")) for word in words)
+    last = order(key.until) if key.until else ()
+    return order(key.since or "0") <= wanted and (not last or wanted[: len(last)] <= last)
 
 
 @cache
@@ -185,20 +155,23 @@ def dynamic_kinds(release: str) -> tuple[str, ...]:
 def known() -> Mapping[str, tuple[str, ...]]:
     """Every key of ``model.model_config`` that a class of models has a use for, with the releases in which one has."""
     data = load("models")
-    releases = tuple(data["releases"])
-    found = {key: set(having) for key, having in ever(data["latent"], releases).items()}
-    for release in releases:
-        for key in facts_of(release).keys_known():
-            found.setdefault(key, set()).add(release)
+    releases, found = data["releases"], dict[str, set[str]]()
+    tables = [(data["latent"], set(releases))]
     for one in data["classes"].values():
-        there = ever({"": one["names"]}, releases).get("", frozenset())
-        for histories in (one["defaults"], one["aliases"]):
-            for key, having in ever(histories, releases).items():
-                found.setdefault(key, set()).update(having & there)
+        there = releases_having(one["names"], releases)
+        tables += [(one["defaults"], there), (one["aliases"], there)]
         for release in there:
             for key in at(one["ignored"], release):
                 found.setdefault(key, set()).add(release)
-    return {key: tuple(filter(having.__contains__, releases)) for key, having in found.items() if having}
+    for release in releases:
+        for key in facts_of(release).keys_known():
+            found.setdefault(key, set()).add(release)
+    for histories, there in tables:
+        for key, history in histories.items():
+            having = found.setdefault(key, set())
+            if len(having) < len(releases):
+                having |= there & releases_having(history, releases)
+    return {key: tuple(sorted(having, key=releases.index)) for key, having in found.items() if having}
 
 
 def known_since(key: str, release: str) -> str | None:

@@ -134,8 +134,7 @@ class ModelConfig:
     ) -> None:
         self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
         self._values, self._sealed = values, sealed
-        self._resolved: dict[str, Field] = {}
-        self._named: dict[str, tuple[str, ...]] = {}
+        self._fields: dict[str, Field] = {}
 
     @property
     def known(self) -> bool:
@@ -158,61 +157,51 @@ class ModelConfig:
     def written(self, name: str) -> tuple[Field, ...]:
         """All that is written for a field, under whatever name; more than one is refused where they differ."""
         facts, name = self.facts, self.facts.canonical(name)
-        return tuple(
-            Field(
-                name, self._turned(key), ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS, self._values[key][1]
-            )
-            for key in self._names(name)
-            if key in self._values and key not in facts.ignored
-        )
+        found = []
+        for key in facts.names(name):
+            if key in self._values and key not in facts.ignored:
+                origin = ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS
+                found.append(Field(name, self._read_key(key), origin, self._values[key][1]))
+        return tuple(found)
 
-    def _names(self, name: str) -> tuple[str, ...]:
-        if name not in self._named:
-            self._named[name] = self.facts.names(name)
-        return self._named[name]
-
-    def clashes(self) -> Iterator[tuple[str, Field]]:
+    def clashes(self, *fields: str) -> Iterator[tuple[str, Field]]:
         """What is written for a field that has a value under another name, with that name: the framework refuses it.
 
         The other name may be written, too, or be one that the model's class has a value for in any case. A key that is
         read twice comes with a name that is not.
-        """
-        for name in dict.fromkeys(map(self.facts.canonical, self._values)):
-            yield from self.clashes_of(name)
 
-    def clashes_of(self, name: str) -> Iterator[tuple[str, Field]]:
-        """Those of one field (any name of it will do)."""
-        facts, name = self.facts, self.facts.canonical(name)
-        names = [key for key in self._names(name) if key not in facts.ignored and name in facts.fields]
-        first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
-        found = {one.path: one for one in self.written(name)}
-        for key in others:
-            same = order(self.release) >= _EQUAL and self._turned(key) == self._turned(first)
-            if key in self._values and not same:
-                yield first, found[self._values[key][1]]
-        if first in self._values and first in facts.twice:
-            yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
+        Args:
+            fields: The fields to look at (any name of each will do); all if none is given.
+        """
+        facts = self.facts
+        for name in dict.fromkeys(map(facts.canonical, fields or self._values)):
+            names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
+            first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
+            found = {one.path: one for one in self.written(name)}
+            for key in others:
+                same = order(self.release) >= _EQUAL and self._read_key(key) == self._read_key(first)
+                if key in self._values and not same:
+                    yield first, found[self._values[key][1]]
+            if first in self._values and first in facts.twice:
+                yield next(key for key in names if key not in facts.twice), found[self._values[first][1]]
 
     def field(self, name: str) -> Field:
         """The value of a field (any name of it will do) as the framework's class gets it."""
-        if name not in self._resolved:
-            self._resolved[name] = self._resolve(name)
-        return self._resolved[name]
-
-    def _resolve(self, name: str) -> Field:
         facts, name = self.facts, self.facts.canonical(name)
+        if name in self._fields:
+            return self._fields[name]
         written = self.written(name)
+        filled = [key for key in facts.names(name) if key in facts.defaults and key not in facts.ignored]
+        field = Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
         if written:
-            return written[0]
-        if self._sealed:
-            return Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
-        for key in self._names(name):
-            if key in facts.defaults and key not in facts.ignored:
-                value = self._turned(key)
-                return Field(name, value, ValueOrigin.UNKNOWN if value is UNKNOWN else ValueOrigin.CLASS_DEFAULT)
-        if self.known and name in facts.fields:
-            return Field(name, facts.fields[name], ValueOrigin.GENERAL_DEFAULT)
-        return Field(name, UNKNOWN, ValueOrigin.UNKNOWN)
+            field = written[0]
+        elif filled and not self._sealed:
+            value = self._read_key(filled[0])
+            field = Field(name, value, ValueOrigin.UNKNOWN if value is UNKNOWN else ValueOrigin.CLASS_DEFAULT)
+        elif self.known and name in facts.fields and not self._sealed:
+            field = Field(name, facts.fields[name], ValueOrigin.GENERAL_DEFAULT)
+        self._fields[name] = field
+        return field
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - fields are of all types
         """The value of a field; :data:`UNKNOWN` if nobody can say."""
@@ -233,7 +222,7 @@ class ModelConfig:
         """How many layers predict further tokens; 0 if nothing says so."""
         return self.number(MTP_LAYERS) or 0
 
-    def _own(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+    def _read_setting(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
         """What the class makes of one of its settings, written or not."""
         facts = self.facts
         if key in self._values:
@@ -243,23 +232,18 @@ class ModelConfig:
         else:
             value = facts.defaults.get(key)
         other = facts.fills.get(key) if value is None else None
-        return value if other is None else facts.defaults[key] if other == key else self._own(other)
+        return value if other is None else facts.defaults[key] if other == key else self._read_setting(other)
 
-    def _turned(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
-        """The value that the field gets from a key."""
-        value = self._own(key)
-        return _turn(value, (self.facts.aliases.get(key) or [""])[1:])
-
-
-def _turn(value: Any, function: list[str]) -> Any:  # noqa: ANN401 - fields are of all types
-    """What the table's functions make of a value (``transformer_config_utils.py``); the value if they refuse it."""
-    if function == ["is_use_gated_sigmoid"]:
-        return value if isinstance(value, str) else _SCORES[bool(value)]
-    if function == ["get_drop_policy"] and isinstance(value, bool):
-        return _DROPS[value]
-    if function == ["is_float_32"] and isinstance(value, str):
-        return value in ("fp32", "float32")
-    return value
+    def _read_key(self, key: str) -> Any:  # noqa: ANN401 - fields are of all types
+        """The value that the field gets from a key, which a function of the table (``transformer_config_utils.py``) may turn."""
+        value, function = self._read_setting(key), self.facts.aliases.get(key, [])[1:]
+        if function == ["is_use_gated_sigmoid"] and not isinstance(value, str):
+            return _SCORES[bool(value)]
+        if function == ["get_drop_policy"] and isinstance(value, bool):
+            return _DROPS[value]
+        if function == ["is_float_32"] and isinstance(value, str):
+            return value in ("fp32", "float32")
+        return value
 
 
 def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> ModelConfig:
@@ -323,28 +307,15 @@ def _text(values: Mapping[str, tuple[Any, Any]], key: str) -> str | None:
 
 
 @cache
-def _of_all(table: str, release: str) -> dict[str, Any]:
-    """What a release knows of every model: a table of the data file that is not a class's own."""
-    return all_at(load("models")[table], release)
-
-
-@cache
-def _keys_of_all(release: str) -> dict[str, list[str]]:
-    return _by_field(_of_all("aliases", release))
-
-
-@cache
 def facts_of(release: str, *, kind: str | None = None, architecture: str | None = None) -> ModelFacts:
     """What a release of MindFormers knows of the models of a ``model_type``, or of a network (not a legacy one)."""
     data = load("models")
-    general, around = _of_all("aliases", release), frozenset(_of_all("white", release))
     for name, one in data["classes"].items():
         names, networks = at(one["names"], release), at(one["architectures"], release)
         if one["legacy"] or names is ABSENT or not (kind in names or architecture in networks):
             continue
+        general, aliases = facts_of(release), all_at(one["aliases"], release)
         latent = at(one["latent"], release)
-        fields = _of_all("fields", release) | (_of_all("latent", release) if latent else {})
-        aliases = all_at(one["aliases"], release)
         return ModelFacts(
             one["class"],
             name,
@@ -355,29 +326,27 @@ def facts_of(release: str, *, kind: str | None = None, architecture: str | None 
             latent,
             at(one["says"], release),
             frozenset(at(one["ignored"], release)),
-            around,
+            general.around,
             frozenset(at(one["twice"], release)),
             at(one["renamed"], release),
             at(one["fills"], release),
             at(one["derived"], release),
             all_at(one["defaults"], release),
-            aliases or general,
-            _by_field(aliases) if aliases else _keys_of_all(release),
-            fields,
+            aliases or general.aliases,
+            _keys_by_field(aliases) if aliases else general.keys,
+            {**general.fields, **all_at(data["latent"], release)} if latent else general.fields,
             listed=not aliases,
         )
+    if kind or architecture:
+        return facts_of(release)
+    aliases, around = all_at(data["aliases"], release), frozenset(all_at(data["white"], release))
+    keys, fields = _keys_by_field(aliases), all_at(data["fields"], release)
     return ModelFacts(
-        None,
-        None,
-        around=around,
-        aliases=general,
-        keys=_keys_of_all(release),
-        fields=_of_all("fields", release),
-        listed=order(release) < _FREE,
+        None, None, around=around, aliases=aliases, keys=keys, fields=fields, listed=order(release) < _FREE
     )
 
 
-def _by_field(aliases: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _keys_by_field(aliases: Mapping[str, list[str]]) -> dict[str, list[str]]:
     keys: dict[str, list[str]] = {}
     for key, rule in aliases.items():
         keys.setdefault(rule[0], []).append(key)
@@ -394,10 +363,11 @@ def names_of(name: str) -> tuple[str, ...]:
 def _legacy_facts(release: str, kind: str | None) -> ModelFacts:
     """What a release knows of a legacy class; of one that is not known, what names mean and what fills up ``moe_config``."""
     data = load("models")
-    experts = _of_all("experts", release)
+    experts = all_at(data["experts"], release)
     one = data["classes"].get(kind)
     if one is None or not one["legacy"] or at(one["names"], release) is ABSENT:
-        return ModelFacts(None, None, aliases=_of_all("aliases", release), keys=_keys_of_all(release), defaults=experts)
+        general = facts_of(release)
+        return ModelFacts(None, None, aliases=general.aliases, keys=general.keys, defaults=experts)
     defaults = experts | all_at(one["defaults"], release)
     return ModelFacts(
         kind,

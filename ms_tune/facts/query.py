@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _FOLDER = Path(__file__).parent / "data"
 _GONE = {"gone": True}
@@ -26,7 +26,7 @@ def load(name: str) -> dict[str, Any]:
 @cache
 def order(release: str) -> tuple[int, ...]:
     """A release as something that can be compared."""
-    return tuple(int(part) for part in release.split("."))
+    return tuple(map(int, release.split(".")))
 
 
 def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
@@ -36,36 +36,33 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
     for since, value in history.items():
         if order(since) > wanted:
             break
-        last = ABSENT if value == _GONE else value
-    return last
-
-
-def ever(histories: Mapping[str, Mapping[str, Any]], releases: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    """Of many facts the releases that have each, of those that are asked about; without the facts that none has."""
-    having = {}
-    for name, history in histories.items():  # most have one of few histories, which need no look at every release
-        ways = tuple((since, value != _GONE) for since, value in history.items())
-        having[name] = _having(ways, releases)
-    return {name: found for name, found in having.items() if found}
-
-
-@cache
-def _having(ways: tuple[tuple[str, bool], ...], releases: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(release for release in releases if at(dict(ways), release) is True)
+        last = value
+    return ABSENT if last == _GONE else last
 
 
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
     """Of many facts those that a release has."""
     found, wanted = {}, order(release)
     for name, history in histories.items():
-        last: object = ABSENT
+        last: object = _GONE
         for since, value in history.items():  # as `at` does, of which there would be ten thousand calls
             if order(since) > wanted:
                 break
             last = value
-        if last is not ABSENT and last != _GONE:
+        if last != _GONE:
             found[name] = last
     return found
+
+
+def releases_having(history: Mapping[str, Any], releases: Iterable[str]) -> set[str]:
+    """Of all releases, the oldest first, those that have a fact; it comes and goes with some of them."""
+    having, is_there = set(), False
+    for release in releases:
+        if release in history:
+            is_there = history[release] != _GONE
+        if is_there:
+            having.add(release)
+    return having
 
 
 _PACKAGE = Path(__file__).resolve().parent.parent

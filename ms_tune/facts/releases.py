@@ -6,16 +6,12 @@ import os
 import re
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import load, order
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _VERSION = re.compile(r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*")
 
@@ -37,29 +33,6 @@ class Release(Record):
 def served(dialect: Dialect) -> tuple[str, ...]:
     """The releases that read a dialect and that there are facts about, the oldest first."""
     return tuple(load("releases")[dialect.value]["served"])
-
-
-@cache
-def own_keys(dialect: Dialect, kind: str) -> tuple[tuple[str, ...], ...]:
-    """Key paths that tell a dialect: ``alone``, those that no other one has, or ``also``, those that speak for it.
-
-    MindFormers, static graph: ``tools/register/template.py`` (1.7 to 2.1); dynamic graph: ``pynative/config/config.py`` (2.0,
-    2.1); MindSpeed-Core-MS r0.1.0: the ``config_name`` of the classes in ``core/config.py``, and the form of its command line,
-    which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
-    """
-    return tuple(tuple(path.split(".")) for path in load("releases")[dialect.value][kind])
-
-
-@cache
-def inner_keys(dialect: Dialect) -> Mapping[str, frozenset[str]]:
-    """Keys of which at least one is in a section of this dialect, by the section; nothing said of a section that takes any."""
-    return {section: frozenset(keys) for section, keys in load("releases")[dialect.value]["inside"].items()}
-
-
-@cache
-def sections_of_a_whole(dialect: Dialect) -> tuple[str, ...]:
-    """The top-level keys of which a whole config has at least two; a file with fewer is a part of one."""
-    return tuple(load("releases")[dialect.value]["whole"])
 
 
 def default_release(dialect: Dialect) -> str:
@@ -104,13 +77,11 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
     if asked is not None:
         return Release(about["framework"], release_of(asked, dialect))
     installed = installed_version(about["package"]) if about["package"] else None
-    before = _not_after(_release(installed), served(dialect)) if installed else None
-    return Release(about["framework"], before or default_release(dialect), installed)
-
-
-def _not_after(release: str, releases: Iterable[str]) -> str | None:
-    found = [one for one in releases if release and order(one) <= order(release)]
-    return max(found, key=order, default=None)
+    version, wanted = default_release(dialect), order(_release(installed) or "0")
+    for release in served(dialect):
+        if order(release) <= wanted:
+            version = release
+    return Release(about["framework"], version, installed)
 
 
 def _release_in(version: str, dialect: Dialect) -> str:

@@ -13,7 +13,6 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.normalize.run import normalize
-from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.plan import cells_of
 from ms_tune.planning.schedule import few_micro_batches
@@ -69,6 +68,8 @@ class PlannedJob:
             ConfigError: A value stands where it cannot be changed alone.
             UsageError: The framework does not get through the result.
         """
+        from ms_tune.normalize.sapp import merge  # noqa: PLC0415 - the other dialects are much to import
+
         merged = merge(self.loaded.job, lists)
         return self.loaded.with_source(parse_source(merged.text, self.loaded.source.path))
 

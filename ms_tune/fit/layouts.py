@@ -11,7 +11,6 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import load
 from ms_tune.fit.job import layer_offsets
-from ms_tune.normalize.sapp import merge
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
 from ms_tune.source.edit_values import with_settings as with_values
@@ -114,6 +113,8 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
     there = loaded.with_source(source)
+    from ms_tune.normalize.sapp import merge  # noqa: PLC0415 - the other dialects are much to import
+
     merged = merge(
         there.job, SappLists(layer_offsets(place_evenly(layers, layout)), nothing, select, comm, swap=nothing)
     )

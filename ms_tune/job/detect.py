@@ -2,7 +2,13 @@
 
 A key speaks for a dialect only if what it holds does, too: ``training:`` stands in the configs of many programs, but not
 many have ``local_batch_size`` in it. A file most of whose keys a dialect does not know is none of that dialect's, and
-files of other programs are told by fingerprints of their own (:mod:`ms_tune.facts.keys`).
+files of other programs are told by fingerprints of their own (``facts/data/fingerprints.json``).
+
+The keys stand in ``facts/data/releases.json``: ``alone`` are those that no other dialect has, ``also`` those that speak for it, of
+``inside`` at least one is in a section, if it says anything of that section, and of ``whole`` a whole config has at least two.
+MindFormers, static graph: ``tools/register/template.py`` (1.7 to 2.1); dynamic graph: ``pynative/config/config.py`` (2.0,
+2.1); MindSpeed-Core-MS r0.1.0: the ``config_name`` of the classes in ``core/config.py``, and the form of its command line,
+which ``init_configs_from_yaml`` does not read (``model_parallel``, ``language_model``).
 """
 
 from __future__ import annotations
@@ -12,8 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import foreign, open_sections, types_by_section
-from ms_tune.facts.releases import inner_keys, own_keys, sections_of_a_whole
+from ms_tune.facts.keys import open_sections, types_by_section
+from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.facts.keys import Fingerprint
     from ms_tune.text import Message
 
 _WHOLE = 2  # so many of the sections that make a whole config
@@ -76,18 +81,17 @@ class Recognition(Record):
 
 def recognise(data: object) -> Recognition:
     """The dialect of a config's values."""
-    # Most of the keys that are looked for are not there, nor is what would hold them.
-    top = {str(key) for key in data} if isinstance(data, dict) else set()
-    strong = {dialect: _present(data, top, dialect, "alone") for dialect in YAML_DIALECTS}
-    weak = {dialect: _present(data, top, dialect, "also") for dialect in YAML_DIALECTS}
+    data = data if isinstance(data, dict) else {}
+    strong = {dialect: _find_keys(data, dialect, "alone") for dialect in YAML_DIALECTS}
+    weak = {dialect: _find_keys(data, dialect, "also") for dialect in YAML_DIALECTS}
     score = {dialect: (len(strong[dialect]), len(weak[dialect])) for dialect in YAML_DIALECTS}
     best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
     evidence = strong[best] + weak[best]
-    program = _program(data, top)
+    program = _find_program(data)
     if program is not None:
         surely = len(strong[best]) >= _SURELY and not strong[second] and share_of_known(data, best) >= _NEARLY_ALL
         if not surely:
-            return Recognition(None, confident=False, evidence=(), foreign=program.id)
+            return Recognition(None, confident=False, evidence=(), foreign=program)
     if score[best] == score[second]:
         everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
         return Recognition(None, confident=False, evidence=everything)
@@ -96,15 +100,42 @@ def recognise(data: object) -> Recognition:
     return Recognition(best, bool(strong[best]) and not strong[second], evidence)
 
 
+def _find_keys(data: dict[Any, Any], dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:
+    """The keys of a dialect that are there: at the top level only those that hold what they hold in it, and not only have its name."""
+    there = [dotted for dotted in load("releases")[dialect.value][kind] if _has_key(data, dotted)]
+    return tuple(tuple(dotted.split(".")) for dotted in there if "." in dotted or _fits(data[dotted], dialect, dotted))
+
+
+def _find_program(data: object) -> str | None:
+    """The program whose file it is, if it is one that ms-tune does not check; the more special ones come first."""
+    for program in load("fingerprints")["foreign"]:
+        found = [dotted for dotted in program["keys"] if _has_key(data, dotted)]
+        if len(found) >= program["least"] and set(found).issuperset(program.get("needs", ())):
+            return str(program["id"])
+    return None
+
+
+def _has_key(data: object, dotted: str) -> bool:
+    for name in dotted.split("."):
+        if not isinstance(data, dict):
+            return False
+        key: object = True if name == "True" else name  # PyYAML reads the key `on` as true
+        if key not in data:
+            return False
+        data = data[key]
+    return True
+
+
 def is_fragment(data: object, dialect: Dialect) -> bool:
     """Whether values are a part of a config, to which a program or another file brings the rest."""
-    sections = sections_of_a_whole(dialect)
+    sections = load("releases")[dialect.value]["whole"]
     return isinstance(data, dict) and sum(name in data for name in sections) < min(_WHOLE, len(sections))
 
 
 def is_mostly_unknown(data: object, dialect: Dialect) -> bool:
     """Whether a dialect knows fewer than half of the keys."""
-    return share_of_known(data, dialect) < 0.5  # noqa: PLR2004 - a half
+    known, total = _count(data, dialect, ())
+    return 2 * known < total
 
 
 def share_of_known(data: object, dialect: Dialect) -> float:
@@ -146,7 +177,7 @@ def _fits(value: object, dialect: Dialect, name: str) -> bool:
         return False
     if not isinstance(value, dict) or not value:
         return True
-    inside = inner_keys(dialect).get(name) or sections.get((name,), {}).keys()
+    inside = load("releases")[dialect.value]["inside"].get(name) or sections.get((name,), {})
     return not inside or any(inner in inside for inner in value)
 
 
@@ -155,28 +186,3 @@ def _is_other_form(data: object, dialect: Dialect) -> bool:
     return dialect is Dialect.MINDSPEED_MS and all(
         isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
     )
-
-
-def _program(data: object, top: set[str]) -> Fingerprint | None:
-    for program in foreign():
-        found = sum(_has(data, path) for path in program.keys if path[0] in top)
-        if found >= program.least and all(_has(data, path) for path in program.needs):
-            return program
-    return None
-
-
-def _present(data: Any, top: set[str], dialect: Dialect, kind: str) -> tuple[KeyPath, ...]:  # noqa: ANN401 - values of a config
-    """The keys of a kind that are there, and hold what they hold in this dialect."""
-    there = [path for path in own_keys(dialect, kind) if path[0] in top and _has(data, path)]
-    return tuple(path for path in there if len(path) > 1 or _fits(data[path[0]], dialect, path[0]))
-
-
-def _has(data: object, path: KeyPath) -> bool:
-    for item in path:
-        if not isinstance(data, dict):
-            return False
-        key: object = True if item == "True" else item  # PyYAML reads the key `on` as true
-        if key not in data:
-            return False
-        data = data[key]
-    return True

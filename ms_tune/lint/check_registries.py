@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.errors import closest
-from ms_tune.facts.keys import known_in, tables
+from ms_tune.facts.keys import by_section
 from ms_tune.facts.query import order
 from ms_tune.facts.registries import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.releases import served
@@ -148,8 +148,9 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
 def _switches(dialect: Dialect, release: str, refused_since: str) -> tuple[tuple[str, ...], ...]:
     """Where a release has a switch and refuses nothing else in its place."""
     refuses = order(release) >= order(refused_since)
-    known = (key for key in tables(dialect) if known_in(key, release) and not (key.strict and refuses))
-    return tuple(key.path for key in known if "bool" in key.types and {"bool", "null"}.issuperset(key.types))
+    known = (key for section in by_section(dialect, release).values() for key in section.values())
+    switches = (key for key in known if "bool" in key.types and {"bool", "null"}.issuperset(key.types))
+    return tuple(key.path for key in switches if not (key.strict and refuses))
 
 
 def _is_no_switch(value: object) -> bool:

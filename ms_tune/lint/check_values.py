@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.facts.keys import by_section, known_in, tables
+from ms_tune.facts.keys import by_section
 from ms_tune.source.yaml import MISSING, find_values, is_same
 from ms_tune.units import GIB, is_number, parse_size
 
@@ -85,7 +85,8 @@ def _strict(context: CheckContext) -> Iterator[tuple[Key, KeyPath, object]]:
 @cache
 def _strict_keys(dialect: Dialect, version: str) -> tuple[Key, ...]:
     """The keys that the framework looks at; some later release looks at others, too."""
-    return tuple(key for key in tables(dialect) if key.strict and (not version or known_in(key, version)))
+    sections = by_section(dialect, version or None).values()
+    return tuple(key for section in sections for key in section.values() if key.strict)
 
 
 def _is_looked_at(context: CheckContext, path: KeyPath, value: object) -> bool:

@@ -23,11 +23,10 @@ import yaml
 
 from ms_tune.diagnostics import Category, Consequence, Family, Severity
 from ms_tune.dialects.check_context import FixRule
-from ms_tune.enums import Dialect
+from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.expressions import Expression, parse_expression
 from ms_tune.records import Record
-from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import ANY, MISSING, load_source
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Text, msg

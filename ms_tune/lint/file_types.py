@@ -315,32 +315,23 @@ def choose_dialect(
         asked: The dialect that the user names.
         firmly: Whether that holds for files of other programs, too.
     """
-    if asked in (None, Dialect.MINDSPEED_MM) and _is_multimodal(values, found):
-        return DialectChoice(Dialect.MINDSPEED_MM)
+    if asked in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
+        is_fsdp2 = is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
+        if is_fsdp2 or is_tools(values):
+            return DialectChoice(Dialect.MINDSPEED_MM)
     if asked is Dialect.MINDSPEED_MM:
         return DialectChoice(None, msg("lint.not-multimodal"))
-    why_not = found.why_not
-    if asked is None or (found.foreign is not None and not firmly):
-        if found.dialect is None:
-            unknown = msg("lint.ambiguous" if found.evidence else "lint.not-a-config")
-            return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
-        unsure = msg("lint.unsure", file=path, dialect=found.dialect.value)
-        return _as_dialect(path, values, found.dialect, () if found.confident else (unsure,))
-    notes: tuple[Message, ...] = ()
-    if why_not is not None:
-        notes = (msg("lint.overruled", file=path, reason=why_not, dialect=asked.value),)
-    return _as_dialect(path, values, asked, notes)
-
-
-def _is_multimodal(values: object, found: Recognition) -> bool:
-    """Whether a file is one of MindSpeed-MM's that are checked: an FSDP2 YAML, or a ``tools.json``."""
-    if found.dialect is not None:
-        return False
-    return is_tools(values) or (is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value))
-
-
-def _as_dialect(path: Path, values: object, dialect: Dialect, notes: tuple[Message, ...]) -> DialectChoice:
+    is_believed = asked is not None and (found.foreign is None or firmly)
+    dialect = asked if is_believed else found.dialect
+    if dialect is None:
+        unknown, why_not = msg("lint.ambiguous" if found.evidence else "lint.not-a-config"), found.why_not
+        return DialectChoice(None, msg("lint.not-checked", reason=why_not) if why_not else unknown)
+    notes = []
+    if not is_believed and not found.confident:
+        notes.append(msg("lint.unsure", file=path, dialect=dialect.value))
+    if is_believed and found.why_not is not None:
+        notes.append(msg("lint.overruled", file=path, reason=found.why_not, dialect=dialect.value))
     fragment = is_fragment(values, dialect)
     if fragment:
-        notes = (*notes, msg("lint.fragment", file=path, dialect=dialect.value))
-    return DialectChoice(dialect, None, notes, fragment)
+        notes.append(msg("lint.fragment", file=path, dialect=dialect.value))
+    return DialectChoice(dialect, None, tuple(notes), fragment)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
 from ms_tune.dialects.check_context import CodeSource
-from ms_tune.enums import YAML_DIALECTS
+from ms_tune.enums import YAML_DIALECTS, ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.job.detect import unknown_keys
 from ms_tune.lint.checklist import FunctionTest, Refusal
 from ms_tune.records import Record
-from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits, overlap, spell
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg

@@ -73,6 +73,28 @@ class Skipped(Record):
     reason: Message
 
 
+class LintSummary(Record):
+    """How much was found; its fields are those of the summary in JSON."""
+
+    files: int  # that were checked
+    unreadable: int
+    errors: int
+    warnings: int
+    infos: int
+    skipped: int
+    ignored: int  # findings that comments ignore
+    baselined: int  # findings that the baseline holds
+    fixable: int  # findings with a safe fix
+    fixable_unsafe: int
+    fixed: int  # findings that were fixed
+    checked_for: tuple[Release, ...]  # the framework versions that files were checked for
+
+    @property
+    def by_severity(self) -> dict[Severity, int]:
+        """How many findings there are of each severity."""
+        return {Severity.ERROR: self.errors, Severity.WARNING: self.warnings, Severity.INFO: self.infos}
+
+
 class LintReport(Record):
     """The findings in all files.
 
@@ -106,36 +128,35 @@ class LintReport(Record):
         return tuple(finding for file in self.files for finding in file.findings)
 
     @property
-    def fixed(self) -> int:
-        """How many findings were fixed."""
-        return sum(file.fixed for file in self.files)
-
-    def count(self, severity: Severity) -> int:
-        """How many findings there are of one severity."""
-        return sum(finding.severity is severity for finding in self.findings)
-
-    @property
-    def releases(self) -> list[Release]:
-        """The framework versions that files were checked for."""
-        return sorted({file.release for file in self.files}, key=lambda release: (release.framework, release.version))
-
-    @property
-    def ignored(self) -> int:
-        """How many findings comments ignore."""
-        return sum(file.ignored for file in self.files)
-
-    @property
-    def baselined(self) -> int:
-        """How many findings the baseline holds."""
-        return sum(file.baselined for file in self.files)
-
-    def fixable(self, *, safe: bool) -> int:
-        """How many findings have a safe, or an unsafe, fix."""
-        return sum(finding.fix is not None and finding.fix.safe is safe for finding in self.findings)
+    def summary(self) -> LintSummary:
+        """How much was found, in all files together."""
+        counts = dict.fromkeys(Severity, 0)
+        safe = unsafe = 0
+        for finding in self.findings:
+            counts[finding.severity] += 1
+            if finding.fix is not None:
+                safe, unsafe = safe + finding.fix.safe, unsafe + (not finding.fix.safe)
+        ignored = baselined = fixed = 0
+        for file in self.files:
+            ignored, baselined, fixed = ignored + file.ignored, baselined + file.baselined, fixed + file.fixed
+        return LintSummary(
+            files=len(self.files),
+            unreadable=len(self.unreadable),
+            errors=counts[Severity.ERROR],
+            warnings=counts[Severity.WARNING],
+            infos=counts[Severity.INFO],
+            skipped=len(self.skipped),
+            ignored=ignored,
+            baselined=baselined,
+            fixable=safe,
+            fixable_unsafe=unsafe,
+            fixed=fixed,
+            checked_for=tuple(sorted({file.release for file in self.files}, key=str)),
+        )
 
     def reaches(self, severity: Severity) -> bool:
         """Whether any finding is at least as bad."""
-        return any(self.count(one) for one in Severity if one.rank <= severity.rank)
+        return any(finding.severity.rank <= severity.rank for finding in self.findings)
 
     def statistics(self) -> list[tuple[Diagnostic, int, int]]:
         """For each check that found something: one of its findings, how many there are, in how many files; most first."""

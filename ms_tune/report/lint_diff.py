@@ -25,7 +25,7 @@ def write_diff(report: LintReport, console: Console) -> int:
             changed += 1
             for line in _diff(file.original, file.text, shown_path(file.path)):
                 console.write_whole(console.paint(line, _COLOURS[line[0]]) if line[:1] in _COLOURS else line)
-    console.note(console.text("lint.diff", count=report.fixed, files=changed))
+    console.note(console.text("lint.diff", count=report.summary.fixed, files=changed))
     return changed
 
 

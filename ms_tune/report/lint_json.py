@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
 from ms_tune.report.console import shown_path
 from ms_tune.text import Message, render
 
@@ -20,6 +19,7 @@ VERSION = 1
 
 def lint_json(report: LintReport, language: Language, *, statistics: bool = False) -> dict[str, object]:
     """The report as plain values."""
+    summary = report.summary
     result: dict[str, object] = {
         "version": VERSION,
         "findings": [
@@ -27,18 +27,7 @@ def lint_json(report: LintReport, language: Language, *, statistics: bool = Fals
         ],
         "read_from": {shown_path(file.path): list(map(str, file.read_from)) for file in report.files if file.read_from},
         "failed": [_failed(error, language) for error in report.errors],
-        "summary": {
-            "files": len(report.files),
-            "unreadable": len(report.unreadable),
-            **{f"{severity.value}s": report.count(severity) for severity in Severity},
-            "skipped": len(report.skipped),
-            "ignored": report.ignored,
-            "baselined": report.baselined,
-            "fixable": report.fixable(safe=True),
-            "fixable_unsafe": report.fixable(safe=False),
-            "fixed": report.fixed,
-            "checked_for": [release._asdict() for release in report.releases],
-        },
+        "summary": {**summary._asdict(), "checked_for": [release._asdict() for release in summary.checked_for]},
     }
     if statistics:
         result["statistics"] = [

@@ -11,7 +11,6 @@ from ms_tune.report.console import shown_path
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.facts.releases import Release
     from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.settings import ProjectSettings
     from ms_tune.report.console import Console
@@ -63,30 +62,27 @@ def _write_statistics(report: LintReport, console: Console) -> None:
 
 
 def _summary(report: LintReport, console: Console) -> str:
-    counts = {f"{severity.value}s": report.count(severity) for severity in Severity}
-    text_id = "lint.total" if any(counts.values()) else "lint.clean"
-    parts = [console.text(text_id, files=len(report.files), **counts)]
-    for text_id, errors in (("lint.unreadable", report.unreadable), ("lint.unwritten", report.unwritten)):
-        if errors:
-            parts.append(console.text(text_id, count=len(errors)))
+    found = report.summary
+    params = found._asdict()
+    parts = [console.text("lint.total" if found.errors + found.warnings + found.infos else "lint.clean", **params)]
     others = {
-        "lint.fixed": report.fixed,
-        "lint.fixable": report.fixable(safe=True),
-        "lint.fixable.unsafe": report.fixable(safe=False),
-        "lint.ignored": report.ignored,
-        "lint.baselined": report.baselined,
-        "lint.skipped.count": len(report.skipped),
+        "lint.unreadable": found.unreadable,
+        "lint.unwritten": len(report.unwritten),
+        "lint.fixed": found.fixed,
+        "lint.fixable": found.fixable,
+        "lint.fixable.unsafe": found.fixable_unsafe,
+        "lint.ignored": found.ignored,
+        "lint.baselined": found.baselined,
+        "lint.skipped.count": found.skipped,
     }
     parts += [console.text(text_id, count=count) for text_id, count in others.items() if count]
-    parts += [_checked_for(release, console) for release in report.releases]
+    for release in found.checked_for:
+        framework, version, installed = release
+        text_id = "lint.rules.not-installed" if installed else "lint.rules"
+        if release.is_installed:
+            text_id = "lint.rules.installed"
+        parts.append(console.text(text_id, framework=framework, version=version, installed=installed))
     return " · ".join(parts)
-
-
-def _checked_for(release: Release, console: Console) -> str:
-    params = release._asdict()
-    if release.is_installed:
-        return console.text("lint.rules.installed", **params)
-    return console.text("lint.rules.not-installed" if release.installed else "lint.rules", **params)
 
 
 def _finding(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from enum import Enum
 from typing import TYPE_CHECKING, NoReturn
 
 import yaml
 
 from ms_tune.diagnostics import TextEdit
+from ms_tune.enums import ChangeKind
 from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
@@ -51,15 +51,6 @@ class EditRefusedError(Exception):
 
 class MoreOnLinesError(EditRefusedError):
     """There is more than the value on its lines."""
-
-
-class ChangeKind(str, Enum):
-    """What can be done to a config."""
-
-    REMOVE_KEY = "remove-key"
-    SET_VALUE = "set-value"
-    RENAME_KEY = "rename-key"
-    ADD_KEY = "add-key"
 
 
 class ValueChange(Record):

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ms_tune.diagnostics import TextEdit
+from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.source.edit import (
     COMMENT,
-    ChangeKind,
     EditRefusedError,
     MoreOnLinesError,
     ValueChange,

@@ -227,20 +227,16 @@ def load_source(path: Path) -> SourceFile:
     if path.is_dir():
         raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
+        # A pipe that nobody writes into is empty, instead of being waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
     return parse_source(decode(content, path), path)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes into is empty, instead of being waited for."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-    return descriptor
 
 
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -285,7 +281,10 @@ def parse_source(text: str, path: Path) -> SourceFile:
             if top is None:
                 lines.fail(msg("config.empty"), None, msg("config.empty.hint"))
             lines.fail(msg("config.not-mapping"), top.start_mark.index, msg("config.not-mapping.hint"))
-        data = _construct(document)
+        try:
+            data: dict[Any, Any] = document.values()
+        except _NO_VALUE as error:
+            _fail_value(error, document)
     except yaml.YAMLError as error:
         _fail_yaml(error, lines)
     root = document.node(top)
@@ -314,23 +313,22 @@ def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
     return [_as_yaml(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _construct(document: YamlDocument) -> dict[Any, Any]:
-    """The values, made by PyYAML itself."""
-    try:
-        data: dict[Any, Any] = document.values()
-    except (ValueError, OverflowError, IndexError, KeyError, TypeError) as error:
-        # PyYAML lets the exception of int(), float() or date() through, without a place: `2024-13-01`, `!!int x`.
-        bad = next((node for node in _scalars(document.top, set()) if not _constructible(node)), None)
-        if bad is not None:
-            document.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
-        document.fail(msg("config.syntax", problem=str(error)))
-    return data
+# What PyYAML lets through of int(), float() or date(), without a place: `2024-13-01`, `!!int x`.
+_NO_VALUE = (ValueError, OverflowError, IndexError, KeyError, TypeError)
+
+
+def _fail_value(error: Exception, document: YamlDocument) -> NoReturn:
+    """Tell where the value stands that PyYAML can make nothing of."""
+    bad = next((node for node in _scalars(document.top, set()) if not _constructible(node)), None)
+    if bad is not None:
+        document.fail(msg("config.bad-value", value=str(bad.value)[:40]), bad.start_mark.index)
+    document.fail(msg("config.syntax", problem=str(error)))
 
 
 def _constructible(node: yaml.ScalarNode) -> bool:
     try:
         yaml.SafeLoader("").construct_object(node)
-    except (ValueError, OverflowError, IndexError, KeyError, TypeError):
+    except _NO_VALUE:
         return False
     return True
 

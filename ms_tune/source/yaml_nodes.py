@@ -47,11 +47,6 @@ class Loader(_PARSER):  # type: ignore[misc]  # whichever there is
         return tag
 
 
-def has_fast_parser(loader: Parsed) -> bool:
-    """Whether a loader is built on the C parser."""
-    return issubclass(loader, getattr(yaml, "CSafeLoader", ()))
-
-
 # The offset that an alias stands behind, and how many others stand between.
 Alias: TypeAlias = tuple[int, int]
 
@@ -160,7 +155,8 @@ class YamlDocument(Document):
         self._merging: dict[int, list[Parsed]] = {}  # what PyYAML perhaps writes anew: `<<`
         self.has_duplicates = False
         self._simple = True
-        if not has_fast_parser(Loader) or _UNUSUAL.search(text) or text.count("[") + text.count("{") > _FLOWS:
+        is_fast = issubclass(Loader, getattr(yaml, "CSafeLoader", ()))
+        if not is_fast or _UNUSUAL.search(text) or text.count("[") + text.count("{") > _FLOWS:
             self._look_at_events()
         self.loader = Loader(text)
         try:
@@ -236,28 +232,24 @@ class YamlDocument(Document):
         parts = node.value
         if isinstance(node, yaml.MappingNode):
             parts = list(chain.from_iterable(parts))
-            self._look_at_keys(node)
+            names = [key.value for key, _ in node.value if key.tag == _TEXT]
+            if len(names) < len(node.value):
+                self._simple = False
+                self._merging[id(node)] = list(node.value)
+            # Or perhaps: `1` and `0x1` are one key.
+            self.has_duplicates |= len(set(names)) < len(node.value)
         values, depth = 1 + len(parts), 1 if parts else 0
         for part in parts:
             if type(part) is not yaml.ScalarNode:
                 more, deeper = self._size(part, node)
                 values, depth = values + more - 1, max(depth, deeper)
         self._simple &= node.tag in _COLLECTIONS
-        self._keep_bounds(node, values, depth + 1)
+        if values > MAX_VALUES or depth >= MAX_DEPTH:
+            self._refuse_size(node, values)
         self._sizes[key] = values, depth + 1
         return values, depth + 1
 
-    def _look_at_keys(self, node: Parsed) -> None:
-        names = [key.value if key.tag == _TEXT else None for key, _ in node.value]
-        if None in names:
-            self._simple = False
-            self._merging[id(node)] = list(node.value)
-        # Or perhaps: `1` and `0x1` are one key.
-        self.has_duplicates |= None in names or len(set(names)) < len(names)
-
-    def _keep_bounds(self, node: Parsed, values: int, depth: int) -> None:
-        if values <= MAX_VALUES and depth <= MAX_DEPTH:
-            return
+    def _refuse_size(self, node: Parsed, values: int) -> NoReturn:
         aliased = bool(self.aliases) and self.aliases[0].start < node.end_mark.index
         start = self.node(node).span.start
         if values > MAX_VALUES:

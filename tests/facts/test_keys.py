@@ -10,7 +10,7 @@ import pytest
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import by_section, known, known_since, names, open_sections, tables, types_by_section
 from ms_tune.facts.models import facts_of
-from ms_tune.facts.query import REQUIRED, all_at, ever, load
+from ms_tune.facts.query import REQUIRED, all_at, load, releases_having
 from ms_tune.lint.schema import schema
 from tests.source.corpus import SITE_PACKAGES, wheel_configs
 
@@ -48,8 +48,8 @@ def test_releases_of_facts_are_those_that_have_them() -> None:
     releases = tuple(data["releases"])
     for histories in (data["fields"], data["latent"], *(one["defaults"] for one in data["classes"].values())):
         there = {release: all_at(histories, release) for release in releases}
-        found = {name: {one for one in releases if name in there[one]} for name in histories}
-        assert ever(histories, releases) == {name: having for name, having in found.items() if having}
+        for name, history in histories.items():
+            assert releases_having(history, releases) == {one for one in releases if name in there[one]}, name
 
 
 def test_what_a_release_knows_of_all_models_is_among_the_keys_of_models() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
 from ms_tune.job.detect import recognise
@@ -18,7 +19,6 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
 from ms_tune.source.atomic_write import write_back
-from ms_tune.source.edit import ChangeKind
 from ms_tune.source.yaml import load_source, parse_source
 from tests.source.corpus import wheel_configs
 

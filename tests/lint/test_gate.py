@@ -11,13 +11,13 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Fix
-from ms_tune.enums import Dialect
+from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.releases import Release, served
 from ms_tune.job import job as job_module
 from ms_tune.lint.checklist import Expectation, FunctionTest, built_in
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.fix import Gate, apply_fixes
-from ms_tune.source.edit import ChangeKind, ValueChange
+from ms_tune.source.edit import ValueChange
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import yaml
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import foreign
+from ms_tune.facts.query import load
 from ms_tune.job.detect import is_fragment, is_mostly_unknown, recognise, share_of_known
 from ms_tune.text import Language, render
 
@@ -72,7 +69,7 @@ bf16: true
 }
 
 
-@pytest.mark.parametrize("program", sorted({one.id for one in foreign()}))
+@pytest.mark.parametrize("program", sorted({one["id"] for one in load("fingerprints")["foreign"]}))
 def test_files_of_other_programs_are_named(program: str) -> None:
     found = recognise(yaml.safe_load(FOREIGN[program]))
     assert (found.dialect, found.foreign) == (None, program)
@@ -132,8 +129,7 @@ def test_fragments() -> None:
 
 
 def test_every_fingerprint_can_be_met_and_names_where_it_is_from() -> None:
-    for one in foreign():
-        assert one.least <= len(one.keys)
-        assert set(one.needs) <= set(one.keys)
-    data = json.loads((Path(recognise.__code__.co_filename).parents[1] / "facts/data/fingerprints.json").read_text())
-    assert all(entry["source"] for entry in data["foreign"])
+    for one in load("fingerprints")["foreign"]:
+        assert one["least"] <= len(one["keys"])
+        assert set(one.get("needs", ())) <= set(one["keys"])
+        assert one["source"]

@@ -190,7 +190,7 @@ def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]
     return sum(map(bool, things)), sum(things) + sum(parts)
 
 
-def to_megatron(draft: SettingsDraft, release: str) -> None:
+def write_layers(draft: SettingsDraft) -> None:
     """Arguments: True for a switch. What they cannot say alike shows where they are read back."""
     if draft.choices.named[SWAP]:
         draft.say("swap-arguments", Severity.ERROR)
@@ -207,7 +207,7 @@ def to_megatron(draft: SettingsDraft, release: str) -> None:
         {layer for layer, paths in draft.target.paths.items() if EXPERTS_ACTIVATION in paths} if draft.target else set()
     )
     usual = {layer.layer for layer in draft.cells.layers}
-    draft.values.update(values_of(arguments_for(draft.cells, named, release, experts & usual)))
+    draft.values.update(values_of(arguments_for(draft.cells, named, draft.release, experts & usual)))
 
 
 # What may be left out, the least first.

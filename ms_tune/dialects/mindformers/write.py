@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile, Values
 
 
-def to_mindformers(draft: SettingsDraft, *, legacy: bool) -> None:
-    """Write the settings; ``legacy`` names where a model of that kind has its swap."""
-    cells = draft.cells
+def write_layers(draft: SettingsDraft) -> None:
+    """Write the settings; a legacy model has its swap elsewhere."""
+    cells, legacy = draft.cells, draft.legacy
     counts = cells.counts
     flat = [count for row in counts for count in row]
     if 0 in flat[1:-1]:

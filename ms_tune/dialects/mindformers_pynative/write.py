@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile, Values
 
 
-def to_pynative(plan: LayerPlan, draft: SettingsDraft, version: str) -> None:
+def write_layers(draft: SettingsDraft) -> None:
     """Write the settings for a release (``2.0``, ``2.1``)."""
-    cells = draft.cells
+    plan, cells = draft.plan, draft.cells
+    version = ".".join(draft.release.split(".")[:2])
     if cells.stages > 1 and any(count == 0 for row in cells.counts for count in row):
         empty = [stage for stage in range(cells.stages) if any(row[stage] == 0 for row in cells.counts)]
         draft.say("empty", Severity.ERROR, stages=", ".join(map(str, empty)))

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile, Values
 
 
-def to_mindspeed_ms(plan: LayerPlan, draft: SettingsDraft) -> None:
+def write_layers(draft: SettingsDraft) -> None:
     """Write the settings."""
     cells = draft.cells
     prefix = "parallel_config"
     columns = _mindspeed_placement(draft, prefix)
     if any(layer.select_excludes or layer.comm_excludes for layer in cells.layers):
         draft.say("excludes", Severity.ERROR)
-    if any(layer.swap for layer in plan.layers):
+    if any(layer.swap for layer in draft.plan.layers):
         draft.say("swap", Severity.ERROR)
     requests: tuple[tuple[str, Callable[[LayerSpec], bool]], ...] = (
         ("recompute", is_full),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.diagnostics import Fix, TextEdit
 from ms_tune.dialects.check_context import CodeSource
+from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.lint.environment.rewrites import REWRITES, Body
 from ms_tune.lint.fix import title_of
-from ms_tune.source.edit import ChangeKind, EditRefusedError, ValueChange, apply_edits
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg

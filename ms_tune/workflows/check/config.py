@@ -126,13 +126,13 @@ def overview_of(look: InspectedConfig, path: Path, report: LintReport) -> Overvi
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     change = _cheapest(seen.job, seen.estimate, dryrun=bool(stages)) if over and seen.job and seen.estimate else None
-    fixable = report.fixable(safe=True)
+    fixable = report.summary.fixable
     return Overview(
         path=path,
         subject=_subject(look),
         assumptions=_assumptions(look),
         matters=tuple(matters),
-        counts={severity: report.count(severity) for severity in Severity},
+        counts=report.summary.by_severity,
         fixable=fixable,
         estimate=seen.estimate,
         no_estimate_because=None if seen.refused else seen.reason,

@@ -7,20 +7,16 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
 from ms_tune.errors import ConfigError
 from ms_tune.job.job import Job, load_job
 from ms_tune.lint.file_types import kind_of
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.read import content
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-from ms_tune.workflows.check.base import difference, difference_of_scripts, text_at
 from ms_tune.workflows.check.config import found, look_at, overview_of, release_in
 from ms_tune.workflows.check.result import Overview, Subject
-from ms_tune.workflows.check.script import estimate_of_text, overview_of_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +56,8 @@ def check(path: Path, request: OverviewRequest, base: str | None, observer: Obse
     screen = overview_of(look, path, report)
     if base is None:
         return screen
+    from ms_tune.workflows.check.base import difference, text_at  # noqa: PLC0415 - seldom asked for
+
     text = text_at(base, path)
     if text is None:
         return screen
@@ -71,6 +69,10 @@ def _script(
     path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
 ) -> Overview:
     """Of a launch script, compared with the base by estimates alone: the older one is not run."""
+    from ms_tune.source.shell.read import content  # noqa: PLC0415 - shells and their programs are much to import
+    from ms_tune.workflows.check.base import difference_of_scripts, text_at  # noqa: PLC0415 - as above
+    from ms_tune.workflows.check.script import estimate_of_text, overview_of_script  # noqa: PLC0415 - as above
+
     screen = overview_of_script(request, path, report, observer)
     text = text_at(base, path) if base is not None else None
     if text is None:
@@ -88,8 +90,8 @@ def _checked(path: Path, report: LintReport) -> Overview:
         subject=Subject("mindspeed-mm", release_in(report)),
         assumptions=None,
         matters=tuple(sorted(found(report), key=lambda one: one.severity.rank)),
-        counts={severity: report.count(severity) for severity in Severity},
-        fixable=report.fixable(safe=True),
+        counts=report.summary.by_severity,
+        fixable=report.summary.fixable,
         no_estimate_because=msg("check.checked-only"),
         next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )

@@ -6,13 +6,15 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.arguments import command_of
-from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of
+from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of, size_in
+from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.devices import limit_of_script
-from ms_tune.dryrun.request import CommandRequest, Split
-from ms_tune.enums import Dialect
-from ms_tune.errors import MsTuneError
+from ms_tune.dryrun.request import CommandRequest, Pipeline, Split
+from ms_tune.enums import Dialect, LayerKind, RecomputeMode
+from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate
 from ms_tune.job.script_arguments import jobs_in, release_of_scripts
 from ms_tune.lint.result import LintRequest
@@ -21,16 +23,17 @@ from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import content, read_launches
 from ms_tune.text import Message, msg
 from ms_tune.workflows.check.config import found, look_at, of_layers, overview_of, release_in
-from ms_tune.workflows.check.estimate import estimate_of_script
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ms_tune.dialects.layer_plan import LayerPlan
+    from ms_tune.dialects.layer_plan import LayerPlan, LayerSpec
+    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
     from ms_tune.lint.result import LintReport
     from ms_tune.source.shell.read import Launches
+    from ms_tune.verdict.limit import Limit
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
@@ -69,8 +72,8 @@ def overview_of_script(
         subject=Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers),
         assumptions=assumptions,
         matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
-        counts={severity: report.count(severity) for severity in Severity},
-        fixable=report.fixable(safe=True),
+        counts=report.summary.by_severity,
+        fixable=report.summary.fixable,
         estimate=estimate if isinstance(estimate, Estimate) else None,
         no_estimate_because=reason,
         stages=stages,
@@ -168,4 +171,94 @@ def _simulated(request: OverviewRequest, path: Path, observer: Observer) -> tupl
     result = run_command(command, observer)
     return tuple(
         StageVerdict(one.stage if one.stage is not None else one.rank or 0, one.verdict) for one in result.ranks
+    )
+
+
+# What holds other things than theory and these closed forms know.
+_OTHERWISE = (
+    *("reuse_fp32_param", "swap_attention", "swap_optimizer", "moe_zero_memory", "tp_2d", "lora_target_modules"),
+    *("use_torch_fsdp2", "use_custom_fsdp", "moe_tp_extend_ep", "schedules_method"),
+)
+_TUNED = ("sft",)  # stages of posttrain_gpt.py that hold one model
+
+
+def estimate_of_script(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
+    """What every stage holds.
+
+    Args:
+        command: The program's arguments.
+        plan: What its layers do.
+        split: How its devices share the work.
+        limit: What a stage may take, and what is set aside of it.
+
+    Raises:
+        UnsupportedError: Something that decides is not known, or holds what no closed form tells.
+        NotEvaluableError: A value is not known without running the script.
+        ConfigError: A value is of no served form.
+    """
+    read = ArgumentReader(command)
+    for dest in _OTHERWISE:
+        if read.value(dest) not in (None, False, 0, [], "", "disable"):
+            raise UnsupportedError(msg("check.script.otherwise", argument=read.written(dest)))
+    if read.value("ai_framework") != "mindspore":
+        raise UnsupportedError(msg("check.script.not-mindspore"))
+    if read.value("stage") not in (None, *_TUNED):
+        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("stage")))
+    config = _training_config(read, split, len(plan.layers))
+    micro = size_in(read, "micro_batch_size")
+    pipeline = Pipeline.of_megatron(
+        split.pipeline,
+        len(plan.placement or ()) or 1,
+        max(1, size_in(read, "global_batch_size", micro * split.data) // (micro * split.data)),
+    )
+    layers = [(one.chunk, one.stage, _stage_layer(one, plan)) for one in plan.layers if one.kind is not LayerKind.NOOP]
+    fused = read.switch("use_fused_swiglu") or not config.shape.gated
+    stages = []
+    for number in range(split.pipeline):
+        in_flight = pipeline.in_flight(number)
+        if in_flight is None:
+            raise UnsupportedError(msg("fitting.schedule"))
+        stage = stage_of(layers, number, pipeline.stages, pipeline.chunks)
+        stages.append(megatron_stage(config, stage, in_flight, fused=fused))
+    return Estimate(tuple(stages), *limit, experts=config.shape.experts is not None)
+
+
+def _stage_layer(one: LayerSpec, plan: LayerPlan) -> StageLayer:
+    predicts = one.kind is LayerKind.PREDICTION
+    ordinary = [other.kind for other in plan.layers if other.kind in (LayerKind.DENSE, LayerKind.EXPERTS)]
+    experts = (ordinary[-1:] == [LayerKind.EXPERTS]) if predicts else one.kind is LayerKind.EXPERTS
+    return StageLayer(one.layer, experts=experts, mtp=predicts, full=one.recompute is RecomputeMode.FULL)
+
+
+def _training_config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
+    half = read.switch("bf16") or read.switch("fp16")
+    # validate_args of Megatron-LM core_v0.12.1 sets it for bfloat16.
+    wide = read.switch("bf16") or read.switch("accumulate_allreduce_grads_in_fp32") or not half
+    sharding = Sharding.OPTIMIZER if read.switch("use_distributed_optimizer") else Sharding.NONE
+    shape = shape_of(read, layers)
+    if shape.experts and shape.experts.count % split.expert:
+        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("num_experts")))
+    return TrainingConfig(
+        shape,
+        Parallelism(
+            split.tensor,
+            split.pipeline,
+            split.context,
+            split.expert,
+            None,
+            read.switch("sequence_parallel") and split.tensor > 1,
+        ),
+        MicroBatches(size_in(read, "micro_batch_size"), 1),
+        Precision(
+            DType.BFLOAT16 if half else DType.FLOAT32,
+            mixed=half,
+            gradients=DType.FLOAT32 if wide else DType.FLOAT16,
+            compute=None,
+        ),
+        Optimizer(
+            read.text("optimizer") or "adam",
+            gradient_buffers=True,
+            sharding=sharding,
+            shards=split.data * split.context,
+        ),
     )

@@ -218,6 +218,20 @@ class TestEstimate:
         assert seen.estimate is None
         assert seen.no_estimate_because == msg("check.no-theory")
 
+    def test_chunks_without_stages_hold_one_pass(self, tmp_path: Path) -> None:
+        peaks = []
+        for chunks in (1, 2):
+            values = yaml.safe_load((TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text(encoding="utf-8"))
+            values["parallel_config"], values["recompute_config"] = {}, {"recompute": False}
+            values["parallel"]["pipeline_config"] = {"pipeline_interleave": True, "pipeline_scheduler": "1f1b"}
+            values["model"]["model_config"]["pp_interleave_num"] = chunks
+            file = tmp_path / f"{chunks}.yaml"
+            file.write_text(yaml.safe_dump(values), encoding="utf-8")
+            seen = api.check(file, request=on(64)).estimate
+            assert seen is not None
+            peaks.append(seen.fullest.peak_bytes)
+        assert peaks[0] == peaks[1]
+
 
 class TestChange:
     def test_the_change_frees_what_it_says(self, tmp_path: Path) -> None:
