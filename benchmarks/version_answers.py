@@ -19,6 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -188,7 +189,8 @@ def _package() -> Path:
 
 def _write_examples(into: Path) -> None:
     """In the version's process: each example in a folder, with settings that say what it is and how it is checked."""
-    releases: Any = import_module("ms_tune.frameworks.releases")
+    room = "facts" if find_spec("ms_tune.facts") else "frameworks"  # its name in older versions
+    releases: Any = import_module(f"ms_tune.{room}.releases")
     fits: Any = import_module("ms_tune.lint.engine").matches
     for rule in import_module("ms_tune.api").rules():
         for dialect in rule.dialects if rule.bad else ():

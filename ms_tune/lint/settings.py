@@ -173,7 +173,7 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], o
 
 
 class OwnRule(Record):
-    """A rule about ms-tune's own working. Its texts are in :mod:`ms_tune.text.rule`."""
+    """A rule about ms-tune's own working. Its texts are in ``ms_tune/texts/rule.json``."""
 
     id: str
     name: str

@@ -113,7 +113,7 @@ class NumpyEngine:
     pace = 500_000_000
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """See :class:`Engine`. O(blocks) for each block."""
+        """See :class:`PackingEngine`. O(blocks) for each block."""
         lives, size, alignment = items
         count = len(order)
         at, done = -1, 0

@@ -1,6 +1,6 @@
 """Changes to a config, made by replacing stretches of its text: whatever is not meant keeps every byte.
 
-A :class:`Change` knows itself twice: as edits of the text, and as what it does to the values. Comparing the two is how a
+A :class:`ValueChange` knows itself twice: as edits of the text, and as what it does to the values. Comparing the two is how a
 change is proved before anything is written (:mod:`ms_tune.source.edit_proof`).
 """
 

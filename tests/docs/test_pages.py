@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("docs/*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
 )
-CHINESE = sorted(page for page in PAGES if page.name.endswith(".zh.md") and page.parent.name == "docs")
+CHINESE = sorted(page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs")
 _FENCE = re.compile(r"^ *```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 

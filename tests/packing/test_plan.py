@@ -69,14 +69,14 @@ class _Slow:
         self.name, self.searches, self.pace = engine.name, engine.searches, engine.pace
 
     def first_fit(self, items: Items, order: NDArray[np.int32], limit: int, work: int) -> GapFit:
-        """See :class:`Engine`."""
+        """See :class:`PackingEngine`."""
         time.sleep(0.001)
         return self._engine.first_fit(items, order, limit, work)
 
     def search(
         self, tasks: Sequence[PackingTask], most_nodes: int, most_work: int, failures: NDArray[np.float64]
     ) -> list[PackedOrder]:
-        """See :class:`Engine`."""
+        """See :class:`PackingEngine`."""
         time.sleep(0.001)
         return self._engine.search(tasks, most_nodes, most_work, failures)
 

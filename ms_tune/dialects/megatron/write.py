@@ -2,7 +2,7 @@
 
 Arguments say less than lists: recomputation counts the same number of layers in every chunk, and layers are shared out evenly but for
 ``--num-layer-list`` and layers that do nothing. So the arguments are looked for: of those that come into question the first
-with the fewest layers that differ, by the rules of :mod:`ms_tune.layers.megatron`.
+with the fewest layers that differ, by the framework's own rules (:mod:`ms_tune.dialects.megatron.plan`).
 """
 
 from __future__ import annotations

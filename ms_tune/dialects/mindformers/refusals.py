@@ -328,7 +328,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
 def trap(context: CheckContext) -> Iterator[Violation]:
     """Something that MindFormers accepts although its author hardly meant it.
 
-    The option ``id`` names the problem of :mod:`ms_tune.layers`, and ``at`` the key path to point at, if the problem
+    The option ``id`` names the problem of the plan (:class:`~ms_tune.dialects.layer_plan.PlanIssue`), and ``at`` the key path to point at, if the problem
     does not name it.
     """
     plan = _plan(context)

@@ -1,4 +1,4 @@
-"""Readers of environment settings. Scripts are read by :mod:`ms_tune.launch`; nothing is run."""
+"""Readers of environment settings. Scripts are read by :mod:`ms_tune.source.shell`; nothing is run."""
 
 from __future__ import annotations
 
