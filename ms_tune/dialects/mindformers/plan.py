@@ -19,7 +19,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.layer_plan import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, failure_of, stop
 from ms_tune.dialects.mindformers.ignored import find_traps
 from ms_tune.dialects.mindformers.placement import KEYS, place_layers
-from ms_tune.dialects.mindformers.recompute import WrittenCount, format_lists, is_counts, set_layer
+from ms_tune.dialects.mindformers.recompute import format_lists, is_counts, set_layer
 from ms_tune.dialects.mindformers.swap import (
     check_recompute,
     check_swap,
@@ -32,6 +32,8 @@ from ms_tune.dialects.values import drop_excluded
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ms_tune.dialects.layer_plan import LayerSpec
     from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, RecomputeValues
     from ms_tune.dialects.mindformers.swap import SwapEntries
@@ -72,7 +74,7 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
         dialect=MINDFORMERS,
         framework_version=inputs.version,
         placement=progress.placement.counts if progress.placement else None,
-        formative=None if failure else _plain(progress.lists),
+        formative=None if failure else progress.lists and _with_texts(progress.lists),
         layers=() if failure else tuple(progress.layers),
         problems=tuple(problems),
         log=tuple(progress.log),
@@ -80,12 +82,12 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
     )
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - what the framework makes of whatever a config says
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return int(value) if isinstance(value, WrittenCount) else value
+def _with_texts(lists: Mapping[str, Any]) -> dict[str, Any]:
+    """The lists with all patterns as texts, which YAML may have read as other values."""
+    return {
+        key: {str(pattern): rows for pattern, rows in value.items()} if isinstance(value, dict) else value
+        for key, value in lists.items()
+    }
 
 
 def failure_problem(step: str, layer: int | None, error: FrameworkStop) -> Diagnostic:
