@@ -22,21 +22,21 @@ RENAMED: dict[str, str] = {}
 # r"lint findings\[MST401\]\.severity: .*": "it stops the run, and is told as an error".
 _IN_CHECKOUT = r'.*"file": "[^"]*(MindSpeed-LLM-|fork_arguments|mindformers_checkout_1_4/).*'
 _CHUNKS_WITHOUT_STAGES = "a job without stages that has lists of layers for several chunks ended check with a traceback"
+_COUNTED = "so many findings are gone; each is compared by itself"
 _OWN_ARGUMENT = "the repository around the script defines the argument, or gives it the choice"
 _OWN_CLASS = "the repository around the config registers the class"
 _OWN_RELEASE = "the repository around the config says that it is MindFormers 1.4.0, to which 1.6 is nearest"
 EXPECTED: dict[str, str] = {
     r'check (exit code: 3 -> 1|trouble: "IndexError: tuple index out of range" -> \(nothing\))': _CHUNKS_WITHOUT_STAGES,
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
-    rf"(lint findings|check files\[\]\.matters)\[MST15[03]\] is gone: {_IN_CHECKOUT}": _OWN_ARGUMENT,
-    rf"(lint findings|check files\[\]\.matters)\[MST(529|530)\] is gone: {_IN_CHECKOUT}": _OWN_CLASS,
-    r"(lint summary\.errors|check files\[\]\.counts\.error): ([23] -> 0|3 -> 1)": _OWN_ARGUMENT,
-    r"(lint summary\.warnings|check files\[\]\.counts\.warning): 2 -> 0": _OWN_CLASS,
-    r"lint exit code: 1 -> 0": _OWN_ARGUMENT,
+    rf"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST15[03]\] is gone: {_IN_CHECKOUT}": _OWN_ARGUMENT,
+    rf"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST(529|530)\] is gone: {_IN_CHECKOUT}": _OWN_CLASS,
+    r"(lint(@[\d.]+)? summary\.(errors|warnings)|check files\[\]\.counts\.(error|warning)): \d+ -> \d+": _COUNTED,
+    r"lint(@[\d.]+)? exit code: 1 -> 0": _OWN_ARGUMENT,
     r'check files\[\]\.next: \["ms-tune lint \S+/fork_arguments/\S+", "(.*)"\] -> \["\1"\]': _OWN_ARGUMENT,
-    r'(lint summary\.checked_for\[\]\.version|\S+ framework_version): "1\.9" -> "1\.6"': _OWN_RELEASE,
-    r'lint summary\.checked_for\[\]\.installed: "1\.9\.0" -> null': _OWN_RELEASE,
-    r'lint stderr: \(nothing\) -> "warning: \S+: a checkout of MindFormers 1\.4\.0, .*': _OWN_RELEASE,
+    r'(lint(@[\d.]+)? summary\.checked_for\[\]\.version|\S+ framework_version): "1\.9" -> "1\.6"': _OWN_RELEASE,
+    r'lint(@[\d.]+)? summary\.checked_for\[\]\.installed: "1\.9\.0" -> null': _OWN_RELEASE,
+    r'lint(@[\d.]+)? stderr: \(nothing\) -> "warning: \S+: a checkout of MindFormers 1\.4\.0, .*': _OWN_RELEASE,
     r'check files\[\]\.framework: "MindFormers 1\.9" -> "MindFormers 1\.6"': _OWN_RELEASE,
 }
 
