@@ -151,7 +151,7 @@ class LintReport(Record):
             fixable=safe,
             fixable_unsafe=unsafe,
             fixed=fixed,
-            checked_for=tuple(sorted({file.release for file in self.files}, key=str)),
+            checked_for=tuple(sorted({file.release for file in self.files}, key=lambda release: release[:2])),
         )
 
     def reaches(self, severity: Severity) -> bool:
