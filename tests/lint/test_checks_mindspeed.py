@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.mindspeed_ms.plan import divide
+from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint

@@ -1,13 +1,18 @@
-"""What decides about the layers in MindSpeed-Core-MS r0.1.0, and what becomes of one cell of them."""
+"""What decides about the layers in MindSpeed-Core-MS r0.1.0, and where it puts them.
+
+``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/legacy/model/transformer.py``, and ``initialize_model_parallel`` of
+``mindspeed_ms/core/parallel_state.py``, branch r0.1.0.
+"""
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ms_tune.dialects.layer_plan import stop
+from ms_tune.dialects.layer_plan import FrameworkStop, stop
 from ms_tune.dialects.values import array_text, read_array
 
 if TYPE_CHECKING:
@@ -199,3 +204,109 @@ def as_count(number: Number) -> int:
     if isinstance(number, float):
         stop("TypeError", "'numpy.float64' object cannot be interpreted as an integer")
     return max(int(number), 0)
+
+
+class LayerPlacer:
+    """The framework while it deals out layers. What does not depend on the rank is worked out once."""
+
+    def __init__(self, inputs: MindSpeedInputs) -> None:
+        self._inputs = inputs
+        # With an embedding stage of its own, the first stage holds no layers.
+        self.columns = inputs.stages - 1 if inputs.standalone and inputs.stages > 1 else inputs.stages
+        self.layout = (
+            (1,) if inputs.stages == 1 else (self.columns,) if inputs.chunks is None else (inputs.chunks, self.columns)
+        )
+        self._placed: tuple[list[Number], list[Number]] | FrameworkStop | None = None
+        self._shown = ""
+        # Asked first: a slip of the keyboard in the number of stages must not fill the memory with cells.
+        self._cells = (
+            [(0, 0)]
+            if self._too_few()
+            else [(chunk, stage) for chunk in range(inputs.rows) for stage in range(inputs.stages)]
+        )
+
+    def cells(self) -> Sequence[tuple[int, int]]:
+        """Every (chunk, stage), in the order in which the chunks are built; one will do if all come to the same."""
+        return self._cells
+
+    def _too_few(self) -> bool:
+        inputs = self._inputs
+        return inputs.layers < inputs.stages * inputs.rows
+
+    def check_parallel(self) -> None:
+        """``initialize_model_parallel`` (``core/parallel_state.py``)."""
+        if self._inputs.chunks is not None and self._inputs.stages == 1:
+            stop(
+                "RuntimeError",
+                "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
+            )
+
+    def place(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
+        """How many layers a cell has, and the first of them (``_get_num_layers``)."""
+        inputs = self._inputs
+        if self._too_few():
+            stop(
+                "RuntimeError",
+                f"The number of model layers is {inputs.layers}, but using pipeline parallel requires at least "
+                f"'pp({inputs.stages}) * vpp({inputs.rows}) = {inputs.stages * inputs.rows}' layers for splitting",
+            )
+        if inputs.other_layers:
+            stop(
+                "NotImplementedError",
+                "`encoder_num_layers` and `decoder_num_layers` are not supported for now.",
+            )
+        if inputs.stages == 1:
+            return inputs.layers, 0
+        if inputs.standalone and stage == 0:
+            return 0, 0
+        column = stage - 1 if inputs.standalone else stage
+        if self._placed is None:
+            try:
+                self._placed = self._place_all()
+            except FrameworkStop as error:
+                self._placed = error
+        if isinstance(self._placed, FrameworkStop):
+            stop(self._placed.exception, self._placed.text)
+        counts, firsts = self._placed
+        place = chunk * self.columns + column
+        if self._shown:
+            where = f"pp_rank:{column}" if inputs.chunks is None else f"vpp_rank:{chunk}, pp_rank:{column}"
+            log.append(f"Custom num layer list is {self._shown}. Num_layers in {where} is {counts[place]}.")
+        return counts[place], int(firsts[place])
+
+    def _place_all(self) -> tuple[list[Number], list[Number]]:
+        """Layers of all cells, chunk by chunk, and the first layer of each."""
+        inputs = self._inputs
+        if inputs.num_layer_list:
+            array = self._custom(inputs.num_layer_list)
+            counts: list[Number] = list(array.items)
+            self._shown = array.text()
+        else:
+            counts = []
+            for share in divide(inputs.layers, inputs.rows):
+                counts += divide(share, self.columns)
+        return counts, [0, *accumulate(counts)][:-1]
+
+    def _custom(self, value: Sequence[object]) -> CountArray:
+        layers = self._inputs.layers
+        array = count_array(value)
+        total = array.total()
+        if total != layers:
+            stop(
+                "ValueError",
+                f"The number of model layers is {layers}, but the sum of num_layer_list  {value} is {total}.",
+            )
+        if not array.all_at_least(0, strictly=True):
+            stop("ValueError", f"All elements of num_layer_list should be larger than 0, but got {array.text()}.")
+        if array.shape != self.layout:
+            stop(
+                "ValueError",
+                f"The shape of num_layer_list {array.shape} must equal to pp_layout {self.layout}",
+            )
+        return array
+
+
+def divide(layers: int, parts: int) -> list[int]:
+    """Layers of each part when no list says so: the rest goes to the last part but one, and on from there backwards."""
+    share, rest = divmod(layers, parts)
+    return [share + (parts - 1 - rest <= part < parts - 1) for part in range(parts)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
-from ms_tune.dialects.mindspeed_ms.plan import divide
+from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.models import LAYERS
 

@@ -9,8 +9,9 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects.cells import is_full
 from ms_tune.dialects.draft import has, never, runs, squeeze
 from ms_tune.dialects.layer_plan import FrameworkStop
-from ms_tune.dialects.mindspeed_ms.plan import KINDS, divide
+from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
+from ms_tune.dialects.mindspeed_ms.recompute import KINDS
 from ms_tune.dialects.values import leaves
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
