@@ -31,6 +31,7 @@ EXPECTED: dict[str, str] = {
     r'check files\[\]\.model: "" -> ".+"': "the config.json of the model names it, into which check did not look",
     rf"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST15[03]\] is gone: {_IN_CHECKOUT}": _OWN_ARGUMENT,
     rf"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST(529|530)\] is gone: {_IN_CHECKOUT}": _OWN_CLASS,
+    r'.* of a program: "refused by its parser" -> "taken"': _OWN_ARGUMENT,
     r"(lint(@[\d.]+)? summary\.(errors|warnings)|check files\[\]\.counts\.(error|warning)): \d+ -> \d+": _COUNTED,
     r"lint(@[\d.]+)? exit code: 1 -> 0": _OWN_ARGUMENT,
     r'check files\[\]\.next: \["ms-tune lint \S+/fork_arguments/\S+", "(.*)"\] -> \["\1"\]': _OWN_ARGUMENT,
@@ -41,6 +42,7 @@ EXPECTED: dict[str, str] = {
 }
 
 NOTHING = "(nothing)"
+_REFUSED = "ends at once with its usage"  # what is said of a program that gets an argument which its parser has not
 _TOLD_LINES = 20  # of standard error
 _LABELS = ("id", "name")  # the first that an item of a list has tells which kind of item it is: the check of a finding
 _ABOUT = (*_LABELS, "key", "file", "program", "rank", "stage", "chunk", "layer", "line", "column", "message")
@@ -89,6 +91,9 @@ def _spelled(value: object) -> str:
 
 def differences(command: str, old: Answer, new: Answer) -> Iterator[Difference]:
     """All that two answers to the same command line have unlike."""
+    if _REFUSED in old.out and _REFUSED not in new.out and "lint" not in command:
+        yield Difference(f"{command} of a program", "refused by its parser", "taken")
+        return
     if old.code != new.code:
         yield Difference(f"{command} exit code", old.code, new.code)
     if old.trouble != new.trouble:

@@ -200,6 +200,12 @@ def _value(text: str) -> object:
         return text
 
 
+def checkout_around(path: Path) -> Checkout | None:
+    """The repository that a script lies in; None where there is none."""
+    repository = find_repository(path)
+    return Checkout(*repository) if repository else None
+
+
 def release_of_scripts(script: Launches, version: str | None) -> str:
     """The release of MindSpeed-LLM that a script is read for.
 
@@ -213,8 +219,7 @@ def release_of_scripts(script: Launches, version: str | None) -> str:
         UnsupportedError: There is none.
     """
     path = script.file.path
-    repository = find_repository(path)
-    checkout = Checkout(*repository) if repository else None
+    checkout = checkout_around(path)
     if checkout is not None and checkout.own_parser is not None:
         raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=path)
     if version is None:

@@ -16,7 +16,7 @@ from ms_tune.dialects.megatron.write import canonical, same_layers, without_idle
 from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
-from ms_tune.job.script_arguments import release_of_scripts
+from ms_tune.job.script_arguments import checkout_around, release_of_scripts
 from ms_tune.normalize.convert import convert_named, megatron_side, note
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.line_ends import RETURN, as_written
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.layer_plan import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
+    from ms_tune.job.checkout import Checkout
     from ms_tune.normalize.convert import TargetDialect
     from ms_tune.source.shell.read import Launches
     from ms_tune.text import Message
@@ -70,7 +71,8 @@ def normalize_script(
     commands = [command for command in found if command is not None]
     if not commands:
         raise ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
-    planned = (_planned(path, command, supposing=supposing) for command in commands)
+    checkout = checkout_around(path)
+    planned = (_planned(path, command, checkout, supposing=supposing) for command in commands)
     return tuple(planned) if RETURN not in written else tuple(map(_in_windows, planned))
 
 
@@ -80,14 +82,14 @@ def _in_windows(one: ProgramPlan) -> ProgramPlan:
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
 
 
-def _planned(path: Path, command: ProgramArguments, *, supposing: bool) -> ProgramPlan:
+def _planned(path: Path, command: ProgramArguments, checkout: Checkout | None, *, supposing: bool) -> ProgramPlan:
     place = command.launch.place
     line = place.span.line
     try:
-        plan = plan_of(command)
+        plan = plan_of(command, checkout)
     except NotEvaluableError as error:
         bare, names = without_unset(command) if supposing else (None, ())
-        found = _planned(path, bare, supposing=False) if bare is not None else None
+        found = _planned(path, bare, checkout, supposing=False) if bare is not None else None
         if found is not None and found.plan is not None:
             variables = ", ".join(f"${name}" for name in names)
             problem = Diagnostic("unless-set", Severity.WARNING, msg("megatron_layers.unless-set", names=variables))
@@ -228,13 +230,14 @@ def explicit_script(path: Path, text: str | None = None, version: str | None = N
 def _plans(script: Launches, release: str) -> tuple[LayerPlan | None, ...]:
     """The plan of every launch; None for other programs, and where it cannot be known."""
     found: list[LayerPlan | None] = []
+    checkout = checkout_around(script.file.path)
     for launch in script.launches:
         command = command_of(launch, release)
         found.append(None)
         if command is None:
             continue
         try:
-            plan = plan_of(command)
+            plan = plan_of(command, checkout)
         except NotEvaluableError:
             continue
         if plan.failure is not None:

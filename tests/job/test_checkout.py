@@ -214,6 +214,7 @@ def test_arguments_and_choices_of_a_fork_are_known(tmp_path: Path, capsys: pytes
     script.write_text(_SCRIPT.replace("--stage dpo", f"--stage dpo {words}"), encoding="utf-8")
     before, _, _ = lint(script, capsys)
     assert {"unknown-argument", "value-is-no-choice"} <= before
+    assert "parser-rejected" in plan_problems(script, capsys)
     more = """WAYS = ['rope', 'ours']
 def add(group, parser):
     group.add_argument('--our-quant', type=str)
@@ -226,6 +227,15 @@ def add(group, parser):
     after, release, _ = lint(script, capsys)
     assert not after & {"unknown-argument", "value-is-no-choice"}
     assert release == "2.3"
+    assert "parser-rejected" not in plan_problems(script, capsys)
+    main(["check", str(script)])
+    assert "parser-rejected" not in capsys.readouterr().out
+
+
+def plan_problems(script: Path, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """What normalize-recompute finds wrong with the programs of a script."""
+    main(["normalize-recompute", "--json", str(script)])
+    return {problem["id"] for job in json.loads(capsys.readouterr().out)["jobs"] for problem in job["plan"]["problems"]}
 
 
 def test_sources_that_cannot_be_read_are_as_if_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from ms_tune.source.shell.values import Argument, Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.layer_plan import CheckoutView
     from ms_tune.facts.megatron import Definition
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Unknown
@@ -209,8 +210,23 @@ class RefusedArgument:
     allowed: tuple[str, ...] = ()
 
 
-def refused(command: ProgramArguments) -> Iterator[RefusedArgument]:
-    """All that the parser refuses, argument by argument; the parser itself names the first, and unknown ones last."""
+def refused(command: ProgramArguments, checkout: CheckoutView | None = None) -> Iterator[RefusedArgument]:
+    """All that the parser refuses, argument by argument; the parser itself names the first, and unknown ones last.
+
+    Args:
+        command: The arguments.
+        checkout: The repository around the script, if any: what it defines itself, a fork's parser takes.
+    """
+    for one in _refused_by_release(command):
+        is_own = checkout is not None and (
+            (one.fault is ParserFault.UNKNOWN and one.name in checkout.arguments)
+            or (one.fault is ParserFault.CHOICE and checkout.takes_value(one.name, one.word.text or ""))
+        )
+        if not is_own:
+            yield one
+
+
+def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
     for word in command.strays:
         if not word.open:
             yield RefusedArgument(ParserFault.EXTRA, "", word)

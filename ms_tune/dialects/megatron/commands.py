@@ -294,7 +294,7 @@ def read_plan(context: CheckContext) -> tuple[MegatronInputs, LayerPlan] | None:
 @per_job
 def _plan_of(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
     command = job.written.command  # type: ignore[attr-defined]  # the source of a command
-    if command.release not in SERVED or any(True for _ in refused(command)):
+    if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
         return None
     for arguments_only in (False, True):
         try:

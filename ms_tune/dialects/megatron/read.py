@@ -21,6 +21,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ms_tune.dialects.layer_plan import CheckoutView
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
 _OTHERS = (
@@ -50,14 +51,18 @@ class NotEvaluableError(Exception):
         self.variable = variable
 
 
-def plan_of(command: ProgramArguments) -> LayerPlan:
+def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> LayerPlan:
     """What each layer of a program does; what its parser or the frameworks refuse is the plan's ``failure``.
+
+    Args:
+        command: The program's arguments.
+        checkout: The repository around the script, whose own arguments its parser takes; None where there is none.
 
     Raises:
         NotEvaluableError: As for :func:`inputs_of`.
         ConfigError: As for :func:`inputs_of`.
     """
-    problems = tuple(_parser_problem(command.release, one) for one in refused(command))
+    problems = tuple(_parser_problem(command.release, one) for one in refused(command, checkout))
     if problems:
         failure = Failure("SystemExit", "2")
         return LayerPlan(MEGATRON, command.release, None, None, (), problems, (), failure)

@@ -34,9 +34,7 @@ _SHARES = 3  # of training, validation and test
 def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
     """Arguments that the release's parser does not know."""
     source, command = read_command(context)
-    for one in _refused_for(command, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
-        if one.fault is ParserFault.UNKNOWN and context.job.checkout and one.name in context.job.checkout.arguments:
-            continue
+    for one in _refused_for(context, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
         name = one.name
         span, path = source.span_of(one.word), (name,)
         if one.fault is not ParserFault.UNKNOWN:
@@ -56,8 +54,8 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
 
 def find_miscounted_values(context: CheckContext) -> Iterator[Violation]:
     """Arguments without the value that they need, and values behind switches."""
-    source, command = read_command(context)
-    for one in _refused_for(command, ParserFault.MISSING, ParserFault.EXTRA):
+    source, _ = read_command(context)
+    for one in _refused_for(context, ParserFault.MISSING, ParserFault.EXTRA):
         span = source.span_of(one.word)
         if one.fault is ParserFault.MISSING:
             yield Violation((one.name,), span=span)
@@ -68,31 +66,30 @@ def find_miscounted_values(context: CheckContext) -> Iterator[Violation]:
 
 def find_non_numbers(context: CheckContext) -> Iterator[Violation]:
     """Values that are no number where one is needed."""
-    source, command = read_command(context)
-    for one in _refused_for(command, ParserFault.NUMBER):
+    source, _ = read_command(context)
+    for one in _refused_for(context, ParserFault.NUMBER):
         message = "whole" if one.allowed == ("int",) else "default"
         yield Violation((one.name,), message, {"text": one.word.text or ""}, span=source.span_of(one.word))
 
 
 def find_unlisted_choices(context: CheckContext) -> Iterator[Violation]:
     """Values that are none of the choices."""
-    source, command = read_command(context)
-    for one in _refused_for(command, ParserFault.CHOICE):
-        if context.job.checkout and context.job.checkout.takes_value(one.name, one.word.text or ""):
-            continue
+    source, _ = read_command(context)
+    for one in _refused_for(context, ParserFault.CHOICE):
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         yield Violation((one.name,), "default", params, span=source.span_of(one.word))
 
 
-def _refused_for(command: ProgramArguments, *faults: ParserFault) -> Iterator[RefusedArgument]:
-    return (one for one in refused(command) if one.fault in faults)
+def _refused_for(context: CheckContext, *faults: ParserFault) -> Iterator[RefusedArgument]:
+    _, command = read_command(context)
+    return (one for one in refused(command, context.job.checkout) if one.fault in faults)
 
 
 def find_yaml_arguments(context: CheckContext) -> Iterator[Violation]:
     """Arguments in a YAML file, which no program of MindSpeed-LLM takes."""
     source, command = read_command(context)
     given = command.last(IN_YAML)
-    if given is not None and is_in_yaml(command) and not any(True for _ in refused(command)):
+    if given is not None and is_in_yaml(command) and not any(True for _ in refused(command, context.job.checkout)):
         yield Violation((given.name,), "default", {"release": command.release}, span=source.span_of(given.word))
 
 
@@ -102,7 +99,7 @@ def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
     rows = context.options["required"]
     if len(command.given) < FULL_SCRIPT or not all(map(command.surely_not, ("use_checkpoint_args", "yaml_cfg"))):
         return
-    if any(True for _ in refused(command)):
+    if any(True for _ in refused(command, context.job.checkout)):
         return  # an argument that is misspelt may be the one
     wanted = [list(map(str, row)) for row in rows] if isinstance(rows, list) else []
     if command.value("tokenizer_type") == "PretrainedFromHF":
