@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from ms_tune.lint.result import LintReport, LintRequest
     from ms_tune.lint.settings import Selection
     from ms_tune.memory.request import PlanRequest, WhatIfRequest
+    from ms_tune.metrics.result import MetricsRequest
+    from ms_tune.metrics.run import measure_runs
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.request import FitRequest
+    from ms_tune.profile.run import analyse_profiles
     from ms_tune.verdict.outcome import Fit, Verdict
 
 _MODULES = {
@@ -35,11 +38,10 @@ _MODULES = {
     "CommandResult": "dryrun.command_result",
     "ConfigFit": "fit.result",
     "ConfigFitRequest": "fit.result",
+    "Diagnostic": "diagnostics",
     "Dialect": "enums",
     "DryrunRequest": "dryrun.request",
     "DryrunResult": "dryrun.result",
-    "RecomputeMode": "enums",
-    "Diagnostic": "diagnostics",
     "Fit": "verdict.outcome",
     "FitReport": "planning.fit",
     "FitRequest": "planning.request",
@@ -49,14 +51,18 @@ _MODULES = {
     "LintRequest": "lint.result",
     "MemoryReport": "footprint.result",
     "MemoryRequest": "footprint.request",
+    "MetricsRequest": "metrics.result",
     "MsTuneError": "errors",
     "PlanRequest": "memory.request",
+    "RecomputeMode": "enums",
     "Selection": "lint.settings",
     "Setting": "dryrun.request",
     "Severity": "diagnostics",
     "SweepResult": "dryrun.result",
     "Verdict": "verdict.outcome",
     "WhatIfRequest": "memory.request",
+    "analyse_profiles": "profile.run",
+    "measure_runs": "metrics.run",
 }
 
 __all__ = [
@@ -77,6 +83,7 @@ __all__ = [
     "LintRequest",
     "MemoryReport",
     "MemoryRequest",
+    "MetricsRequest",
     "MsTuneError",
     "PlanRequest",
     "RecomputeMode",
@@ -87,7 +94,9 @@ __all__ = [
     "Verdict",
     "WhatIfRequest",
     "__version__",
+    "analyse_profiles",
     "api",
+    "measure_runs",
 ]
 
 

@@ -19,7 +19,7 @@ from ms_tune import DryrunRequest, LintRequest, MsTuneError, PlanRequest, WhatIf
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python-api.md"
 RUN = Path(__file__).parent / "data" / "memory_tracker" / "asc2"
-FUNCTIONS = [function for function in vars(api).values() if inspect.isfunction(function)]
+FUNCTIONS = [*filter(inspect.isfunction, [*vars(api).values(), *(getattr(ms_tune, name) for name in ms_tune.__all__)])]
 
 
 @pytest.fixture

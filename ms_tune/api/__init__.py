@@ -60,7 +60,6 @@ from ms_tune.api._normalize import (
     normalize,
     normalize_script,
 )
-from ms_tune.api._performance import measured_clock, measured_step, metrics, profile
 
 __all__ = [
     "against",
@@ -87,8 +86,6 @@ __all__ = [
     "job_report",
     "layer_times",
     "lint",
-    "measured_clock",
-    "measured_step",
     "memory",
     "memory_diff",
     "memory_failure",
@@ -104,12 +101,10 @@ __all__ = [
     "memory_snapshot_what_if",
     "memory_what_if",
     "merge_sapp",
-    "metrics",
     "migrate",
     "migrate_memory",
     "normalize",
     "normalize_script",
-    "profile",
     "request_like",
     "rules",
     "run_command",

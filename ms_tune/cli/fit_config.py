@@ -342,9 +342,10 @@ def clock_of(arguments: Namespace) -> Clock:
         TraceError: The log or the profile cannot be read.
     """
     from ms_tune.planning.time_scale import Clock  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.workflows.step_clock import measure_clock  # noqa: PLC0415 - as above
 
     step = arguments.calibrate
-    clock = api.measured_clock(step) if isinstance(step, Path) else Clock(step)
+    clock = measure_clock(step) if isinstance(step, Path) else Clock(step)
     return replace(clock, times=api.layer_times(arguments.times)) if arguments.times else clock
 
 

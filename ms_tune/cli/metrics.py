@@ -6,13 +6,14 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.metrics.result import MetricsRequest
+from ms_tune.metrics.run import measure_runs
 from ms_tune.metrics.work import Convention
+from ms_tune.report.metrics import report_html, report_json, show_report
 from ms_tune.text import msg, render
 from ms_tune.units import MIB
 
@@ -64,8 +65,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         baseline_batch=arguments.baseline_gbs,
     )
     with ProgressLine(console, LONG) as progress:
-        report = api.metrics(
-            arguments.logs,
+        report = measure_runs(
+            *arguments.logs,
             request=request,
             baseline=arguments.baseline,
             on_bytes=lambda done, total: progress.show(
@@ -73,17 +74,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             ),
         )
     if arguments.html:
-        from ms_tune.report.metrics import report_html  # noqa: PLC0415 - imported late: start-up time
-
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.report.metrics import report_json  # noqa: PLC0415 - imported late: start-up time
-
         console.write_json(report_json(report, console))
     else:
-        from ms_tune.report.metrics import show_report  # noqa: PLC0415 - imported late: start-up time
-
         show_report(report, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.all_problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

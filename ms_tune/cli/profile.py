@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune import api
 from ms_tune.cli.output import LONG, ProgressLine, new_file, written
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
+from ms_tune.profile.run import analyse_profiles
+from ms_tune.report.profile import report_html, report_json, show_report
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
@@ -35,25 +36,19 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read, judge, show."""
     new_file(arguments.html, force=arguments.force)
     with ProgressLine(console, LONG) as progress:
-        report = api.profile(
-            arguments.paths,
+        report = analyse_profiles(
+            *arguments.paths,
             gaps=arguments.top,
             on_bytes=lambda done, total: progress.show(
                 msg("profile.progress", done=done // MIB, total=total // MIB), done / max(total, 1)
             ),
         )
     if arguments.html:
-        from ms_tune.report.profile import report_html  # noqa: PLC0415 - imported late: start-up time
-
         with written(arguments.html, console) as path:
             path.write_text(report_html(report, arguments.top, console.language), encoding="utf-8")
     if arguments.json:
-        from ms_tune.report.profile import report_json  # noqa: PLC0415 - imported late: start-up time
-
         console.write_json(report_json(report, arguments.top, console))
     else:
-        from ms_tune.report.profile import show_report  # noqa: PLC0415 - imported late: start-up time
-
         show_report(report, arguments.top, console)
     serious = any(problem.severity is Severity.ERROR for problem in report.problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from operator import eq
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,16 @@ from ms_tune.metrics.figures import (
     utilisation_figures,
 )
 from ms_tune.metrics.job import read_job
-from ms_tune.metrics.result import Counted, Figure, MetricsReport, Ranks, RunComparison, RunMetrics, StepCurve
+from ms_tune.metrics.result import (
+    Counted,
+    Figure,
+    MetricsReport,
+    MetricsRequest,
+    Ranks,
+    RunComparison,
+    RunMetrics,
+    StepCurve,
+)
 from ms_tune.metrics.steps import CONFIDENCE, median_interval, step_times
 from ms_tune.metrics.work import Convention
 from ms_tune.readers.logged_steps import LoggedTraining
@@ -30,11 +40,9 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.metrics.result import MetricsRequest
     from ms_tune.readers.logged_steps import RankSteps, TrainingLog
     from ms_tune.text import Message
 
@@ -60,32 +68,49 @@ class _Given:
 
 
 def measure_runs(
-    logs: Sequence[Path],
-    request: MetricsRequest,
-    baseline: Path | None = None,
+    *logs: str | Path,
+    request: MetricsRequest | None = None,
+    baseline: str | Path | None = None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> MetricsReport:
-    """The figures of the runs in some logs.
+    """Step time, throughput and utilisation of real runs, from their training logs.
+
+    A figure of which an input is missing has the value None and names the options that would tell it; one that cannot be
+    true is None with a problem that says why.
 
     Args:
         logs: Logs, or folders of ranks' logs.
-        request: What the logs do not tell.
+        request: What the logs do not tell: cards, sizes, the device.
         baseline: A log, or a folder of logs, to compare with.
         on_bytes: Told the bytes read so far, and the bytes of all files.
 
+    Returns:
+        The runs, the longest of them beside the longest of the baseline, and doubts about the files. Times are seconds,
+        shares are parts of 1, and operations are 10^12 a second.
+
     Raises:
-        TraceError: A log cannot be read, or tells about no step.
+        TraceError: A log cannot be read, or no line of it tells how long a step took.
         UsageError: The device is not known.
         ConfigError: The config cannot be read, or a size is missing that its operations follow from.
+
+    Example::
+
+        run = ms_tune.measure_runs("worker_7.log").runs[-1]
+        print(run.times.median, run.times.mad, [problem.id for problem in run.problems])
+
+        report = ms_tune.measure_runs("deterministic.log", baseline="usual.log")
+        if report.comparison is not None:
+            print(report.comparison.ratio, report.comparison.low, report.comparison.high)
     """
+    request = request or MetricsRequest()
     peak = _device_peak(request)
     job = _job_facts(request)
-    sources = _read_sources([*logs, *([baseline] if baseline else [])], on_bytes)
+    sources = _read_sources([Path(log) for log in (*logs, baseline) if log is not None], on_bytes)
     problems = tuple(problem for source in sources for problem in source.problems)
     before = replace(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
     )
-    compared = sources.pop() if baseline else None
+    compared = sources.pop() if baseline is not None else None
     given = _Given(request, peak, job)
     runs = [_measure_run(source.path, place, run, given) for source in sources for place, run in _numbered_runs(source)]
     given = replace(given, request=before, job=job if before.cards == request.cards else _job_facts(before))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -14,7 +15,6 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from ms_tune.readers.profile_tables import ProfileCollective, StepRow
 
@@ -23,19 +23,25 @@ _SOME_RANKS = 8  # that are named
 
 
 def analyse_profiles(
-    sources: Sequence[Path], gaps: int = 10, on_bytes: Callable[[int, int], None] = lambda _done, _all: None
+    *sources: str | Path, gaps: int = 10, on_bytes: Callable[[int, int], None] = lambda _done, _all: None
 ) -> ProfileReport:
-    """Where the time of some ranks' steps went.
+    """Why a step takes as long as it does, from what Ascend's profilers exported as text.
 
     Args:
-        sources: Exports, folders above them, or a cluster's table.
+        sources: Exports (``*_ascend_ms``, ``*_ascend_pt``), folders above them, or a cluster's step table.
         gaps: How many of the longest gaps to tell.
-        on_bytes: Told how many bytes of the time lines are read, and how many there are.
+        on_bytes: Told the bytes of time lines read so far, and of all.
 
     Raises:
         TraceError: There is no export.
+
+    Example::
+
+        report = ms_tune.analyse_profiles("prof/")
+        print(report.verdict.bound.value, {cause.value: share for cause, share in report.shares.items()})
     """
-    folders = [folder for source in sources for folder in find_profiles(source)]
+    paths = tuple(map(Path, sources))
+    folders = [folder for path in paths for folder in find_profiles(path)]
     count = _progress_counter(sum(map(_trace_bytes, folders)), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
@@ -58,7 +64,7 @@ def analyse_profiles(
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
     shares, imbalance = _mean_shares(ranks), _compute_imbalance(ranks)
     return ProfileReport(
-        sources=tuple(sources),
+        sources=paths,
         ranks=tuple(ranks),
         shares=shares,
         verdict=judge_profile(ranks, shares, imbalance, found[:gaps]),

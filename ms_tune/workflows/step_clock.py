@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
-from ms_tune.metrics.result import MetricsRequest
 from ms_tune.metrics.run import measure_runs
 from ms_tune.planning.time_scale import Clock, SeenLayer
 from ms_tune.profile.run import analyse_profiles
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 _MS = 1000.0  # microseconds
 
 
-def clock_of(source: Path) -> Clock:
-    """The seconds of a step, and of a profile its layers.
+def measure_clock(source: Path) -> Clock:
+    """The seconds of a step by a training log or a profile, and of a profile the kernels of its layers.
 
     Raises:
         TraceError: The source cannot be read.
         UsageError: It tells no step, or none that is to be believed.
     """
     if holds_profile(source):
-        return _of_profile(analyse_profiles([source], 0))
-    logs = measure_runs([source], MetricsRequest())
+        return _of_profile(analyse_profiles(source, gaps=0))
+    logs = measure_runs(source)
     run = max(logs.runs, key=lambda one: one.times.count)
     _refuse([*logs.problems, *run.about_steps])
     if run.times.median is None:

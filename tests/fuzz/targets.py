@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune import api
+from ms_tune import analyse_profiles, measure_runs
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import analyse_run
 from ms_tune.footprint.request import MemoryRequest
@@ -117,7 +117,7 @@ def _export(report: MemoryReport) -> None:
 
 
 def _metrics(folder: Path) -> None:
-    report = api.metrics(folder / "train.log", request=MetricsRequest(cards=8, tokens=64, chip="910B2"))
+    report = measure_runs(folder / "train.log", request=MetricsRequest(cards=8, tokens=64, chip="910B2"))
     for run in report.runs:
         assert run.steps > 0, "a run without a step"
         assert run.times.median is None or 0 < run.times.median < 1e7, "a step of no time"
@@ -131,7 +131,7 @@ def _metrics(folder: Path) -> None:
 
 
 def _profile(folder: Path) -> None:
-    report = api.profile(folder)
+    report = analyse_profiles(folder)
     whole = sum(report.shares.values())
     assert not report.shares or abs(whole - 1) < 1e-6, "the shares do not add up"
     for language in Language:

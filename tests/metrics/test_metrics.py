@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
+from ms_tune import measure_runs
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run_of(folder: Path, text: str, request: MetricsRequest | None = None) -> RunMetrics:
     file = folder / "train.log"
     file.write_text(text, "utf-8")
-    return api.metrics(file, request=request).runs[-1]
+    return measure_runs(file, request=request).runs[-1]
 
 
 def ids(run: RunMetrics) -> list[str]:
@@ -100,16 +100,16 @@ class TestFigures:
         for rank in range(3):
             text = megatron_log([900, *[100 + 10 * rank] * 7], total=8)
             (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
-        (run,) = api.metrics(tmp_path).runs
+        (run,) = measure_runs(tmp_path).runs
         assert (run.ranks.count, run.ranks.fastest, run.ranks.slowest, run.ranks.slowest_rank) == (3, 0.1, 0.12, 2)
 
     def test_only_the_last_rank_of_megatron_writes_steps(self, tmp_path: Path) -> None:
         for rank in range(3):
             (tmp_path / f"worker_{rank}.log").write_text("building the model\n", "utf-8")
         with pytest.raises(TraceError, match=r"worker_0\.log: no line of this log"):
-            api.metrics(tmp_path)
+            measure_runs(tmp_path)
         (tmp_path / "worker_3.log").write_text(megatron_log([900, 100, 100]), "utf-8")
-        (run,) = api.metrics(tmp_path).runs
+        (run,) = measure_runs(tmp_path).runs
         assert (run.ranks.count, run.times.median) == (1, 0.1)
 
 
@@ -177,7 +177,7 @@ class TestDoubts:
     def test_doubts_about_files(self, tmp_path: Path) -> None:
         file = tmp_path / "x.log"
         file.write_text(megatron_log([1000] * 8) * 2 + megatron_line(9, 1000)[:90], "utf-8")
-        assert [problem.id for problem in api.metrics(file).problems] == ["several-runs", "truncated"]
+        assert [problem.id for problem in measure_runs(file).problems] == ["several-runs", "truncated"]
 
 
 class TestComparison:
@@ -186,7 +186,7 @@ class TestComparison:
         one.write_text(megatron_log([9000, *[1000] * 9], total=10, batch=8), "utf-8")
         many.write_text(megatron_log([9000, *[1100] * 9], total=10, batch=64), "utf-8")
         request = MetricsRequest(cards=64, baseline_cards=8)
-        found = api.metrics(many, request=request, baseline=one).comparison
+        found = measure_runs(many, request=request, baseline=one).comparison
         assert found is not None
         assert found.ratio == pytest.approx(1.1)
         assert found.low == found.high == pytest.approx(1.1)
@@ -201,7 +201,7 @@ class TestComparison:
         one, other = tmp_path / "one.log", tmp_path / "other.log"
         one.write_text(megatron_log([900, 100, 101, 102]), "utf-8")
         other.write_text(megatron_log([900, 200, 201, 202]), "utf-8")
-        found = api.metrics(other, baseline=one).comparison
+        found = measure_runs(other, baseline=one).comparison
         assert found is not None
         assert (found.low, found.is_told_apart) == (None, False)
         assert found.ratio == pytest.approx(201 / 101)
@@ -211,7 +211,7 @@ class TestComparison:
         files = [tmp_path / name for name in ("a.log", "b.log")]
         for file in files:
             file.write_text(megatron_log([900, *(random.uniform(90, 110) for _ in range(40))], total=41), "utf-8")
-        found = api.metrics(files[0], baseline=files[1]).comparison
+        found = measure_runs(files[0], baseline=files[1]).comparison
         assert found is not None
         assert found.low is not None
         assert not found.is_told_apart
@@ -297,7 +297,7 @@ def test_determinism_costs_what_it_did(test: str, ratio: float) -> None:
     names = [
         PUBLIC / "logs" / f"mindspeed-core-ms_feature-0.2_test_{test}_pta_{kind}.txt" for kind in ("det", "non_det")
     ]
-    found = api.metrics(names[0], baseline=names[1]).comparison
+    found = measure_runs(names[0], baseline=names[1]).comparison
     assert found is not None
     assert round(found.ratio, 2) == ratio
     assert found.is_told_apart

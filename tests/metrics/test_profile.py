@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
+from ms_tune import analyse_profiles
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.profile.result import Bound, QueueState
@@ -45,7 +45,7 @@ class TestVerdict:
     )
     def test_of_a_known_cause(self, tmp_path: Path, make: Callable[[], Step], bound: Bound) -> None:
         make().write(tmp_path)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.verdict.bound is bound
         assert sum(report.shares.values()) == pytest.approx(1)
         assert report.identity_error_us == pytest.approx(0, abs=1e-6)
@@ -55,7 +55,7 @@ class TestVerdict:
 
     def test_ranks_of_a_group_that_are_not_there(self, tmp_path: Path) -> None:
         def problems() -> list[str]:
-            return [str(one.message) for one in api.profile(tmp_path).problems if one.id == "missing-ranks"]
+            return [str(one.message) for one in analyse_profiles(tmp_path).problems if one.id == "missing-ranks"]
 
         metadata = waiting().write(tmp_path, 1).parent / "profiler_metadata.json"
         groups = {"a": {"group_name": "hccl_world_group", "global_ranks": [0, 1, 2, 3]}, "b": {"global_ranks": [1, 5]}}
@@ -77,31 +77,31 @@ class TestVerdict:
 
     def test_two_equal_shares_are_mixed(self, tmp_path: Path) -> None:
         Step().kernel(5000.0).collective(4600.0, 4600.0).kernel(100.0).write(tmp_path)
-        assert api.profile(tmp_path).verdict.bound is Bound.MIXED
+        assert analyse_profiles(tmp_path).verdict.bound is Bound.MIXED
 
     def test_of_many_ranks_one_that_computes_longer(self, tmp_path: Path) -> None:
         # Three of four compute 5 of 9.3 ms and wait for the fourth: computing is the largest share of the mean all the same.
         for rank, compute in enumerate((5000.0, 5000.0, 5000.0, 9000.0)):
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path, rank)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.shares[QueueState.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
         assert report.verdict.bound is Bound.IMBALANCE
         # One that takes a little longer is no reason.
         for rank, compute in enumerate((8000.0, 9000.0)):
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
-        assert api.profile(tmp_path / "little").verdict.bound is Bound.OPERATOR
+        assert analyse_profiles(tmp_path / "little").verdict.bound is Bound.OPERATOR
 
     def test_waiting_for_ranks_that_compute_longer_is_imbalance(self, tmp_path: Path) -> None:
         for rank, more in enumerate((0.0, 0.0, 1500.0)):
             Step().kernel(2000.0 + more).collective(8000.0 - more, 100.0).write(tmp_path, rank)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.verdict.bound is Bound.IMBALANCE
         assert report.imbalance == pytest.approx(3500 / 2500)
         assert any("(2) takes 1.400 x" in str(line) for line in report.verdict.evidence)
 
     def test_never_the_network_where_hosts_are_late(self, tmp_path: Path) -> None:
         host_bound().write(tmp_path)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
         assert any("for ranks whose hosts are late too" in str(line) for line in report.verdict.evidence)
 
@@ -110,7 +110,7 @@ class TestVerdict:
         for _ in range(10):
             step.kernel(5.0, core="AI_CPU").idle(200.0, late=190.0, doing="enumerate(DataLoader)#next")
         step.write(tmp_path)
-        lines = " ".join(map(str, api.profile(tmp_path).verdict.next_steps))
+        lines = " ".join(map(str, analyse_profiles(tmp_path).verdict.next_steps))
         assert "10 of 20 kernels take less than 10 microseconds" in lines
         assert "10 kernels run on the AI CPU" in lines
         assert "data is loaded in 9 of the longest gaps" in lines or "data is loaded in 10 of the longest gaps" in lines
@@ -127,7 +127,7 @@ class TestLayers:
                 step.kernel(31.0, mark + scope.format(layer, 1))
             step.kernel(60.0, f"Gradients/{mark}{scope.format(layer, 2)}")
         step.kernel(5.0, "Default/network-Trainer/optimizer-AdamW/Adam-op7").write(tmp_path)
-        (rank,) = api.profile(tmp_path).ranks
+        (rank,) = analyse_profiles(tmp_path).ranks
         assert rank.kernels is not None
         assert [(one.name, one.count, dict(one.microseconds)) for one in rank.kernels.layers] == [
             ("layers.0", 3, {ScopePass.BACKWARD: 60.0, ScopePass.RECOMPUTE: 61.0}),
@@ -147,7 +147,7 @@ class TestLayers:
 
     def test_without_scopes_there_are_no_layers(self, tmp_path: Path) -> None:
         operator_bound().write(tmp_path)
-        (rank,) = api.profile(tmp_path).ranks
+        (rank,) = analyse_profiles(tmp_path).ranks
         assert rank.kernels is not None
         assert rank.kernels.layers == ()
 
@@ -155,7 +155,7 @@ class TestLayers:
 class TestParts:
     def test_idle_time_is_split_at_the_launch(self, tmp_path: Path) -> None:
         Step().kernel(100.0).idle(300.0, late=240.0).idle(100.0, late=-5.0).write(tmp_path)
-        (rank,) = api.profile(tmp_path).ranks
+        (rank,) = analyse_profiles(tmp_path).ranks
         assert rank.times[QueueState.HOST] == pytest.approx(240)
         assert rank.times[QueueState.DEPENDENCY] == pytest.approx(160)
         assert rank.linked == 1
@@ -163,7 +163,7 @@ class TestParts:
     def test_collectives_are_split_by_their_transit(self, tmp_path: Path) -> None:
         step = Step().kernel(100.0).collective(1000.0, 250.0).collective(3000.0, 250.0, point_to_point=True)
         step.write(tmp_path)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         (rank,) = report.ranks
         assert rank.times[QueueState.TRANSFER] == pytest.approx(500)
         assert rank.times[QueueState.WAITING] == pytest.approx(750)
@@ -180,7 +180,7 @@ class TestParts:
         times = {"Elapse Time(ms)": 3.0, "Transit Time(ms)": 0.1}
         step.communication["p2p"]["hcom_receive__9_9_9@1"] = {"Communication Time Info": times}
         step.write(tmp_path)
-        (rank,) = api.profile(tmp_path).ranks
+        (rank,) = analyse_profiles(tmp_path).ranks
         assert QueueState.BUBBLE not in rank.times
         assert rank.times[QueueState.WAITING] == pytest.approx(900)
 
@@ -188,7 +188,7 @@ class TestParts:
         step = Step().kernel(100.0, "Conv_7").idle(300.25, late=290.0, doing="train.py(3): forward")
         step.event(13, "ProfilerStep#50", -100.0, 5000.0)
         step.write(tmp_path)
-        (gap,) = api.profile(tmp_path, gaps=3).gaps
+        (gap,) = analyse_profiles(tmp_path, gaps=3).gaps
         assert gap.start == f"{BASE + 100}.000"
         assert gap.microseconds == pytest.approx(300.25)
         assert (gap.cause, gap.before, gap.after) == (QueueState.HOST, "Conv_7", "Add_2")
@@ -196,7 +196,7 @@ class TestParts:
 
     def test_density_is_that_of_each_queue(self, tmp_path: Path) -> None:
         Step().kernel(1000.0).collective(9000.0, 9000.0).write(tmp_path)
-        (rank,) = api.profile(tmp_path).ranks
+        (rank,) = analyse_profiles(tmp_path).ranks
         assert list(rank.queues) == ["2"]
         assert rank.queues["2"][1] == pytest.approx(0.1)
 
@@ -207,7 +207,7 @@ class TestParts:
             '2,rank,0,70,20,0,20,10,100,0\n2,rank,1,20,70,0,70,10,40,60\n2,stage,"(0, 1)",70,70,0,70,10,100,60\n',
             "utf-8",
         )
-        report = api.profile(table)
+        report = analyse_profiles(table)
         assert report.verdict.bound is Bound.IMBALANCE
         assert [rank.rank for rank in report.ranks] == [0, 1]
         assert report.identity_error_us == 0
@@ -221,14 +221,14 @@ class TestDoubts:
         fields = row.split(",")
         fields[6] = str(float(fields[6]) + 5)
         file.write_text(f"{head}\n{','.join(fields)}\n")
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.identity_error_us == pytest.approx(5)
         assert ids(report) == ["identity"]
 
     def test_a_cut_trace_says_so(self, tmp_path: Path) -> None:
         file = host_bound().write(tmp_path) / "trace_view.json"
         file.write_text(file.read_text()[:-700])
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert "truncated" in ids(report)
         assert report.verdict.bound is Bound.UNKNOWN
 
@@ -236,7 +236,7 @@ class TestDoubts:
         output = host_bound().write(tmp_path)
         (output / "trace_view.json").unlink()
         (output / "communication.json").unlink()
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert ids(report) == ["no-trace"]
         assert report.verdict.bound is Bound.UNKNOWN
         assert report.gaps == ()
@@ -252,7 +252,7 @@ class TestDoubts:
             else:
                 events = [event for event in json.loads(trace.read_text("utf-8")) if event["name"] != "HostToDevice"]
                 trace.write_text(json.dumps(events), "utf-8")
-            return api.profile(folder)
+            return analyse_profiles(folder)
 
         late = host_bound()
         assert seen(late).verdict.bound is Bound.UNKNOWN  # ranks that wait, or hosts that are late on all of them
@@ -263,14 +263,14 @@ class TestDoubts:
     def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
         operator_bound().write(tmp_path / "a", 0, level=0)
         operator_bound().write(tmp_path / "b", 0, level=2, stacks=True)
-        assert ids(api.profile([tmp_path / "a", tmp_path / "b"])) == ["stacks", "levels", "several-captures"]
+        assert ids(analyse_profiles(tmp_path / "a", tmp_path / "b")) == ["stacks", "levels", "several-captures"]
 
     def test_an_idle_window(self, tmp_path: Path) -> None:
         Step().kernel(10.0).idle(5000.0, late=4990.0).write(tmp_path / "nothing")
-        report = api.profile(tmp_path / "nothing")
+        report = analyse_profiles(tmp_path / "nothing")
         assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.UNKNOWN)
         Step().kernel(10.0).idle(5000.0, late=4990.0, doing="enumerate(DataLoader)#next").write(tmp_path / "data")
-        report = api.profile(tmp_path / "data")
+        report = analyse_profiles(tmp_path / "data")
         assert (ids(report), report.verdict.bound) == (["idle-window"], Bound.HOST)
 
     @pytest.mark.parametrize(
@@ -279,14 +279,14 @@ class TestDoubts:
     @pytest.mark.parametrize("text", ["", "{", "nothing\n", "[1, 2", '{"a": "' + "x" * 100, "\x00\xff"])
     def test_a_broken_file_does_not_stop_the_others(self, tmp_path: Path, name: str, text: str) -> None:
         (host_bound().write(tmp_path) / name).write_text(text)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.problems or name == "communication.json"
 
     def test_no_profile(self, tmp_path: Path) -> None:
         with pytest.raises(TraceError, match="no profile in this folder"):
-            api.profile(tmp_path)
+            analyse_profiles(tmp_path)
         with pytest.raises(TraceError, match="no such file or folder"):
-            api.profile(tmp_path / "absent")
+            analyse_profiles(tmp_path / "absent")
 
 
 class TestEvents:
@@ -376,18 +376,18 @@ def test_damaged_exports_give_shares_of_a_whole_or_a_problem(tmp_path: Path) -> 
         for _ in range(random.randint(1, 20)):
             content[random.randrange(len(content))] = random.randrange(256)
         file.write_bytes(content[: random.randrange(len(content))] if random.random() < 0.4 else content)
-        report = api.profile(tmp_path)
+        report = analyse_profiles(tmp_path)
         assert report.shares or report.problems, file
         assert report.verdict.bound is Bound.UNKNOWN or sum(report.shares.values()) == pytest.approx(1), file
         assert all(0 <= share <= 1 for share in report.shares.values()), file
         file.write_bytes(files[file])
-    assert api.profile(tmp_path).verdict.bound is Bound.HOST
+    assert analyse_profiles(tmp_path).verdict.bound is Bound.HOST
 
 
 @pytest.mark.skipif(not ALEXNET.is_dir(), reason="the public profiles are not here")
 class TestPublic:
     def test_alexnet(self) -> None:
-        report = api.profile(ALEXNET)
+        report = analyse_profiles(ALEXNET)
         assert report.verdict.bound is Bound.HOST
         assert report.identity_error_us is not None
         assert report.identity_error_us < 1
@@ -398,7 +398,7 @@ class TestPublic:
         assert first.linked > 0.99
 
     def test_a_cluster_of_two_stages(self) -> None:
-        report = api.profile(CLUSTER)
+        report = analyse_profiles(CLUSTER)
         assert report.verdict.bound is Bound.IMBALANCE
         assert len(report.ranks) == 16
         assert report.identity_error_us is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune import api
+from ms_tune import measure_runs
 from ms_tune.dialects.layer_plan import LayerSpec
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
@@ -46,7 +46,7 @@ def test_published_mfu(tmp_path: Path, model: str) -> None:
     log = tmp_path / "x.log"
     log.write_text(megatron_log([seconds * 1000] * 9, total=9, batch=sizes["batch"]), "utf-8")
     request = MetricsRequest(peak_tflops=312, config=gpt(tmp_path, sizes))
-    run = api.metrics(log, request=request).runs[0]
+    run = measure_runs(log, request=request).runs[0]
     found = run.value("mfu")
     assert found is not None
     # The step of 22B is printed with three digits, which is 0.45 % to either side.
@@ -82,7 +82,7 @@ def test_the_published_run_of_175b_has_both_figures(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text(megatron_log([seconds * 1000] * 9, total=9, batch=1536), "utf-8")
     request = MetricsRequest(peak_tflops=312, config=gpt(tmp_path, sizes, recompute))
-    (run,) = api.metrics(log, request=request).runs
+    (run,) = measure_runs(log, request=request).runs
     others = {one.convention: one.hfu for one in run.counted_otherwise}
     six = others[Convention.SIX_N]
     assert six is not None
@@ -107,7 +107,7 @@ def test_published_linearity(tmp_path: Path, linearity: float, mfu: float) -> No
         logs.append(tmp_path / f"{cards}.log")
         logs[-1].write_text(megatron_log([seconds * 1e6] * 9, total=9, batch=cards * 1000), "utf-8")
     request = MetricsRequest(cards=1024, baseline_cards=128, peak_tflops=peak)
-    found = api.metrics(logs[1], request=request, baseline=logs[0]).comparison
+    found = measure_runs(logs[1], request=request, baseline=logs[0]).comparison
     assert found is not None
     assert found.linearity is not None
     assert found.linearity.value == pytest.approx(linearity, rel=0.002)
@@ -235,7 +235,7 @@ class TestJob:
         log.write_text(megatron_log([60_000] * 9, total=9, batch=64), "utf-8")
         config = ROOT / f"yaml_templates/{template}.yaml"
         request = MetricsRequest(cards=32, chip="910B2", config=config)
-        (run,) = api.metrics(log, request=request).runs
+        (run,) = measure_runs(log, request=request).runs
         work = read_job(config).work
         mfu, hfu = run.value("mfu"), run.value("hfu")
         assert mfu is not None
@@ -265,7 +265,7 @@ class TestJob:
         log = tmp_path / "x.log"
         log.write_text(megatron_log([100] * 9, total=9, batch=64), "utf-8")
         request = MetricsRequest(chip="910B2", config=gpt(tmp_path, KORTHIKANTI["175B"][0]))
-        (run,) = api.metrics(log, request=request).runs
+        (run,) = measure_runs(log, request=request).runs
         assert [problem.id for problem in run.problems] == ["impossible-mfu"]
         assert run.value("mfu") is None
         assert run.value("tflops_per_card") is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune import api
+from ms_tune import analyse_profiles
 from ms_tune.readers.scopes import ScopePass
 from tests.metrics import profiles
 from tests.metrics.profiles import CANN, DEVICE, HCCL, OVERLAP
@@ -87,7 +87,7 @@ def shares(report: ProfileReport) -> dict[str, float]:
 def test_the_same_events_from_both_exporters(tmp_path: Path, name: str) -> None:
     step: profiles.Step = getattr(profiles, name)()
     made = exported(step, tmp_path)
-    found, other = api.profile(made), api.profile(step.write(tmp_path / "torch"))
+    found, other = analyse_profiles(made), analyse_profiles(step.write(tmp_path / "torch"))
     assert shares(found) == pytest.approx(shares(other))
     assert found.verdict.bound is other.verdict.bound
     assert found.ranks[0].rank == 3
@@ -115,7 +115,7 @@ def test_the_layers_of_kernels_that_the_host_is_known_of(tmp_path: Path) -> None
     with (made / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(encoding="utf-8") as file:
         names = [row["Name"] for row in csv.DictReader(file)]
     assert names[5] == f"Kernel::KernelLaunch::{operators[5]}/aclnnMatmul_MatMulV3"
-    (rank,) = api.profile(made).ranks
+    (rank,) = analyse_profiles(made).ranks
     assert rank.kernels is not None
     assert [(one.name, dict(one.microseconds)) for one in rank.kernels.layers] == [
         ("layers.0", {ScopePass.FORWARD: 10.0 + 30.0, ScopePass.BACKWARD: 50.0 + 70.0}),
